@@ -1,0 +1,65 @@
+# Everything happens in .venv; nothing outside this directory is changed. A fresh machine needs Python >= 3.11 and make.
+# PYTHON=/path/to/python  chooses the interpreter.   ARGS="..."  is handed to the command behind a target.
+
+BIN := .venv/bin
+STAMP := .venv/.stamp
+EXIT := .venv/.pytest-exit
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-slow check format bench wheel-test clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## *\(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-16s %s\n' "$$target" "$$text"; done
+
+env: $(STAMP)  ## install the pinned environment into .venv (the other targets do it when needed)
+	@:
+
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  for python in $(PYTHON) python3.11 python3; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "error: realm needs Python 3.11 or newer: install it or name it with make PYTHON=/path/to/python3.11" >&2; exit 2; fi; \
+	  $$found -m venv --clear .venv || exit 2; \
+	fi
+	@echo "installing the pinned environment into .venv (some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25]'
+	@touch $@
+
+demo: $(STAMP)  ## train on the bundled atlas, evaluate, answer, explain (minutes on two cores)
+	@$(BIN)/realm demo $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## check, then the tests that take no training of minutes
+	@rm -f $(EXIT)
+	@$(BIN)/python -m pytest $(ARGS); code=$$?; echo $$code > $(EXIT); exit $$code
+
+test-slow: $(STAMP)  ## the learning tests
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+format: $(STAMP)  ## rewrite the code as ruff likes it
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## run every benchmark; the last line of each is one JSON object
+	@for bench in benchmarks/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python $$bench $(ARGS) || exit 1; done
+
+wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's first stage there
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; root=$$PWD; \
+	$(BIN)/python -m build --wheel --outdir "$$work/dist" . >"$$work/log" 2>&1 || { cat "$$work/log"; exit 1; }; \
+	$(BIN)/python -m venv "$$work/venv"; \
+	"$$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -c "$$root/constraints.txt" "$$work"/dist/*.whl; \
+	cd "$$work"; \
+	venv/bin/python -c "import realm; assert 'site-packages' in realm.__file__, realm.__file__"; \
+	venv/bin/realm --help >/dev/null; \
+	venv/bin/realm demo --dir "$$work/run" --stages corpus; \
+	echo "wheel-test: passed"
+
+clean:  ## remove builds and caches (.venv and runs/ stay)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

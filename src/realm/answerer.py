@@ -1,0 +1,148 @@
+"""Question -> Answer with its evidence. ``evaluate`` scores this object, ``ask`` prints it, a server sends it."""
+
+import time
+from collections.abc import Sequence as SequenceOf
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm.candidates import Source
+from realm.data.blocks import BlockInputs
+from realm.nn.reader import Reader, read_candidates
+from realm.text.answers import normalize_answer
+
+BATCH = 16
+SPANS_KEPT = 64
+"""Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One block that was read: how relevant it is, and the best answer in it.
+
+    ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
+    ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
+    """
+
+    doc_id: str
+    block_id: int
+    title: str
+    text: str
+    p_z: float
+    p_span: float
+    answer: str
+    start: int
+    end: int
+    doc_start: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer in the documents' own spelling.
+
+    ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
+    """
+
+    question: str
+    answer: str
+    p: float
+    evidence: tuple[Evidence, ...]
+    versions: dict[str, int]
+    timings_ms: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ``ask --json`` object."""
+        return asdict(self)
+
+
+class Answerer:
+    """Reads the best blocks of each question and picks the span with the most probability.
+
+    Args:
+        inputs: corpus and featuriser.
+        source: where candidates come from.
+        reader: the fine-tuned reader.
+        versions: params, index and corpus versions, put into every answer.
+    """
+
+    def __init__(self, inputs: BlockInputs, source: Source, reader: Reader, *, versions: dict[str, int]):
+        self.inputs = inputs
+        self.source = source
+        self.reader = reader
+        self.versions = versions
+
+    @torch.inference_mode()
+    def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
+        """Answers in the order of the questions."""
+        self.source.eval()
+        self.reader.eval()
+        return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
+
+    def _batch(self, questions: list[str], k: int) -> list[Answer]:
+        started = time.perf_counter()
+        tokens = self.inputs.store.tokenizer.encode(questions)
+        found = self.source(questions, tokens, k)
+        searched = time.perf_counter()
+        scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+        log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
+        log_p = log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all
+        p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
+        answers = [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
+        each = 1000 / len(questions)
+        timings = {"search": (searched - started) * each, "read": (time.perf_counter() - searched) * each}
+        return [Answer(a.question, a.answer, a.p, a.evidence, self.versions, timings) for a in answers]
+
+    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
+        """One answer from [k] rows and [k, t, w] span log-probabilities."""
+        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j]) for j, row in enumerate(rows) if row >= 0]
+        text, p = self._best_string(rows, log_p)
+        return Answer(question, text, p, tuple(evidence), self.versions, {})
+
+    def _best_string(self, rows: np.ndarray, log_p: Tensor) -> tuple[str, float]:
+        """The string with the most mass over the best spans, in the spelling of its best span."""
+        values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
+        mass: dict[str, float] = {}
+        spelling: dict[str, str] = {}
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            if value == float("-inf"):
+                break
+            j, start, width = np.unravel_index(place, log_p.shape)
+            first, last = span_characters(self.inputs, int(rows[j]), int(start), int(start + width + 1))
+            words = self.inputs.store.block(int(rows[j])).text[first:last]
+            key = normalize_answer(words) or words
+            spelling.setdefault(key, words)
+            mass[key] = mass.get(key, 0.0) + float(np.exp(value))
+        if not mass:
+            return "", 0.0
+        best = max(mass, key=lambda key: mass[key])
+        return spelling[best], min(1.0, mass[best])
+
+    def _evidence(self, row: int, p_z: float, log_p: Tensor) -> Evidence:
+        block = self.inputs.store.block(row)
+        value, place = log_p.flatten().max(-1)
+        start, width = np.unravel_index(int(place), log_p.shape)
+        first, last = span_characters(self.inputs, row, int(start), int(start + width + 1))
+        words = block.text[first:last]
+        return Evidence(
+            block.doc_id, block.block_id, block.title, block.text, p_z, float(value.exp()), words, first, last, block.char_start
+        )
+
+
+def span_characters(inputs: BlockInputs, row: int, start: int, end: int) -> tuple[int, int]:
+    """Code-point range in a block's text of the body wordpieces [start, end). Recomputed only for blocks that are shown."""
+    store = inputs.store
+    sentences, text = store.sentences(row), store.block(row).text
+    first = _character(store, sentences, text, start)[0]
+    return first, _character(store, sentences, text, end - 1)[1]
+
+
+def _character(store: Any, sentences: Any, text: str, wordpiece: int) -> tuple[int, int]:
+    """Code-point range of one body wordpiece."""
+    at = int(np.searchsorted(sentences.tokens[:, 1], wordpiece, side="right"))
+    begin, finish = (int(v) for v in sentences.chars[at])
+    _, offsets = store.tokenizer.encode_offsets(text[begin:finish])
+    inside = min(wordpiece - int(sentences.tokens[at, 0]), len(offsets) - 1)
+    return begin + offsets[inside][0], begin + offsets[inside][1]

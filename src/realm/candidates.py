@@ -1,0 +1,88 @@
+"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.data.blocks import BlockInputs
+from realm.errors import MissingExtra
+from realm.index.mips import MipsIndex
+from realm.index.snapshot import Snapshot
+from realm.nn.embedder import Embedder
+from realm.retrieval import Retriever
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none)."""
+
+    rows: np.ndarray
+    scores: Tensor
+
+    def best(self, k: int) -> "Candidates":
+        return Candidates(self.rows[:, :k], self.scores[:, :k])
+
+    @property
+    def valid(self) -> Tensor:
+        return torch.from_numpy(self.rows >= 0).to(self.scores.device)
+
+
+class DenseCandidates(nn.Module):
+    """The live question embedder over the frozen document side (design decision 6).
+
+    Args:
+        embedder: embeds questions; its gradient comes through the scores.
+        snapshot: the published embeddings of the documents.
+        index: the search over them.
+        inputs: corpus and featuriser.
+    """
+
+    def __init__(self, embedder: Embedder, snapshot: Snapshot, index: MipsIndex, inputs: BlockInputs):
+        super().__init__()
+        self.embedder = embedder
+        self.snapshot = snapshot
+        self.index = index
+        self.inputs = inputs
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
+        # The vector that searches is the vector that scores, dropout included, as in the released code.
+        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False)
+        rows = np.full(found.block_ids.shape, -1, np.int64)
+        rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
+        places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
+        vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb.device)
+        scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0))
+
+
+class Bm25Candidates(nn.Module):
+    """BM25 over titles and bodies by bm25s; its score enters the reader through one learned scale (design decision 19)."""
+
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+        super().__init__()
+        try:
+            import bm25s
+        except ImportError:
+            raise MissingExtra("the BM25 baseline", "bm25") from None
+        self.inputs = inputs
+        self.rows = rows
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self._bm25s = bm25s
+        self._index = bm25s.BM25(k1=0.9, b=0.4)
+        blocks = (inputs.store.block(int(row)) for row in rows)
+        self._index.index(self._tokens([f"{block.title} {block.text}" for block in blocks]), show_progress=False)
+
+    def _tokens(self, texts: list[str]) -> list[list[str]]:
+        return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
+        rows = np.where(scores > 0, self.rows[found.astype(np.int64)], -1)
+        return Candidates(rows, torch.from_numpy(np.where(scores > 0, scores, 0.0)).to(self.scale) * self.scale)
+
+
+Source = DenseCandidates | Bm25Candidates

@@ -1,0 +1,34 @@
+"""Recipes: frozen dataclasses with a docstring per field, read from TOML. Preset < file < flags; unknown keys are errors.
+
+A recipe says everything a run depends on; the resolved one is written into the run directory. Only the command line, the pipeline, the
+recipes and the refresher see these objects: below them they are unpacked into plain arguments.
+"""
+
+from realm.config.loading import build_recipe, dump_recipe, load_recipe, preset_names
+from realm.config.recipe import (
+    CorpusConfig,
+    EvalConfig,
+    FinetuneConfig,
+    IctConfig,
+    ModelConfig,
+    PretrainConfig,
+    Recipe,
+    RunConfig,
+    WarmConfig,
+)
+
+__all__ = [
+    "CorpusConfig",
+    "EvalConfig",
+    "FinetuneConfig",
+    "IctConfig",
+    "ModelConfig",
+    "PretrainConfig",
+    "Recipe",
+    "RunConfig",
+    "WarmConfig",
+    "build_recipe",
+    "dump_recipe",
+    "load_recipe",
+    "preset_names",
+]

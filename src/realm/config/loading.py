@@ -1,0 +1,180 @@
+"""From TOML to a recipe and back: preset < file < flags, every value checked; relative paths count from the file."""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import tomli_w
+
+from realm.config.recipe import Recipe
+from realm.errors import ConfigError
+
+PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "finetune": ("train", "dev"), "eval": ("qa",)}
+"""Fields that hold paths: relative ones count from the recipe's directory."""
+
+Values = dict[str, Any]
+
+
+def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
+    """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win.
+
+    Raises:
+        ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
+    """
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError("no such recipe", path=path, cure="Give the path of a .toml file; see recipes/ for examples.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not TOML: {error}", path=path) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", path=path) from error
+    return build_recipe(values, path=path, overrides=overrides)
+
+
+def build_recipe(values: Values, *, path: Path | None = None, overrides: Values | None = None) -> Recipe:
+    """A recipe from nested values: preset, then ``values``, then ``overrides``."""
+    merged = _merge(values, overrides or {})
+    model = merged.get("model", {})
+    preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
+    merged = _merge(_preset(preset, path), merged)
+    sections = {f.name: get_type_hints(Recipe)[f.name] for f in dataclasses.fields(Recipe)}
+    _known(merged, sections, path, "section")
+    built = {name: _section(sections[name], name, section, path) for name, section in merged.items()}
+    recipe = Recipe(**built)
+    _check(recipe, path)
+    return _resolve_paths(recipe, path.parent) if path is not None else recipe
+
+
+def preset_names() -> list[str]:
+    """The presets that exist."""
+    return sorted(p.name.removesuffix(".toml") for p in (files("realm") / "presets").iterdir() if p.name.endswith(".toml"))
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The recipe as TOML that :func:`load_recipe` reads back to the same recipe."""
+    return tomli_w.dumps(dataclasses.asdict(recipe))
+
+
+def _preset(name: Any, path: Path | None) -> Values:
+    if name not in preset_names():
+        known = ", ".join(preset_names())
+        raise ConfigError(f"no preset '{name}'", path=path, cure=f"Presets are: {known}.")
+    return tomllib.loads((files("realm") / "presets" / f"{name}.toml").read_text("utf-8"))
+
+
+def _merge(below: Values, above: Values) -> Values:
+    """``above`` over ``below``, section by section."""
+    merged = dict(below)
+    for name, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged
+
+
+def _known(values: Values, allowed: Any, path: Path | None, what: str) -> None:
+    for name in values:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, list(allowed), n=1)
+            cure = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(allowed)}."
+            raise ConfigError(f"unknown {what} '{name}'", path=path, cure=cure)
+
+
+def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"'{name}' is no section", path=path, cure=f"Write [{name}] and its keys below.")
+    hints = get_type_hints(kind)
+    _known(values, hints, path, f"key in [{name}]")
+    return kind(**{key: _typed(hints[key], value, f"{name}.{key}", path) for key, value in values.items()})
+
+
+def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
+    """``value`` as the field's type; an int serves as a float, a list as a tuple."""
+    wrong = ConfigError(f"'{key}' cannot be {value!r}", path=path, cure=f"It takes {getattr(hint, '__name__', str(hint))}.")
+    if hint in (tuple[str, ...], tuple[int, ...]):
+        item = str if hint == tuple[str, ...] else int
+        if not isinstance(value, list | tuple) or not all(isinstance(v, item) and not isinstance(v, bool) for v in value):
+            raise wrong
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise wrong
+    if hint is float and not math.isfinite(value):
+        raise wrong
+    return value
+
+
+CHOICES = {
+    ("run", "device"): ("auto", "cpu", "cuda"),
+    ("model", "pooling"): ("pooler", "cls", "mean"),
+    ("pretrain", "marginal"): ("token", "joint"),
+    ("pretrain", "refresh"): ("inline", "frozen"),
+}
+MINIMUM = {
+    ("run", "threads"): 1,
+    ("corpus", "vocab_size"): 200,
+    ("corpus", "block_length"): 16,
+    ("model", "hidden"): 8,
+    ("model", "layers"): 1,
+    ("model", "heads"): 1,
+    ("model", "intermediate"): 1,
+    ("model", "projection"): 8,
+    ("model", "span_hidden"): 1,
+    ("model", "query_length"): 8,
+    ("model", "max_span"): 1,
+    ("ict", "batch"): 2,
+    ("warm", "batch"): 1,
+    ("warm", "check_every"): 1,
+    ("pretrain", "batch"): 1,
+    ("pretrain", "candidates"): 2,
+    ("pretrain", "refresh_every"): 1,
+    ("finetune", "batch"): 1,
+    ("finetune", "read"): 1,
+    ("finetune", "beam"): 1,
+    ("finetune", "eval_every"): 1,
+    **{(stage, "warmup"): 0 for stage in ("ict", "warm", "pretrain", "finetune")},
+}
+SHARES = (("model", "dropout"), ("model", "attention_dropout"), ("ict", "keep_rate"), ("warm", "accuracy"))
+
+
+def _check(recipe: Recipe, path: Path | None) -> None:
+    """Values that the types allow and the mathematics does not."""
+    for (section, key), choices in CHOICES.items():
+        value = getattr(getattr(recipe, section), key)
+        if value not in choices:
+            raise ConfigError(f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {', '.join(choices)}.")
+    for (section, key), least in MINIMUM.items():
+        value = getattr(getattr(recipe, section), key)
+        if value < least:
+            raise ConfigError(f"'{section}.{key}' is {value}", path=path, cure=f"It is at least {least}.")
+    for section, key in SHARES:
+        value = getattr(getattr(recipe, section), key)
+        if not 0 <= value <= 1:
+            raise ConfigError(f"'{section}.{key}' is {value}", path=path, cure="It is between 0 and 1.")
+    if not recipe.eval.k or min(recipe.eval.k) < 1:
+        raise ConfigError(f"'eval.k' is {list(recipe.eval.k)}", path=path, cure="It names depths of at least 1.")
+    for section in ("ict", "warm", "pretrain", "finetune"):
+        stage = getattr(recipe, section)
+        if stage.steps < 0 or stage.lr <= 0:
+            raise ConfigError(f"[{section}] needs steps >= 0 and lr > 0", path=path)
+    if recipe.model.hidden % recipe.model.heads:
+        raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
+    if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:
+        raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
+
+
+def _resolve_paths(recipe: Recipe, base: Path) -> Recipe:
+    def absolute(value: str) -> str:
+        return str((base / Path(value).expanduser()).resolve()) if value else value
+
+    changed: dict[str, Any] = {}
+    for section, names in PATH_FIELDS.items():
+        values = getattr(recipe, section)
+        updates = {n: tuple(map(absolute, v)) if isinstance(v := getattr(values, n), tuple) else absolute(v) for n in names}
+        changed[section] = dataclasses.replace(values, **updates)
+    return dataclasses.replace(recipe, **changed)

@@ -1,0 +1,187 @@
+"""What a recipe holds: frozen dataclasses with a docstring per field, which becomes --help."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What holds for every stage."""
+
+    seed: int = 0
+    """Seed of every random choice."""
+    threads: int = 2
+    """CPU threads of the trainer; results are bit-identical only for the same number."""
+    device: str = "auto"
+    """cpu, cuda, or auto: cuda where there is one."""
+    bf16: bool = False
+    """Autocast the networks to bfloat16."""
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which documents, and how they become blocks."""
+
+    sources: tuple[str, ...] = ()
+    """Files or folders of documents; relative paths count from the recipe."""
+    tokenizer: str = ""
+    """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
+    vocab_size: int = 8000
+    """Entries of a vocabulary trained here."""
+    lowercase: bool = True
+    """Whether a vocabulary trained here ignores case."""
+    block_length: int = 288
+    """Wordpieces of a block, title and special tokens counted."""
+    gazetteer: str = ""
+    """A file of phrases, one a line, that are salient besides what the tagger finds."""
+    strict: bool = False
+    """Stop at the first malformed document instead of counting it."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The networks. A preset sets the sizes: tiny, mini, small, base."""
+
+    preset: str = "tiny"
+    """Named sizes from realm/presets."""
+    body: str = ""
+    """A directory or hub name of published BERT-like weights; empty starts from nothing with the preset's sizes."""
+    hidden: int = 128
+    """Width of the body."""
+    layers: int = 2
+    """Layers of the body."""
+    heads: int = 2
+    """Attention heads of the body."""
+    intermediate: int = 512
+    """Width of the feed-forward layers."""
+    projection: int = 128
+    """Dimensions of an embedding."""
+    pooling: str = "pooler"
+    """pooler (tanh over [CLS]), cls or mean."""
+    segments: bool = True
+    """Whether segment ids are fed to the body."""
+    layer_norm_eps: float = 1e-12
+    """Of the projection's LayerNorm; 1e-12 matches published weights."""
+    dropout: float = 0.1
+    """On hidden states and on the projected embedding, in training."""
+    attention_dropout: float = 0.0
+    """On attention weights; anything above 0 makes CPU attention several times slower."""
+    span_hidden: int = 256
+    """Width of the reader's span representation."""
+    max_span: int = 10
+    """Longest answer in wordpieces."""
+    query_length: int = 64
+    """Wordpieces of a query or question, special tokens counted."""
+
+
+@dataclass(frozen=True)
+class IctConfig:
+    """Inverse cloze task: the retriever's warm start."""
+
+    steps: int = 400
+    """Optimiser steps."""
+    batch: int = 64
+    """Pseudo-queries a step; the other blocks of the batch are the negatives."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    keep_rate: float = 0.1
+    """How often the sentence stays in its block."""
+
+
+@dataclass(frozen=True)
+class WarmConfig:
+    """The encoder learns to read: masked sentences together with the block they came from."""
+
+    steps: int = 600
+    """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
+    batch: int = 32
+    """Masked sentences a step."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    check_every: int = 50
+    """Steps between tests on held-out pairs."""
+    ratio: float = 3.0
+    """The encoder reads when it fills spans at least so many times as often with the block as without."""
+    accuracy: float = 0.6
+    """... and fills at least this share of held-out spans with the block given."""
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """REALM pre-training with a latent retriever."""
+
+    steps: int = 300
+    """Optimiser steps."""
+    batch: int = 16
+    """Masked sentences a step."""
+    lr: float = 3e-4
+    """Peak learning rate."""
+    warmup: int = 20
+    """Steps of linear warm-up."""
+    candidates: int = 8
+    """Documents a query, the null document counted."""
+    marginal: str = "token"
+    """token (released code) or joint (the paper's formula)."""
+    refresh: str = "inline"
+    """inline re-embeds the corpus in this process; frozen keeps the first index."""
+    refresh_every: int = 50
+    """Steps between refreshes of the index."""
+    probe_queries: int = 200
+    """Fixed masked sentences whose retrieval is measured at every refresh."""
+    stop_on_collapse: bool = False
+    """End the stage and keep the best parameters when the retriever collapses, instead of only saying so."""
+    force: bool = False
+    """Start although the encoder has not passed the reading test of the warm stage."""
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Open-domain question answering with the document side frozen."""
+
+    train: str = ""
+    """Questions to learn from (JSONL)."""
+    dev: str = ""
+    """Questions to watch, and to pick the best step by."""
+    steps: int = 400
+    """Optimiser steps."""
+    batch: int = 16
+    """Questions a step."""
+    lr: float = 5e-4
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    beam: int = 5000
+    """Blocks over which the retriever's loss runs; bounded by the corpus."""
+    read: int = 5
+    """Blocks that the reader reads."""
+    eval_every: int = 100
+    """Steps between evaluations on dev."""
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Evaluation after each stage."""
+
+    qa: str = ""
+    """Questions to evaluate on (JSONL)."""
+    k: tuple[int, ...] = (1, 5, 20, 100)
+    """Depths at which recall is measured."""
+    baselines: bool = False
+    """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a run depends on."""
+
+    run: RunConfig = field(default_factory=RunConfig)
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    ict: IctConfig = field(default_factory=IctConfig)
+    warm: WarmConfig = field(default_factory=WarmConfig)
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)

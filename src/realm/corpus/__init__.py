@@ -1,0 +1,1 @@
+"""From raw documents to blocks: readers, canonical text, salient spans, Arrow segments."""

@@ -1,0 +1,26 @@
+"""Canonical text: the one decoded form of a document that every offset counts in. Made once, never changed.
+
+Line endings become ``\\n``; control and invisible format characters go; everything else keeps its code points (no Unicode
+normalisation). Markup is the readers' business.
+"""
+
+import regex
+
+# Zero-width joiners shape Persian, Indic and emoji text, and the prepended marks (U+0600...) are visible: they stay.
+_INVISIBLE = regex.compile(
+    r"(?V1)[[\p{Cc}\p{Cf}]--[\t\n\r\v\f\x85\u200c\u200d\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]]+"
+)
+_LINE_ENDS = regex.compile(r"\r\n|[\r\v\f\x85\u2028\u2029]")
+_SURROGATE = regex.compile(r"[\ud800-\udfff]")
+
+
+def canonical_text(text: str) -> str:
+    """Canonical form of a document's decoded text. Idempotent. Lone surrogates become U+FFFD."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _SURROGATE.sub("\ufffd", _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text)))
+
+
+def canonical_line(text: str) -> str:
+    """Canonical form of a title or an id: one line, single spaces, none around it."""
+    return " ".join(canonical_text(text).split())

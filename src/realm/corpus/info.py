@@ -1,0 +1,77 @@
+"""What a corpus holds, and whether its salient spans can teach a retriever anything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.corpus.manifest import CorpusManifest, read_manifest
+
+# Below these a retriever finds nothing to learn from: too few masks, or masks that no other block can explain.
+FEWEST_SPANS_PER_BLOCK = 0.5
+LARGEST_SINGLE_BLOCK_SHARE = 0.9
+
+
+def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int, int]:
+    """How spans repeat across blocks.
+
+    Args:
+        parts: (hashes uint64 [t], blocks int64 [t]) of span occurrences.
+
+    Returns:
+        Number of distinct texts; number of occurrences whose text is in one block only.
+    """
+    hashes = np.concatenate([part[0] for part in parts])
+    blocks = np.concatenate([part[1] for part in parts])
+    if not len(hashes):
+        return 0, 0
+    order = np.lexsort((blocks, hashes))
+    hashes, blocks = hashes[order], blocks[order]
+    starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
+    counts = np.diff(np.append(starts, len(hashes)))
+    # Sorted by block within a text: first and last block are equal if there is only one.
+    single = blocks[starts] == blocks[starts + counts - 1]
+    return len(starts), int(counts[single].sum())
+
+
+def corpus_info(corpus: Path) -> dict[str, Any]:
+    """The object that ``realm corpus info --json`` prints.
+
+    Counts are of the version in force; ``spans_per_block`` is a mean; ``single_block_span_share`` (0..1) is the share of salient span
+    occurrences whose text is in one block only, which retrieval cannot help to predict; ``teaches`` says whether pre-training can
+    learn from these spans, ``advice`` what to do if not (None otherwise).
+
+    Raises:
+        CorpusError: no corpus here, or a damaged one.
+    """
+    manifest = read_manifest(Path(corpus))
+    share = manifest.span_statistics.single_block / max(manifest.spans, 1)
+    advice = _advice(manifest, share)
+    return {
+        "documents": manifest.documents,
+        "blocks": manifest.blocks,
+        "spans": manifest.spans,
+        "version": manifest.version,
+        "segments": len(manifest.segments),
+        "removed": manifest.removed,
+        "rejected": manifest.rejected,
+        "duplicates": manifest.duplicates,
+        "spans_per_block": manifest.spans / max(manifest.blocks, 1),
+        "single_block_span_share": share,
+        "tokens": sum(segment.tokens for segment in manifest.segments),
+        "vocab_size": manifest.vocab_size,
+        "block_length": manifest.block_length,
+        "teaches": advice is None,
+        "advice": advice,
+    }
+
+
+def _advice(manifest: CorpusManifest, single_block_share: float) -> str | None:
+    if manifest.blocks < 2:
+        return "One block leaves nothing to retrieve: add documents, or build with a smaller block length"
+    if manifest.spans < FEWEST_SPANS_PER_BLOCK * manifest.blocks:
+        return "Few salient spans were found: give a gazetteer with the names and terms that matter in these documents"
+    if single_block_share > LARGEST_SINGLE_BLOCK_SHARE:
+        return "Nearly every salient span is in one block only, so no other block helps to predict it: add documents on the same subjects"
+    return None

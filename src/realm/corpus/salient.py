@@ -1,0 +1,77 @@
+"""Salient spans: which words of a sentence are worth masking. Taggers to choose from, to combine, and to save with a corpus.
+
+The default needs no weights and no network: names by the corpus's own letter case, dates and numbers by patterns.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from realm import paths
+from realm.corpus.dates import DateNumberTagger
+from realm.corpus.gazetteer import GazetteerTagger
+from realm.corpus.tagging import SpanTagger, TaggedSpan, without_overlaps
+from realm.corpus.truecase import CasingCounts, TruecaseTagger
+from realm.errors import CorpusError
+
+__all__ = [
+    "CasingCounts", "CombinedTagger", "DateNumberTagger", "GazetteerTagger", "SpanTagger", "TaggedSpan", "TruecaseTagger",
+    "default_tagger", "load_tagger", "save_tagger", "tagger_from_state",
+]  # fmt: skip
+
+
+class CombinedTagger:
+    """Several taggers at once: of overlapping spans the longest wins, then the one of the earlier tagger."""
+
+    def __init__(self, taggers: Sequence[SpanTagger]):
+        self.taggers = tuple(taggers)
+
+    def tag(self, text: str) -> list[TaggedSpan]:
+        """Spans of the sentence ``text``, in order, without overlaps."""
+        return without_overlaps(span for tagger in self.taggers for span in tagger.tag(text))
+
+    def state(self) -> dict[str, Any]:
+        """The states of the parts."""
+        return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}
+
+
+def default_tagger(casing: CasingCounts, gazetteer: GazetteerTagger | None = None) -> CombinedTagger:
+    """Dates and numbers, the user's phrases if there are any, and names by casing."""
+    first: list[SpanTagger] = [] if gazetteer is None else [gazetteer]
+    return CombinedTagger([*first, DateNumberTagger(), TruecaseTagger(casing.table())])
+
+
+def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
+    """Rebuild a tagger from what its ``state()`` gave.
+
+    Raises:
+        ValueError: a type that this version does not know.
+    """
+    kind = state.get("type")
+    if kind == "combined":
+        return CombinedTagger([tagger_from_state(part) for part in state["taggers"]])
+    if kind == "dates":
+        return DateNumberTagger()
+    if kind == "gazetteer":
+        return GazetteerTagger(state["phrases"])
+    if kind == "truecase":
+        return TruecaseTagger({word: (small, capital) for word, (small, capital) in state["table"].items()}, state["linkers"])
+    raise ValueError(f"unknown tagger type {kind!r}")
+
+
+def save_tagger(tagger: SpanTagger, path: Path) -> None:
+    """Write the tagger's state as JSON."""
+    paths.write_atomic(path, json.dumps(tagger.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def load_tagger(path: Path) -> SpanTagger:
+    """Read what ``save_tagger`` wrote.
+
+    Raises:
+        CorpusError: the file is missing or damaged, or another version wrote it.
+    """
+    try:
+        return tagger_from_state(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure="Build the corpus again") from error

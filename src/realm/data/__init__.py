@@ -1,0 +1,1 @@
+"""Batch records, masking, inverse cloze examples, question files and the order in which they are visited."""

@@ -1,0 +1,46 @@
+"""Model inputs of blocks by block id: the one place where rows of the store meet the featuriser."""
+
+from collections.abc import Sequence as SequenceOf
+
+import numpy as np
+
+from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.data.featurize import Featurizer
+from realm.data.types import Sequence
+
+
+class BlockInputs:
+    """Builds block and joint inputs from a store; :data:`NULL_BLOCK` stands for the empty document.
+
+    Args:
+        store: the knowledge corpus.
+        featurizer: the run's featuriser.
+    """
+
+    def __init__(self, store: BlockStore, featurizer: Featurizer):
+        self.store = store
+        self.featurizer = featurizer
+
+    def rows(self, block_ids: np.ndarray) -> np.ndarray:
+        """Rows of any shape of block ids; -1 where the id is :data:`NULL_BLOCK`."""
+        real = block_ids != NULL_BLOCK
+        rows = np.full(block_ids.shape, -1, np.int64)
+        rows[real] = self.store.rows_of(block_ids[real])
+        return rows
+
+    def block(self, row: int) -> Sequence:
+        """The embedder's input of one row; row -1 is the null document."""
+        if row < 0:
+            return self.featurizer.block([], [])
+        return self.featurizer.block(self.store.title_ids(row).tolist(), self.store.token_ids(row).tolist())
+
+    def blocks(self, rows: SequenceOf[int]) -> list[Sequence]:
+        return [self.block(int(row)) for row in rows]
+
+    def joint(self, query: SequenceOf[int], row: int) -> Sequence:
+        """The encoder's or reader's input of a query with one row; row -1 is the null document."""
+        return self.featurizer.joint(query, [] if row < 0 else self.store.token_ids(row).tolist())
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """Wordpieces of each row's block input, special tokens counted. int64 [n]."""
+        return np.minimum(self.store.lengths[rows] + 3, self.featurizer.block_length)

@@ -1,0 +1,102 @@
+"""The one featuriser: how sentences, questions and blocks become model inputs (REALM, section 3.2 and its released code).
+
+query     [CLS] x [SEP]                     segments 0
+block     [CLS] title [SEP] body [SEP]      segments 0 | 1 from the body on
+joint     [CLS] x [SEP] body [SEP]          segments 0 | 1 from the body on (the title is the embedder's alone)
+null      the same with empty title and body
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import torch
+
+from realm.data.types import Sequence, TokenIds, TokenInputs
+
+
+@dataclass(frozen=True)
+class Featurizer:
+    """Builds every model input from wordpiece ids, so that training, indexing and serving cannot disagree.
+
+    Args:
+        cls, sep, mask, pad: special token ids of the corpus's tokenizer.
+        query_length: wordpieces of a query input, special tokens counted.
+        block_length: wordpieces of a block input, special tokens counted.
+    """
+
+    cls: int
+    sep: int
+    mask: int
+    pad: int
+    query_length: int = 64
+    block_length: int = 288
+
+    def query(self, ids: SequenceOf[int]) -> Sequence:
+        kept = list(ids[: self.query_length - 2])
+        return Sequence([self.cls, *kept, self.sep], [0] * (len(kept) + 2))
+
+    def block(self, title: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
+        """The embedder's input. The title keeps as much as it can, the body takes the rest, as in the released code."""
+        head = list(title[: self.block_length - 3])
+        tail = list(body[: self.block_length - 3 - len(head)])
+        ids = [self.cls, *head, self.sep, *tail, self.sep]
+        return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
+
+    def joint(self, query: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
+        """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
+        head = list(query[: self.query_length - 2])
+        tail = list(body[: self.block_length - 2])
+        ids = [self.cls, *head, self.sep, *tail, self.sep]
+        return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
+
+    def body_start(self, query: SequenceOf[int]) -> int:
+        """Position of the body's first wordpiece in the joint input of ``query``."""
+        return min(len(query), self.query_length - 2) + 2
+
+    @property
+    def joint_length(self) -> int:
+        """The longest joint input, special tokens counted."""
+        return self.query_length + self.block_length - 1
+
+
+def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
+    """Stack sequences of any lengths to [b, t] with t the longest."""
+    longest = max(len(s) for s in sequences)
+    ids = torch.full((len(sequences), longest), pad, dtype=torch.long)
+    mask = torch.zeros((len(sequences), longest), dtype=torch.bool)
+    segments = torch.zeros((len(sequences), longest), dtype=torch.long)
+    for i, s in enumerate(sequences):
+        ids[i, : len(s)] = torch.tensor(s.ids)
+        segments[i, : len(s)] = torch.tensor(s.segments)
+        mask[i, : len(s)] = True
+    return TokenInputs(ids, mask, segments)
+
+
+def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int) -> Iterator[list[int]]:
+    """Indices grouped by similar length so that little is padding; each group holds at most ``tokens_per_bucket`` padded tokens.
+
+    The order is a function of the lengths alone, so a batch is cut the same way every time.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    group: list[int] = []
+    for i in order:
+        if group and (len(group) + 1) * lengths[i] > tokens_per_bucket:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
+def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Pad mask positions (shifted by one for [CLS]) and targets to [b, m]; the third tensor is True at real slots."""
+    width = max(len(p) for p in positions)
+    where = torch.zeros((len(positions), width), dtype=torch.long)
+    what = torch.zeros((len(positions), width), dtype=torch.long)
+    slots = torch.zeros((len(positions), width), dtype=torch.bool)
+    for i, (p, t) in enumerate(zip(positions, targets, strict=True)):
+        where[i, : len(p)] = torch.tensor(p) + 1
+        what[i, : len(t)] = torch.tensor(t)
+        slots[i, : len(p)] = True
+    return where, what, slots

@@ -1,0 +1,73 @@
+"""All batch records and the dimension legend.
+
+Dimension legend (used in every signature and comment): b examples, k candidates (null at 0), q query length, c block length,
+j joint length, m mask slots, d projection, h hidden, v vocabulary, n blocks in the corpus, s candidate spans, t any length.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TokenIds = list[int]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One unpadded model input: wordpiece ids and segment ids of the same length."""
+
+    ids: TokenIds
+    segments: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
+
+    ids: Tensor
+    mask: Tensor
+    segments: Tensor
+
+    def to(self, device: torch.device) -> "TokenInputs":
+        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device))
+
+
+@dataclass(frozen=True)
+class MaskedQuery:
+    """A sentence with one salient span masked (REALM, section 3.4).
+
+    ``ids`` are the sentence's wordpieces with [MASK] in place of the span, without special tokens; ``positions`` index into ``ids``;
+    ``targets`` are the hidden wordpieces; ``origin`` is the block the sentence came from; ``excluded`` are the ids of every block
+    that must not be retrieved for it (the origin and the blocks that hold the sentence verbatim).
+    """
+
+    ids: TokenIds
+    positions: list[int]
+    targets: TokenIds
+    origin: int
+    excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class IctExample:
+    """A pseudo-query and its block's body, from which the sentence was removed nine times in ten (ORQA, section 5)."""
+
+    query: TokenIds
+    title: TokenIds
+    body: TokenIds
+    block_id: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question with its accepted answers; ``positive_ids`` are document ids; ``answer_type`` is "string" or "regex"."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    positive_ids: tuple[str, ...] = ()
+    answer_type: str = "string"

@@ -1,0 +1,91 @@
+"""The atlas: a small encyclopaedia of true facts, with questions on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.demo.articles import Article, Ledger, write_domain, write_entity
+from realm.demo.links import note_links
+from realm.demo.questions import make_questions
+from realm.demo.tables import Domain, Entity, load_domains, render
+
+INVENTED = Entity(
+    domain="invented",
+    name="Valdoria",
+    cells={
+        "capital": ("Marenburg",),
+        "currency": ("silver florin",),
+        "language": ("Valdorian",),
+        "continent": ("Europe",),
+        "domain": (".vd",),
+    },
+)
+"""A country that does not exist, to be added to the atlas by the demo."""
+
+_INVENTED_KINDS = ("capital", "currency", "language")
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Documents, questions by split, and an invented country."""
+
+    documents: list[dict[str, str]]
+    questions: dict[str, list[dict[str, Any]]]
+    invented: dict[str, Any]
+
+
+def build_atlas(seed: int = 0) -> Atlas:
+    """Build the atlas; the same seed always gives the same atlas."""
+    domains = load_domains()
+    ledger = Ledger(seed)
+    articles = [article for domain in domains for article in write_domain(domain, ledger)]
+    note_links(domains, ledger)
+    return Atlas(
+        documents=[_document(article) for article in articles],
+        questions=make_questions(domains, ledger),
+        invented=_invent(domains, seed),
+    )
+
+
+def write_atlas(directory: Path, seed: int = 0) -> None:
+    """Write the atlas into a directory as JSON lines, in UTF-8."""
+    atlas = build_atlas(seed)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "documents.jsonl", atlas.documents)
+    for split, questions in atlas.questions.items():
+        _write(directory / f"qa_{split}.jsonl", questions)
+    _write(directory / "invented.jsonl", [atlas.invented["document"]])
+    _write(directory / "invented_qa.jsonl", atlas.invented["questions"])
+
+
+def _document(article: Article) -> dict[str, str]:
+    """An article as a JSON object."""
+    return {"id": article.id, "title": article.title, "text": article.text}
+
+
+def _invent(domains: list[Domain], seed: int) -> dict[str, Any]:
+    """The invented country's document and questions, worded like a real one's."""
+    countries = next(domain for domain in domains if domain.name == "countries")
+    article = write_entity(countries, INVENTED, Ledger(seed))[0]
+    questions = [
+        {
+            "id": f"{INVENTED.key}/{name}/0",
+            "question": render(countries.facts[name].questions[0], INVENTED),
+            "answers": INVENTED.answers(name),
+            "positive_ids": [article.id],
+            "kind": f"countries/{name}",
+        }
+        for name in _INVENTED_KINDS
+    ]
+    return {"document": _document(article), "questions": questions}
+
+
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write objects as JSON lines, with Unix line ends."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_bytes(text.encode("utf-8"))

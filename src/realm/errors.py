@@ -1,0 +1,66 @@
+"""Errors that a user can cause and cure.
+
+Every one of them ends a command in one line on standard error and exit code 2 (see ``cli.py``); a traceback is a bug of ours.
+What does not live here: programming errors, which stay ordinary Python exceptions.
+"""
+
+from pathlib import Path
+
+
+class RealmError(Exception):
+    """A named error: where it is, what is wrong, and the cure, in one line.
+
+    Args:
+        problem: what is wrong, without a final full stop.
+        path: the file or directory at fault, if there is one.
+        line: the 1-based line in that file, if it has lines.
+        cure: what the user can do about it.
+    """
+
+    def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None, cure: str | None = None):
+        self.problem = problem
+        self.path = None if path is None else Path(path)
+        self.line = line
+        self.cure = cure
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
+        text = " ".join(f"{where}{self.problem}".split())
+        return text if not self.cure else f"{text}. {' '.join(self.cure.split())}"
+
+
+class ConfigError(RealmError):
+    """An unknown key, a value out of range, a preset that does not exist."""
+
+
+class DataError(RealmError):
+    """A missing or malformed input file: documents, questions, tables."""
+
+
+class CorpusError(RealmError):
+    """A corpus directory that is missing, empty, damaged, or made by another version."""
+
+
+class SnapshotError(RealmError):
+    """An index generation that is missing, damaged, or belongs to another corpus, tokenizer or embedder."""
+
+
+class RunError(RealmError):
+    """A run directory that lacks a stage, belongs to another version, or cannot be resumed."""
+
+
+class TrainingError(RealmError):
+    """Training that cannot go on: nothing valid in a window, non-finite gradients, a retriever that collapsed."""
+
+
+class MissingExtra(RealmError):
+    """An optional feature whose extra is not installed.
+
+    Args:
+        feature: what was asked for.
+        extra: the name of the extra that brings it.
+    """
+
+    def __init__(self, feature: str, extra: str):
+        super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")

@@ -1,0 +1,299 @@
+"""Which documents a masked sentence profits from: p(z|x), p(y|z,x), r(z) and the retrieval utility of each candidate.
+
+Everything here is the joint form, p(y|x) = sum over z of p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used.
+Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a search.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import losses
+from realm.corpus.blocks import NULL_BLOCK
+from realm.corpus.packing import hash64
+from realm.data.blocks import BlockInputs
+from realm.data.cloze import ClozeText, special_ids
+from realm.data.types import TokenIds
+from realm.errors import ConfigError, DataError, RunError
+from realm.index.mips import MipsIndex
+from realm.nn.embedder import Embedder
+from realm.nn.encoder import KnowledgeAugmentedEncoder
+from realm.nn.model import RealmModel
+from realm.retrieval import Retriever
+
+LONGEST_SPAN = 6
+BEAM = 24
+BETWEEN_SPANS = " | "
+
+
+class Searchable(Protocol):
+    """What is used of a generation (``refresh.Generation``): the published embedder and the index it made."""
+
+    @property
+    def embedder(self) -> Embedder: ...
+
+    @property
+    def index(self) -> MipsIndex: ...
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model would fill in, and its joint probability. Spans of several masks stand in order, joined by " | "."""
+
+    text: str
+    p: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One document read with the sentence: how relevant it is, how likely it makes the target, how training would move its score.
+
+    ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3).
+    """
+
+    block_id: int
+    title: str
+    text: str
+    null: bool
+    p_z: float
+    p_y_given_z: float
+    r: float
+    utility: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One masked sentence explained. ``p_y`` is the sum over ``candidates`` of p_z * p_y_given_z; candidate 0 is the null document.
+
+    ``targets`` are the spans explained, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` are the blocks that
+    could not be retrieved. ``predictions`` are the best strings for the same masked input, or over all lengths when no target was given.
+    """
+
+    text: str
+    targets: tuple[str, ...]
+    p_y: float
+    p_y_null: float
+    excluded: tuple[int, ...]
+    predictions: tuple[Prediction, ...]
+    candidates: tuple[Candidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ``explain --json`` object."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """One filling of the masks: wordpieces and string of each span, the joint probability, whether the strings give these wordpieces."""
+
+    spans: tuple[tuple[int, ...], ...]
+    texts: tuple[str, ...]
+    p: float
+    sound: bool
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return self.sound, self.p
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One masked input with its candidates: rows [k] (-1 null), block ids [k], log p(z|x) [1, k], log p over the vocabulary [k, m, v]."""
+
+    rows: np.ndarray
+    block_ids: np.ndarray
+    log_p_z: Tensor
+    log_probs: Tensor
+
+
+@torch.inference_mode()
+def explain(
+    model: RealmModel,
+    generation: Searchable,
+    inputs: BlockInputs,
+    text: str,
+    *,
+    targets: Sequence[str] = (),
+    k: int = 8,
+    exclude_documents: Sequence[str] = (),
+    top: int = 5,
+) -> Explanation:
+    """Explain one masked sentence. Puts ``model`` into evaluation mode.
+
+    Args:
+        model: of the pre-training stage: ``embedder`` scores p(z|x), ``encoder`` gives p(y|z,x).
+        generation: a published generation of the same corpus; its embedder and index find the candidates.
+        inputs: corpus and featuriser of the run.
+        text: a sentence in which each ``[MASK]`` stands for a whole span.
+        targets: one span for each [MASK], or none: then the most probable spans of 1 to 6 wordpieces are explained (several masks
+            are tried one after the other, not in all combinations).
+        k: candidates, the null document included.
+        exclude_documents: ids of documents whose blocks must not be retrieved. With targets, blocks that hold a filled sentence verbatim
+            are excluded too, as in training.
+        top: predictions to list.
+
+    Raises:
+        DataError: no [MASK], not one target for each, a target the vocabulary cannot spell, a text longer than a query, or a document id
+            that is not in the corpus.
+        ConfigError: k or top below 1.
+        RunError: the model has no embedder or no encoder.
+    """
+    if min(k, top) < 1:
+        raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
+    sentence = ClozeText(inputs, text)
+    spans = sentence.spell(targets) if targets else None
+    excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
+    looker = _Looker(model, generation, inputs, sentence, k, excluded)
+    if spans is None:
+        read, found = looker.search_lengths(top)
+        spans, targets = found[0].spans, found[0].texts
+    else:
+        read = looker.read([len(span) for span in spans])
+        found = looker.fill(read, [len(span) for span in spans], top)
+    predictions = tuple(Prediction(BETWEEN_SPANS.join(f.texts), f.p) for f in found[:top])
+    return _assemble(inputs, text, tuple(targets), [i for span in spans for i in span], read, excluded, predictions)
+
+
+class _Looker:
+    """Retrieves for masked inputs and reads them with their candidates."""
+
+    def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
+        self.embedder, self.encoder = _networks(model)
+        self.retriever = Retriever(generation.embedder, generation.index)
+        self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
+
+    def read(self, lengths: Sequence[int]) -> _Read:
+        """The published embedder searches, the live one scores, the encoder reads: as in a step of training."""
+        ids, positions = self.sentence.masked(lengths)
+        query = [self.inputs.featurizer.query(ids)]
+        found = self.retriever.retrieve(query, self.k, null=True, exclude=[self.excluded])
+        block_ids = found.block_ids[0][found.valid[0]]
+        rows = self.inputs.rows(block_ids)
+        block_emb = self.embedder(self.inputs.blocks(rows.tolist()))
+        scores = losses.relevance_scores(self.embedder(query), block_emb.unsqueeze(0)).double()
+        log_p_z = losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
+        where = torch.tensor([positions], device=scores.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
+        log_probs = self.encoder.log_probs([self.inputs.joint(ids, int(row)) for row in rows], where)
+        return _Read(rows, block_ids, log_p_z, log_probs.double())
+
+    def fill(self, read: _Read, lengths: Sequence[int], top: int) -> list[_Filled]:
+        """The best fillings of one masked input, best first."""
+        special = special_ids(self.inputs)
+        spelled = [self._spelled(ids, p, lengths) for ids, p in best_spans(read.log_p_z[0], read.log_probs, max(BEAM, 2 * top), special)]
+        return _distinct(spelled)
+
+    def search_lengths(self, top: int) -> tuple[_Read, list[_Filled]]:
+        """Without targets: lengths are tried mask by mask; the winner's input, and all fillings seen, best first."""
+        trial = (1,) * self.sentence.masks  # fits: ClozeText has seen to it
+        read = self.read(trial)
+        seen = {trial: self.fill(read, trial, top)}
+        winner = read, seen[trial][0]
+        for mask in range(self.sentence.masks):
+            lengths = [len(span) for span in winner[1].spans]
+            for length in range(1, LONGEST_SPAN + 1):
+                trial = (*lengths[:mask], length, *lengths[mask + 1 :])
+                if trial in seen or not self.sentence.fits(trial):
+                    continue
+                read = self.read(trial)
+                seen[trial] = self.fill(read, trial, top)
+                if seen[trial][0].rank > winner[1].rank:
+                    winner = read, seen[trial][0]
+        return winner[0], _distinct([filled for fillings in seen.values() for filled in fillings])
+
+    def _spelled(self, ids: TokenIds, p: float, lengths: Sequence[int]) -> _Filled:
+        """A filling as strings. Sound: each string is spelled by these very wordpieces ("##ing" alone is not a word)."""
+        edges = np.cumsum([0, *lengths])
+        spans = tuple(tuple(ids[a:b]) for a, b in pairwise(edges.tolist()))
+        tokenizer = self.inputs.store.tokenizer
+        decoded = [tokenizer.decode(span) for span in spans]
+        sound = [tuple(again) for again in tokenizer.encode(decoded)] == list(spans)
+        return _Filled(spans, tuple(text.strip() for text in decoded), p, sound)
+
+
+def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequence[int]) -> list[tuple[TokenIds, float]]:
+    """Beam search for the wordpieces with the largest joint probability sum over z of p(z|x) prod over j of p(y_j|z,x).
+
+    Args:
+        log_p_z: [k] float64.
+        log_probs: [k, m, v] float64.
+        width: spans kept at each slot.
+        forbidden: ids that no span may hold (special tokens).
+
+    Returns:
+        At most ``width`` pairs (m ids, joint probability), best first.
+    """
+    weight = log_p_z.exp().unsqueeze(0)  # [n, k]: p(z|x) times the probability of the span so far
+    spans: list[TokenIds] = [[]]
+    for slot in range(log_probs.shape[1]):
+        probs = log_probs[:, slot].exp()
+        probs[:, list(forbidden)] = 0.0
+        values, places = (weight @ probs).flatten().topk(min(width, len(spans) * probs.shape[1]))
+        kept = places[values > 0] if bool((values > 0).any()) else places[:1]
+        parent, token = kept // probs.shape[1], kept % probs.shape[1]
+        spans = [[*spans[i], j] for i, j in zip(parent.tolist(), token.tolist(), strict=True)]
+        weight = weight[parent] * probs[:, token].T
+    return list(zip(spans, weight.sum(1).tolist(), strict=True))
+
+
+def _networks(model: RealmModel) -> tuple[Embedder, KnowledgeAugmentedEncoder]:
+    if model.embedder is None or model.encoder is None:
+        raise RunError(
+            "this model cannot fill masks: it lacks an embedder or an encoder", cure="Explain with the model of the pretrain stage."
+        )
+    model.eval()
+    return model.embedder, model.encoder
+
+
+def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:
+    """Best first, each string once."""
+    best: dict[tuple[str, ...], _Filled] = {}
+    for filled in sorted(fillings, key=lambda f: f.rank, reverse=True):
+        best.setdefault(filled.texts, filled)
+    return list(best.values())
+
+
+def _excluded_blocks(inputs: BlockInputs, sentence: ClozeText, targets: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+    """int64, ascending: live blocks that must not be retrieved."""
+    store = inputs.store
+    rows = [np.empty(0, np.int64)]
+    for document in documents:
+        found = store.rows_of_document(document)
+        if not store.live[found].any():
+            raise DataError(f"no document '{document}' in the corpus", path=store.path, cure="Give the id of a document, not a title.")
+        rows.append(found)
+    if targets:
+        rows += [store.rows_with_sentence(hash64(filled)) for filled in sentence.filled_sentences(targets)]
+    chosen = np.unique(np.concatenate(rows))
+    return np.asarray(store.block_ids)[chosen[store.live[chosen]]]
+
+
+def _assemble(
+    inputs: BlockInputs,
+    text: str,
+    targets: tuple[str, ...],
+    ids: TokenIds,
+    read: _Read,
+    excluded: np.ndarray,
+    predictions: tuple[Prediction, ...],
+) -> Explanation:
+    """Put the numbers of the target wordpieces beside the candidates."""
+    what = torch.tensor(ids, device=read.log_probs.device).view(1, -1, 1).expand(len(read.rows), -1, 1)
+    chosen = read.log_probs.gather(2, what).squeeze(2).unsqueeze(0)  # [1, k, m]
+    slots = torch.ones(1, len(ids), dtype=torch.bool, device=chosen.device)
+    given = losses.span_log_probs(chosen, slots)[0].exp().tolist()
+    r = losses.retriever_gradient(chosen, read.log_p_z, slots)[0].tolist()
+    utility = losses.retrieval_utility(chosen, slots)[0].tolist()
+    p_z = read.log_p_z[0].exp().tolist()
+    candidates = []
+    for i, block_id in enumerate(read.block_ids.tolist()):
+        null = block_id == NULL_BLOCK
+        block = None if null else inputs.store.block(int(read.rows[i]))
+        title, words = ("", "") if block is None else (block.title, block.text)
+        candidates.append(Candidate(block_id, title, words, null, p_z[i], given[i], r[i], utility[i]))
+    p_y = sum(c.p_z * c.p_y_given_z for c in candidates)
+    return Explanation(text, targets, p_y, given[0], tuple(excluded.tolist()), predictions, tuple(candidates))

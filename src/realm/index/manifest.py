@@ -1,0 +1,113 @@
+"""The manifest of one index generation: what it holds, what made it, and a checksum over itself.
+
+Every file of a generation is named here with its SHA-256, ids beside the vectors they belong to. One manifest is one revision: who reads
+the manifest first and then only the files it names can never mix two of them.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.errors import SnapshotError
+from realm.paths import write_json
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+CHECK_DISK = "Check the permissions and the disk"
+DTYPES = ("float32", "bfloat16")
+
+
+class DamagedSnapshot(SnapshotError):
+    """Files of a generation that are missing, cut short or changed since they were published."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows published together: a vectors file [rows,d] and an ids file int64 [rows]."""
+
+    file: str
+    sha256: str
+    ids_file: str
+    ids_sha256: str
+    rows: int
+    first_block_id: int | None  # None when there are no rows
+
+
+@dataclass(frozen=True)
+class SnapshotManifest:
+    """One revision of one generation.
+
+    Attributes:
+        generation: counter of the index.
+        revision: 0 when published, one more for each delta.
+        params_generation: counter of the parameters that embedded it.
+        step: training step of those parameters.
+        document_embedder_sha256: whose vectors these are; like the next two, checked when the generation is opened.
+        corpus_id: the corpus it was built from.
+        tokenizer_sha256: the tokenizer of that corpus.
+        corpus_version: the corpus's counter when the last rows were added.
+        tombstone_version: the removals known then.
+        dim: d.
+        dtype: float32 or bfloat16 (stored as uint16).
+        count: n, rows of all shards.
+        segments: (corpus segment, rows) in row order, empty if the publisher did not say.
+        shards: in row order.
+    """
+
+    generation: int
+    revision: int
+    params_generation: int
+    step: int
+    document_embedder_sha256: str
+    corpus_id: str
+    tokenizer_sha256: str
+    corpus_version: int
+    tombstone_version: int
+    dim: int
+    dtype: str
+    count: int
+    segments: tuple[tuple[str, int], ...]
+    shards: tuple[Shard, ...]
+    format_version: int = FORMAT_VERSION
+
+
+def write_manifest(generation_directory: Path, manifest: SnapshotManifest) -> None:
+    """Publish a revision: readers see the old manifest or this one."""
+    fields = asdict(manifest)
+    write_json(generation_directory / MANIFEST, {**fields, "manifest_sha256": _checksum(fields)})
+
+
+def read_manifest(generation_directory: Path, generation: int) -> SnapshotManifest:
+    """Read the manifest of ``generation`` and check it against itself.
+
+    Raises:
+        DamagedSnapshot: missing, not JSON, changed since it was written, or another generation's.
+        SnapshotError: written by another version of the format.
+    """
+    path = generation_directory / MANIFEST
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DamagedSnapshot("missing", path=path) from None
+    except OSError as error:  # not damage as far as we know: nothing is put aside
+        raise SnapshotError(f"could not be read: {error.strerror or error}", path=path, cure=CHECK_DISK) from error
+    except ValueError:
+        raise DamagedSnapshot("not valid JSON", path=path) from None
+    if not isinstance(value, dict) or value.pop("manifest_sha256", None) != _checksum(value):
+        raise DamagedSnapshot("changed since it was published (checksum differs)", path=path)
+    if value.get("format_version") != FORMAT_VERSION:
+        problem = f"index format {value.get('format_version')}, this version reads format {FORMAT_VERSION}"
+        raise SnapshotError(problem, path=path, cure="Build the index again: realm index build RUN")
+    value["segments"] = tuple((str(name), int(rows)) for name, rows in value["segments"])
+    value["shards"] = tuple(Shard(**shard) for shard in value["shards"])
+    manifest = SnapshotManifest(**value)
+    if manifest.generation != generation:
+        raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
+    return manifest
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    """SHA-256 of the fields in canonical JSON. The same in all format versions, so that damage is told from another version."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()

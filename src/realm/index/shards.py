@@ -1,0 +1,109 @@
+"""Vectors and ids on disk: pairs of ``.npy`` files, written once and never changed. bfloat16 is stored as uint16."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from realm.errors import SnapshotError
+from realm.index.manifest import CHECK_DISK, DamagedSnapshot, Shard, SnapshotManifest
+from realm.paths import STAGING_SUFFIX, fsync_directory, sha256_file
+
+
+def write_shard(directory: Path, number: int, vectors: np.ndarray, block_ids: np.ndarray, dtype: str) -> Shard:
+    """Write shard ``number`` durably; it counts only once a manifest names it.
+
+    Args:
+        vectors: [r,d], floating point.
+        block_ids: int64 [r].
+        dtype: float32 or bfloat16.
+
+    Raises:
+        SnapshotError: a component that is not finite in ``dtype``.
+    """
+    encoded = encode(vectors, dtype)
+    file, ids_file = f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
+    return Shard(
+        file=file,
+        sha256=_write(directory / file, encoded),
+        ids_file=ids_file,
+        ids_sha256=_write(directory / ids_file, block_ids),
+        rows=len(block_ids),
+        first_block_id=int(block_ids[0]) if len(block_ids) else None,
+    )
+
+
+def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors float32 [r,d] (memory-mapped unless stored as bfloat16) and ids int64 [r] of one shard.
+
+    Args:
+        verify: compare the SHA-256 of both files; without it only shapes and types are checked.
+
+    Raises:
+        DamagedSnapshot: a file is missing, cut short, changed, or not what the manifest says.
+    """
+    stored = np.float32 if manifest.dtype == "float32" else np.uint16
+    vectors = _read(directory / shard.file, shard.sha256, (shard.rows, manifest.dim), np.dtype(stored), verify)
+    block_ids = _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
+    return decode(vectors), block_ids
+
+
+def encode(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    """Vectors [r,d] as they are stored: float32, or bfloat16 bits as uint16 (rounded to nearest even).
+
+    Raises:
+        SnapshotError: a component that is not finite afterwards.
+    """
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(vectors, dtype=np.float32)
+    if dtype == "float32":
+        finite = np.isfinite(single).all(axis=1)
+        encoded = single
+    else:
+        half = torch.from_numpy(single.copy()).to(torch.bfloat16)
+        finite = torch.isfinite(half).all(1).numpy()
+        encoded = half.view(torch.uint16).numpy()
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise SnapshotError(f"vector {row} has a component that is not finite in {dtype}", cure="Go back to an earlier checkpoint")
+    return encoded
+
+
+def decode(stored: np.ndarray) -> np.ndarray:
+    """Stored vectors as float32: the same array, or uint16 as bfloat16 bits widened in memory."""
+    if stored.dtype != np.uint16:
+        return stored
+    wide = stored.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
+
+
+def _write(path: Path, array: np.ndarray) -> str:
+    """Write, fsync, rename. Returns the SHA-256 of the file."""
+    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
+    with open(staging, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    digest = sha256_file(staging)
+    os.replace(staging, path)
+    fsync_directory(path.parent)
+    return digest
+
+
+def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, verify: bool) -> np.ndarray:
+    try:
+        if verify and sha256_file(path) != sha256:
+            raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
+        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable.
+        array = np.load(path, mmap_mode="c" if shape[0] else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise DamagedSnapshot("missing", path=path) from None
+    except OSError as error:  # not damage as far as we know: nothing is put aside
+        raise SnapshotError(f"could not be read: {error.strerror or error}", path=path, cure=CHECK_DISK) from error
+    except (ValueError, EOFError) as error:
+        raise DamagedSnapshot(f"not a whole .npy file ({error})", path=path) from None
+    if array.shape != shape or array.dtype != dtype:
+        raise DamagedSnapshot(f"holds {array.dtype} {list(array.shape)}, the manifest says {dtype} {list(shape)}", path=path)
+    return array

@@ -1,0 +1,242 @@
+"""Generations of the index on disk: publish, extend, open.
+
+A generation is a manifest and the shards it names. Its directory appears whole (stage, fsync, rename) and counts once CURRENT reaches it.
+Shards are never changed: a delta adds some and then replaces the manifest, so a reader has the old revision or the new one. One process
+at a time publishes; any number read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from realm.errors import SnapshotError
+from realm.index.generations import (
+    advance_current,
+    current_generation,
+    generation_path,
+    next_generation,
+    prune,
+    published_generations,
+    quarantine,
+    remove,
+)
+from realm.index.manifest import DTYPES, DamagedSnapshot, Shard, SnapshotManifest, read_manifest, write_manifest
+from realm.index.mips import check_block_ids
+from realm.index.shards import read_shard, write_shard
+from realm.paths import publish_directory
+
+__all__ = ["Snapshot", "SnapshotManifest", "append_delta", "current_generation", "next_generation", "prune", "publish_snapshot"]
+
+REBUILD = "Build the index again: realm index build RUN"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One revision of one generation, opened.
+
+    Attributes:
+        manifest: what it is.
+        shards: vectors float32 [r,d] of each shard, memory-mapped unless stored as bfloat16.
+        block_ids: int64 [n], ascending.
+    """
+
+    manifest: SnapshotManifest
+    shards: tuple[np.ndarray, ...]
+    block_ids: np.ndarray
+
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """float32 [n,d]: the memory map of a single shard, or all shards copied into one array."""
+        return self.shards[0] if len(self.shards) == 1 else np.concatenate(self.shards)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        generation: int | None = None,
+        *,
+        corpus_id: str,
+        tokenizer_sha256: str,
+        document_embedder_sha256: str | None,
+        verify: bool = True,
+    ) -> "Snapshot":
+        """Open a generation, by default the newest valid one. A damaged one is renamed to NAME.quarantined, with a warning in the log.
+
+        Args:
+            directory: the run's ``index/``.
+            generation: exactly this one; nothing else is tried.
+            corpus_id: what it must have been built from.
+            tokenizer_sha256: as ``corpus_id``.
+            document_embedder_sha256: as ``corpus_id``; None: any.
+            verify: read every file and compare its SHA-256; False: only names, shapes and types.
+
+        Raises:
+            SnapshotError: none is there, none is valid, or it belongs to another corpus, tokenizer or document embedder.
+        """
+        expected = {"corpus_id": corpus_id, "tokenizer_sha256": tokenizer_sha256, "document_embedder_sha256": document_embedder_sha256}
+        damage: DamagedSnapshot | None = None
+        for number in published_generations(directory)[::-1] if generation is None else [generation]:
+            path = generation_path(directory, number)
+            try:
+                return _open_one(path, number, expected, verify)
+            except DamagedSnapshot as error:
+                if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
+                    damage = error
+                    quarantine(path, error)
+        if damage is not None:
+            what = "no index generation is valid" if generation is None else f"index generation {generation} is damaged"
+            raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
+        what = "no index generation has been published" if generation is None else f"index generation {generation} is not there"
+        raise SnapshotError(what, path=directory, cure=REBUILD)
+
+
+def publish_snapshot(
+    directory: Path,
+    vectors: Iterable[np.ndarray] | np.ndarray,
+    block_ids: np.ndarray,
+    *,
+    params_generation: int,
+    step: int,
+    document_embedder_sha256: str,
+    corpus_id: str,
+    tokenizer_sha256: str,
+    corpus_version: int,
+    generation: int | None = None,
+    tombstone_version: int = 0,
+    segments: Sequence[tuple[str, int]] = (),
+    dtype: str = "float32",
+) -> SnapshotManifest:
+    """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
+
+    Args:
+        directory: the run's ``index/``.
+        vectors: floating point [n,d], one shard; or an iterable of [r,d], a shard each, of which only one is in memory at a time.
+        block_ids: int64 [n], strictly ascending.
+        generation: its number; None: the next one. CURRENT never goes back.
+        dtype: float32 or bfloat16, on disk.
+        (others): see SnapshotManifest.
+
+    Raises:
+        SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
+        ValueError: shapes that do not fit together, or an unknown dtype.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype}")
+    check_block_ids(block_ids, len(block_ids))
+    number = next_generation(directory) if generation is None else generation
+    final = generation_path(directory, number)
+    with _writing(final):
+        if final.is_dir() and number not in published_generations(directory):
+            remove(final)  # left by a publisher that was killed before it moved CURRENT: nobody was told of it
+        with publish_directory(final) as staging:
+            dim, shards = _write_shards(staging, [vectors] if isinstance(vectors, np.ndarray) else vectors, block_ids, dtype)
+            manifest = SnapshotManifest(
+                generation=number,
+                revision=0,
+                params_generation=params_generation,
+                step=step,
+                document_embedder_sha256=document_embedder_sha256,
+                corpus_id=corpus_id,
+                tokenizer_sha256=tokenizer_sha256,
+                corpus_version=corpus_version,
+                tombstone_version=tombstone_version,
+                dim=dim,
+                dtype=dtype,
+                count=len(block_ids),
+                segments=tuple(segments),
+                shards=shards,
+            )
+            write_manifest(staging, manifest)
+        advance_current(directory, number)
+    return manifest
+
+
+def append_delta(
+    directory: Path,
+    generation: int,
+    vectors: np.ndarray,
+    block_ids: np.ndarray,
+    corpus_version: int,
+    *,
+    tombstone_version: int | None = None,
+    segments: Sequence[tuple[str, int]] = (),
+) -> SnapshotManifest:
+    """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
+
+    Args:
+        vectors: [r,d], embedded by the generation's document embedder; r may be 0 when only versions change.
+        block_ids: int64 [r], ascending, above all ids already there.
+        corpus_version: the corpus's counter now.
+        tombstone_version: None: as before.
+        segments: (segment, rows) of the added rows.
+
+    Raises:
+        SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
+        ValueError: vectors that do not fit.
+    """
+    path = generation_path(directory, generation)
+    manifest = read_manifest(path, generation)
+    if vectors.shape != (len(block_ids), manifest.dim) and len(block_ids):
+        raise ValueError(f"vectors must be [{len(block_ids)},{manifest.dim}], not {list(vectors.shape)}")
+    shards = manifest.shards
+    with _writing(path):
+        if len(block_ids):
+            known = [read_shard(path, shard, manifest, verify=False)[1] for shard in shards]
+            check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
+            # A shard of the same name can only be what a killed writer left: no manifest names it.
+            shards = (*shards, write_shard(path, len(shards), vectors, block_ids, manifest.dtype))
+        extended = replace(
+            manifest,
+            revision=manifest.revision + 1,
+            corpus_version=corpus_version,
+            tombstone_version=manifest.tombstone_version if tombstone_version is None else tombstone_version,
+            count=manifest.count + len(block_ids),
+            segments=(*manifest.segments, *segments),
+            shards=shards,
+        )
+        write_manifest(path, extended)
+    return extended
+
+
+def _open_one(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
+    """Ids and vectors of the one revision whose manifest is read here."""
+    manifest = read_manifest(path, generation)
+    for field, value in expected.items():
+        found = getattr(manifest, field)
+        if value is not None and found != value:
+            what = {"corpus_id": "corpus", "tokenizer_sha256": "tokenizer"}.get(field, "document embedder")
+            raise SnapshotError(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
+    pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
+    block_ids = np.concatenate([ids for _, ids in pairs])
+    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)
+
+
+def _write_shards(staging: Path, parts: Iterable[np.ndarray], block_ids: np.ndarray, dtype: str) -> tuple[int, tuple[Shard, ...]]:
+    """Write every part with its share of the ids. Returns d and the shards."""
+    shards: list[Shard] = []
+    dim, done = None, 0
+    for part in parts:
+        if part.ndim != 2 or part.dtype.kind != "f" or dim not in (None, part.shape[1]) or done + len(part) > len(block_ids):
+            raise ValueError(f"vectors {part.dtype} {list(part.shape)} after {done} rows do not fit {len(block_ids)} ids, dimension {dim}")
+        dim = part.shape[1]
+        shards.append(write_shard(staging, len(shards), part, block_ids[done : done + len(part)], dtype))
+        done += len(part)
+    if dim is None or done != len(block_ids):
+        raise ValueError(f"{done} vectors for {len(block_ids)} ids")
+    return dim, tuple(shards)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a named error; what was published before is intact."""
+    try:
+        yield
+    except FileExistsError:
+        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
+    except OSError as error:
+        cure = "Free space or make the directory writable; everything published before is intact"
+        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

@@ -1,0 +1,156 @@
+"""The mathematics of REALM and ORQA as pure functions.
+
+Shapes: b examples, k candidates (null at 0), m mask slots, d projection, c retriever beam, s candidate spans.
+Every loss returns ``(loss [b], valid [b])``: an example with nothing to learn from has ``valid`` False, a loss of exactly 0 and a
+gradient of exactly 0 (never NaN), so callers decide how to average. Masked candidates get probability exactly zero.
+Nothing here holds weights, reads configuration or logs.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = tuple[Tensor, Tensor]
+
+
+def _logsumexp(values: Tensor, keep: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
+    """Log-sum-exp over the kept entries, and whether there were any; 0 with zero gradient where there were none."""
+    some = keep.any(dim=dim)
+    # An all-masked row would give NaN gradients: it is computed over zeros and then cut off by `where`.
+    safe = values.masked_fill(~keep, float("-inf")).masked_fill(~some.unsqueeze(dim), 0.0)
+    return torch.where(some, torch.logsumexp(safe, dim=dim), 0.0), some
+
+
+def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tensor | None = None) -> Loss:
+    """Inverse cloze task: softmax cross-entropy of each pseudo-query against all blocks of the batch (ORQA, section 5).
+
+    Args:
+        query_emb: [b, d].
+        block_emb: [n, d], the blocks of every rank, n >= b.
+        positive: [b] column of each query's own block.
+        collision: [b, n] True where a block is not a negative although it is another column (the same block drawn twice).
+
+    Returns:
+        loss [b], valid [b] (all True).
+    """
+    scores = query_emb @ block_emb.T
+    if collision is not None:
+        own = F.one_hot(positive, scores.shape[1]).bool()
+        scores = scores.masked_fill(collision & ~own, float("-inf"))
+    loss = F.cross_entropy(scores, positive, reduction="none")
+    return loss, torch.ones_like(positive, dtype=torch.bool)
+
+
+def relevance_scores(query_emb: Tensor, block_emb: Tensor) -> Tensor:
+    """f(x, z): inner products of [b, d] with [b, k, d] -> [b, k] (REALM, section 3.1)."""
+    return torch.einsum("bd,bkd->bk", query_emb, block_emb)
+
+
+def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
+    """log p(z|x): log-softmax of the relevance scores over the valid candidates (REALM, equation 2).
+
+    Args:
+        scores: [b, k].
+        valid: [b, k].
+
+    Returns:
+        [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf.
+    """
+    kept = valid & (scores != float("-inf"))
+    # Scores of fresh embeddings are large: taking the maximum off first keeps the digits of the difference.
+    highest = scores.detach().masked_fill(~kept, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
+    shifted = scores - highest
+    total, _ = _logsumexp(shifted, kept)
+    return (shifted - total.unsqueeze(-1)).masked_fill(~kept, float("-inf"))
+
+
+def marginal_token_log_probs(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
+    """log p(y_j|x) = log sum over z of p(z|x) p(y_j|z,x), each masked wordpiece on its own (the released code's form).
+
+    Args:
+        target_log_probs: [b, k, m] log p(y_j|z,x).
+        log_p_z: [b, k] from :func:`candidate_log_probs`.
+        slots: [b, m] True at real masked wordpieces.
+
+    Returns:
+        [b, m], 0 at padding slots.
+    """
+    keep = torch.isfinite(log_p_z).unsqueeze(-1) & slots.unsqueeze(1)
+    joint = target_log_probs + log_p_z.masked_fill(~torch.isfinite(log_p_z), 0.0).unsqueeze(-1)
+    return _logsumexp(joint, keep, dim=1)[0]
+
+
+def marginal_nll_per_token(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
+    """Negative marginal log-likelihood, marginalised per masked wordpiece and summed over the slots of an example.
+
+    This is what the released REALM code and its checkpoints optimise; with one masked wordpiece it equals the joint form.
+    Arguments as in :func:`marginal_token_log_probs`; divide the sum over the batch by ``slots.sum()`` for the released mean.
+    """
+    valid = slots.any(-1) & torch.isfinite(log_p_z).any(-1)
+    loss = -marginal_token_log_probs(target_log_probs, log_p_z, slots).sum(-1)
+    return torch.where(valid, loss, 0.0), valid
+
+
+def span_log_probs(target_log_probs: Tensor, slots: Tensor) -> Tensor:
+    """log p(y|z,x) of a whole masked span: the sum over its slots. [b, k, m], [b, m] -> [b, k] (REALM, section 3.2)."""
+    return target_log_probs.masked_fill(~slots.unsqueeze(1), 0.0).sum(-1)
+
+
+def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
+    """-log p(y|x) with p(y|x) = sum over z of p(z|x) times the product over j of p(y_j|z,x) (REALM, equation 1)."""
+    kept = torch.isfinite(log_p_z)
+    joint = span_log_probs(target_log_probs, slots) + log_p_z.masked_fill(~kept, 0.0)
+    total, some = _logsumexp(joint, kept)
+    valid = slots.any(-1) & some
+    return torch.where(valid, -total, 0.0), valid
+
+
+def retrieval_utility(target_log_probs: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
+    """RU(z|x) = log p(y|z,x) - log p(y|null,x) for every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
+    joint = span_log_probs(target_log_probs, slots)
+    return joint - joint[:, null_index : null_index + 1]
+
+
+def marginal_utility(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
+    """log p(y_j|x) - log p(y_j|null,x) per masked wordpiece: the released code's ``retrieval_utility``. -> [b, m]."""
+    marginal = marginal_token_log_probs(target_log_probs, log_p_z, slots)
+    return (marginal - target_log_probs[:, null_index]).masked_fill(~slots, 0.0)
+
+
+def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
+    """r(z) = [p(y|z,x)/p(y|x) - 1] p(z|x), the gradient of log p(y|x) by f(x,z) in closed form (REALM, section 3.3). -> [b, k]."""
+    joint = span_log_probs(target_log_probs, slots)
+    kept = torch.isfinite(log_p_z)
+    total, _ = _logsumexp(joint + log_p_z.masked_fill(~kept, 0.0), kept)
+    # p(y|z,x) / p(y|x) alone may overflow where p(z|x) is tiny; their product is a posterior, at most 1.
+    return torch.where(kept, (joint + log_p_z - total.unsqueeze(-1)).exp() - log_p_z.exp(), 0.0)
+
+
+def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
+    """log of all mass minus log of the correct mass, over one row of logits. [b, n] each -> [b]."""
+    kept = valid & (logits != float("-inf"))
+    everything, _ = _logsumexp(logits, kept)
+    right, some = _logsumexp(logits, kept & correct)
+    return torch.where(some, everything - right, 0.0), some
+
+
+def retriever_marginal(scores: Tensor, correct: Tensor, valid: Tensor) -> Loss:
+    """-log of the retriever's mass on blocks that hold an answer, over a wide beam (ORQA, section 4.2, "early update").
+
+    Args:
+        scores: [b, c] question_emb . block_emb.
+        correct: [b, c] True where the block holds an answer.
+        valid: [b, c] True at real candidates.
+    """
+    return _correct_mass_nll(scores, correct, valid)
+
+
+def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
+    """-log of the mass on correct spans, normalised jointly over the spans of all candidates (ORQA, section 4.2).
+
+    Args:
+        span_logits: [b, s] span score + relevance score of its block.
+        correct: [b, s] True at spans that equal an answer.
+        valid: [b, s] True at spans inside a block.
+    """
+    return _correct_mass_nll(span_logits, correct, valid)

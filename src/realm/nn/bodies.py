@@ -1,0 +1,157 @@
+"""Transformer bodies through transformers' AutoModel, behind one seam: padded token inputs in, hidden states out.
+
+A body comes from a configuration (training from nothing), from a local directory, or from the hub. Which output is pooled and whether
+segment ids are fed is part of the specification and is saved with the weights (design decision 3).
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from realm.data.types import TokenInputs
+from realm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class BodySpec:
+    """What a body is, enough to rebuild it without its weights.
+
+    Args:
+        config: the transformers configuration as a dictionary with its ``model_type``.
+        pooling: "pooler" (tanh pooler over [CLS]), "cls" or "mean".
+        segments: whether segment ids are fed.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    pooling: str = "pooler"
+    segments: bool = True
+
+    @property
+    def hidden(self) -> int:
+        return int(self.config["hidden_size"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Body(nn.Module):
+    """A transformers encoder with a fixed call: ``body(inputs) -> hidden states [b, t, h]``."""
+
+    def __init__(self, spec: BodySpec, model: nn.Module):
+        super().__init__()
+        self.spec = spec
+        self.model = model
+
+    def forward(self, inputs: TokenInputs) -> Tensor:
+        return self._run(inputs).last_hidden_state
+
+    def pooled(self, inputs: TokenInputs) -> Tensor:
+        """One vector a row, [b, h], by the specification's pooling."""
+        output = self._run(inputs)
+        if self.spec.pooling == "pooler":
+            return output.pooler_output
+        if self.spec.pooling == "cls":
+            return output.last_hidden_state[:, 0]
+        weights = inputs.mask.unsqueeze(-1).to(output.last_hidden_state.dtype)
+        return (output.last_hidden_state * weights).sum(1) / weights.sum(1)
+
+    def _run(self, inputs: TokenInputs) -> Any:
+        extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
+        # Without padding there is nothing to mask, and attention takes its faster path.
+        mask = None if bool(inputs.mask.all()) else inputs.mask.long()
+        return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
+
+
+def bert_spec(
+    *, vocab_size: int, hidden: int, layers: int, heads: int, intermediate: int, max_length: int, dropout: float, attention_dropout: float
+) -> BodySpec:
+    """The specification of a BERT body from nothing. Attention dropout is apart because it makes CPU attention five times slower."""
+    config = {
+        "model_type": "bert",
+        "vocab_size": vocab_size,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": intermediate,
+        "max_position_embeddings": max(max_length, 512),
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": attention_dropout,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+    }
+    return BodySpec(config=config)
+
+
+def build_body(spec: BodySpec, *, pooler: bool) -> Body:
+    """A body with random weights. ``pooler`` is dropped where nothing reads it, so that every parameter gets a gradient.
+
+    Raises:
+        ConfigError: transformers does not know the model type or the sizes do not fit together.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    values = dict(spec.config)
+    try:
+        config = AutoConfig.for_model(values.pop("model_type"), **values)
+        model = AutoModel.from_config(config, attn_implementation="sdpa", **_pooler_option(config, spec.pooling, spec.segments, pooler))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
+    if config.model_type == "bert":
+        start_positions_from_sinusoids(model.embeddings.position_embeddings.weight)
+    return Body(spec, model)
+
+
+def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Body:
+    """A body with published weights from a local directory or the hub. Only safetensors are read, and no remote code runs.
+
+    Raises:
+        ConfigError: the source is not there or is no encoder that transformers knows.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        options = _pooler_option(AutoConfig.from_pretrained(source), pooling, segments, pooler)
+        model = AutoModel.from_pretrained(source, attn_implementation="sdpa", use_safetensors=True, **options)
+    except (OSError, ValueError, TypeError) as error:
+        hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
+        raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
+    spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
+    return Body(spec, model)
+
+
+def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> dict[str, bool]:
+    """BERT-like models take ``add_pooling_layer``; others have no pooler to drop.
+
+    Raises:
+        ConfigError: the family has no pooler or no segment embeddings, and the specification wants them.
+    """
+    bert_like = config.model_type in ("bert", "roberta", "xlm-roberta")
+    if pooling == "pooler" and not bert_like:
+        raise ConfigError(f"'{config.model_type}' has no pooler", cure='Set model.pooling to "cls" or "mean".')
+    if segments and getattr(config, "type_vocab_size", 0) < 2:
+        raise ConfigError(f"'{config.model_type}' has no second segment", cure="Set model.segments to false.")
+    return {"add_pooling_layer": pooler and pooling == "pooler"} if bert_like else {}
+
+
+@torch.no_grad()
+def start_positions_from_sinusoids(weight: Tensor, scale: float = 0.02) -> None:
+    """Start learned position embeddings [t, h] from sinusoids of the usual spread.
+
+    A body from nothing must find "the wordpiece before this one" before it can copy a name from a document; sinusoids make that
+    offset a linear map from the first step on. Weights that are loaded later simply overwrite them.
+    """
+    positions, hidden = weight.shape
+    angle = torch.arange(positions).unsqueeze(1) * torch.exp(torch.arange(0, hidden, 2) * (-math.log(10000.0) / hidden))
+    weight[:, 0::2] = angle.sin() * scale * math.sqrt(2)
+    weight[:, 1::2] = angle.cos()[:, : hidden // 2] * scale * math.sqrt(2)
+
+
+def local_directory(source: str) -> Path | None:
+    """``source`` as a directory when it is one."""
+    path = Path(source)
+    return path if path.is_dir() else None

@@ -1,0 +1,67 @@
+"""The knowledge-augmented encoder p(y|z,x) of pre-training: a body over "[CLS] x [SEP] z [SEP]" with BERT's MLM head."""
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from realm.data.featurize import length_buckets, pad_batch
+from realm.data.types import Sequence
+from realm.nn.bodies import Body
+
+TOKENS_PER_BUCKET = 4096
+
+
+class MlmHead(nn.Module):
+    """BERT's masked-language-model head; the decoder is tied to the word embeddings, the output bias is its own."""
+
+    def __init__(self, hidden: int, vocab_size: int, layer_norm_eps: float):
+        super().__init__()
+        self.dense = nn.Linear(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden, eps=layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        """[..., h] -> logits [..., v]."""
+        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate="tanh")), word_embeddings, self.bias)
+
+
+class KnowledgeAugmentedEncoder(nn.Module):
+    """Scores the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2)."""
+
+    def __init__(self, body: Body):
+        super().__init__()
+        self.body = body
+        config = body.spec.config
+        self.head = MlmHead(body.spec.hidden, int(config["vocab_size"]), float(config.get("layer_norm_eps", 1e-12)))
+
+    def _word_embeddings(self) -> Tensor:
+        """The body's own [v, h], to which the head's decoder is tied."""
+        model: Any = self.body.model
+        weight: Tensor = model.get_input_embeddings().weight
+        return weight
+
+    def mask_states(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
+        """Hidden states at the mask positions only: ragged inputs of n rows, positions [n, m] -> [n, m, h]."""
+        device = positions.device
+        groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
+        rows = []
+        for group in groups:
+            states = self.body(pad_batch([sequences[i] for i in group], 0).to(device))
+            at = positions[torch.tensor(group, device=device)].unsqueeze(-1).expand(-1, -1, states.shape[-1])
+            rows.append(states.gather(1, at))
+        back = torch.tensor([i for group in groups for i in group], device=device).argsort()
+        return torch.cat(rows)[back]
+
+    def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
+        """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
+        states = self.mask_states(sequences, positions)
+        return torch.log_softmax(self.head(states, self._word_embeddings()).float(), dim=-1)
+
+    def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor) -> Tensor:
+        """log p(y_j|z,x) of the targets [n, m] at the positions [n, m]. -> [n, m] in float32."""
+        states = self.mask_states(sequences, positions)
+        logits = self.head(states, self._word_embeddings()).float()
+        return -F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)

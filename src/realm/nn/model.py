@@ -1,0 +1,253 @@
+"""RealmModel: the networks of one run in one directory that other people can load.
+
+``model.safetensors`` holds the weights, ``config.json`` what to build, ``tokenizer.json`` the wordpieces, ``README.md`` the model card.
+"""
+
+import copy
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from realm.errors import ConfigError, RunError
+from realm.nn.bodies import Body, BodySpec, build_body, load_body
+from realm.nn.embedder import Embedder
+from realm.nn.encoder import KnowledgeAugmentedEncoder
+from realm.nn.reader import Reader
+from realm.paths import write_atomic, write_json
+
+FORMAT = 1
+RESTORE = "Restore the file."
+PARTS = ("embedder", "document_embedder", "encoder", "reader")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a RealmModel is made of.
+
+    Args:
+        body: body of all networks (embedder and encoder share sizes, never weights).
+        projection: d.
+        layer_norm_eps: of the projection.
+        dropout: on the projected embedding.
+        span_hidden, max_span: of the reader.
+        parts: which networks are there, of ``PARTS``.
+    """
+
+    body: BodySpec
+    projection: int = 128
+    layer_norm_eps: float = 1e-12
+    dropout: float = 0.1
+    span_hidden: int = 256
+    max_span: int = 10
+    parts: tuple[str, ...] = ("embedder", "encoder")
+
+
+class RealmModel(nn.Module):
+    """The networks of one run: each attribute is a module, or None when the run has no such part.
+
+    ``embedder`` is the live one (the question embedder after fine-tuning); ``document_embedder`` is the frozen fork that belongs to
+    the index (design decision 6), absent before fine-tuning because one embedder then serves both sides.
+    """
+
+    embedder: Embedder | None
+    document_embedder: Embedder | None
+    encoder: KnowledgeAugmentedEncoder | None
+    reader: Reader | None
+
+    def __init__(self, spec: ModelSpec):
+        super().__init__()
+        self.spec = spec
+        self.embedder = _embedder(spec) if "embedder" in spec.parts else None
+        # Frozen wherever it comes from: it belongs to the index (design decision 6).
+        self.document_embedder = _embedder(spec).requires_grad_(False) if "document_embedder" in spec.parts else None
+        self.encoder = KnowledgeAugmentedEncoder(build_body(spec.body, pooler=False)) if "encoder" in spec.parts else None
+        self.reader = _reader(spec, build_body(spec.body, pooler=False)) if "reader" in spec.parts else None
+
+    @property
+    def documents(self) -> Embedder:
+        """The embedder of the document side."""
+        side = self.document_embedder or self.embedder
+        if side is None:
+            raise RunError("this model has no embedder")
+        return side
+
+    def with_parts(self, **parts: nn.Module | None) -> "RealmModel":
+        """A model with some parts replaced or removed (None); the others are shared, not copied."""
+        chosen = {name: parts.get(name, getattr(self, name)) for name in PARTS}
+        model = RealmModel.__new__(RealmModel)
+        nn.Module.__init__(model)
+        kept = tuple(name for name in PARTS if chosen[name] is not None)
+        model.spec = ModelSpec(**{**asdict_shallow(self.spec), "parts": kept})
+        for name in PARTS:
+            setattr(model, name, chosen[name])
+        return model
+
+    def fork_document_embedder(self) -> "RealmModel":
+        """The model as fine-tuning starts: a frozen copy of the embedder for documents, the live one for questions."""
+        frozen = copy.deepcopy(self.embedder)
+        if frozen is None:
+            raise RunError("this model has no embedder to fork")
+        return self.with_parts(document_embedder=frozen.requires_grad_(False))
+
+    def with_reader(self, generator_seed: int) -> "RealmModel":
+        """The encoder turned into a reader: its body with a fresh span head. The MLM head is dropped."""
+        if self.encoder is None:
+            raise RunError("this model has no encoder to make a reader of")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator_seed)
+            reader = _reader(self.spec, copy.deepcopy(self.encoder.body))
+        return self.with_parts(encoder=None, reader=reader)
+
+    def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> None:
+        """Write weights, configuration, tokenizer and model card into ``directory``.
+
+        Args:
+            tokenizer: anything with ``save(directory)``; None leaves it out.
+            card: facts for the model card (corpus, steps, metrics).
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
+        write_json(directory / "config.json", {"format": FORMAT, "library": "realm", **asdict(self.spec)})
+        write_atomic(directory / "README.md", model_card(self, card or {}))
+        if tokenizer is not None:
+            tokenizer.save(directory)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path) -> "RealmModel":
+        """Load what :meth:`save_pretrained` wrote, from a directory or from the hub.
+
+        Raises:
+            RunError: no such model, another format, or weights that do not fit the configuration; the message names the file.
+        """
+        directory = Path(source)
+        if not directory.is_dir():
+            directory = _download(str(source))
+        spec = read_spec(directory / "config.json")
+        try:
+            model = cls(spec)
+        except (ConfigError, KeyError) as error:
+            problem = getattr(error, "problem", f"the body lacks {error}")
+            raise RunError(f"the model's configuration does not fit: {problem}", path=directory / "config.json", cure=RESTORE) from error
+        weights = directory / "model.safetensors"
+        try:
+            state = load_file(weights)
+            missing, unexpected = model.load_state_dict(state, strict=False)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            # torch names the first tensor that does not fit in the second line.
+            problem = " ".join(str(error).splitlines()[:2])
+            raise RunError(f"the weights cannot be read: {problem}", path=weights, cure=RESTORE) from error
+        if missing or unexpected:
+            raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
+        return model
+
+    def push_to_hub(self, repository: str, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> str:
+        """Upload the directory of :meth:`save_pretrained` to the hub; returns its address."""
+        import tempfile
+
+        from huggingface_hub import HfApi
+
+        with tempfile.TemporaryDirectory() as scratch:
+            self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card)
+            api = HfApi()
+            api.create_repo(repository, exist_ok=True)
+            return str(api.upload_folder(repo_id=repository, folder_path=scratch))
+
+
+def _embedder(spec: ModelSpec) -> Embedder:
+    body = build_body(spec.body, pooler=True)
+    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+
+
+def _reader(spec: ModelSpec, body: Body) -> Reader:
+    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span)
+
+
+def asdict_shallow(spec: ModelSpec) -> dict[str, Any]:
+    """Fields of a specification without descending into the body's."""
+    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+
+
+def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
+    """A model whose embedder and encoder both start from published weights (a BERT), with fresh heads."""
+    embedder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=spec.body.pooling == "pooler")
+    encoder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=False)
+    whole = ModelSpec(**{**asdict_shallow(spec), "body": embedder_body.spec, "parts": ()})
+    embedder = Embedder(embedder_body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+    return RealmModel(whole).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
+
+
+def read_spec(path: Path) -> ModelSpec:
+    """The specification in a ``config.json``.
+
+    Raises:
+        RunError: no file, no JSON, another format, or a field that does not fit.
+    """
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
+    except ValueError as error:
+        raise RunError(f"not JSON: {error}", path=path) from error
+    if not isinstance(values, dict):
+        raise RunError("not a model's configuration", path=path)
+    found = values.pop("format", None)
+    values.pop("library", None)
+    if found != FORMAT:
+        raise RunError(f"model format {found} cannot be read by this version, which reads {FORMAT}", path=path)
+    try:
+        spec = ModelSpec(**{**values, "body": BodySpec(**values["body"]), "parts": tuple(values["parts"])})
+        if unknown := [part for part in spec.parts if part not in PARTS]:
+            raise TypeError(f"unknown parts {unknown}")
+        return spec
+    except (KeyError, TypeError) as error:
+        raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
+
+
+def state_sha256(module: nn.Module) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of a module's tensors: the identity of its parameters."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        value = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def model_card(model: RealmModel, facts: dict[str, Any]) -> str:
+    """The README of a saved model: what it is, how to load it, and the facts of its run."""
+    rows = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    sizes = {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
+    parts = ", ".join(f"{name} ({count:,} parameters)" for name, count in sizes.items())
+    return f"""---
+library_name: realm
+tags: [realm, retrieval, question-answering]
+---
+# A REALM model
+
+Parts: {parts}.
+
+```python
+from realm import RealmModel
+model = RealmModel.from_pretrained("this directory")
+```
+
+{rows}
+"""
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error

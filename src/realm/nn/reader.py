@@ -1,0 +1,110 @@
+"""The span reader of fine-tuning (ORQA, section 4.1): every span of at most ten wordpieces inside a candidate's body gets a score."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import length_buckets, pad_batch
+from realm.data.types import Sequence
+from realm.nn.bodies import Body
+
+TOKENS_PER_BUCKET = 4096
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """Span scores of n joint inputs in a padded body frame.
+
+    ``logits`` [n, t, w]: score of the span that starts at body wordpiece t and has w + 1 wordpieces; ``valid`` [n, t, w]: inside the
+    body.
+    """
+
+    logits: Tensor
+    valid: Tensor
+
+
+class Reader(nn.Module):
+    """Start and end projections, ReLU, LayerNorm (eps 1e-3), one score; in that order, as in the released code.
+
+    Args:
+        body: reads "[CLS] question [SEP] body [SEP]".
+        span_hidden: width of the span representation.
+        max_span: longest answer in wordpieces.
+    """
+
+    def __init__(self, body: Body, *, span_hidden: int, max_span: int):
+        super().__init__()
+        self.body = body
+        self.max_span = max_span
+        self.span_hidden = span_hidden
+        self.dense = nn.Linear(body.spec.hidden, 2 * span_hidden)
+        self.norm = nn.LayerNorm(span_hidden, eps=1e-3)
+        self.score = nn.Linear(span_hidden, 1)
+        for layer in (self.dense, self.score):
+            nn.init.trunc_normal_(layer.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> SpanScores:
+        """Score the spans of n ragged joint inputs.
+
+        Args:
+            sequences: joint inputs.
+            body_starts: position of the first body wordpiece in each.
+
+        Returns:
+            Scores in the body's own frame: [n, t, w] with t the longest body and w the widest span.
+        """
+        device = self.dense.weight.device
+        body_lengths = [len(s) - start - 1 for s, start in zip(sequences, body_starts, strict=True)]
+        longest = max(1, *body_lengths)
+        groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
+        rows = []
+        for group in groups:
+            states = self.body(pad_batch([sequences[i] for i in group], 0).to(device))
+            starts = torch.tensor([body_starts[i] for i in group], device=device)
+            at = (starts.unsqueeze(1) + torch.arange(longest, device=device)).clamp(max=states.shape[1] - 1)
+            rows.append(states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1])))
+        back = torch.tensor([i for group in groups for i in group], device=device).argsort()
+        return self._spans(torch.cat(rows)[back], torch.tensor(body_lengths, device=device))
+
+    def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
+        """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
+        start, end = self.dense(states).float().split(self.span_hidden, dim=-1)
+        t = states.shape[1]
+        ends = torch.arange(t, device=states.device).unsqueeze(1) + torch.arange(self.max_span, device=states.device)
+        # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
+        last = end[:, ends.clamp(max=t - 1)]
+        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1)
+        valid = ends.unsqueeze(0) < lengths.view(-1, 1, 1)
+        return SpanScores(logits, valid)
+
+
+def read_candidates(
+    reader: Reader, inputs: BlockInputs, questions: SequenceOf[SequenceOf[int]], rows: np.ndarray, relevance: Tensor
+) -> SpanScores:
+    """Score every span of every candidate jointly: span score plus relevance score of its block (ORQA, section 4.1).
+
+    Args:
+        questions: wordpieces of b questions.
+        rows: [b, k] rows of the store, -1 where there is no candidate.
+        relevance: [b, k] scores of the candidates; a gradient reaches them.
+
+    Returns:
+        logits and valid [b, k, t, w]; nothing is valid in a missing candidate.
+    """
+    example, candidate = np.nonzero(rows >= 0)
+    if not len(example):
+        nothing = relevance.new_zeros((*rows.shape, 1, reader.max_span))
+        return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool))
+    sequences = [inputs.joint(questions[i], int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
+    scores = reader(sequences, starts)
+    place = (torch.from_numpy(example).to(relevance.device), torch.from_numpy(candidate).to(relevance.device))
+    shape = (*rows.shape, *scores.logits.shape[1:])
+    logits = scores.logits.new_zeros(shape).index_put(place, scores.logits + relevance[place].view(-1, 1, 1))
+    valid = torch.zeros(shape, dtype=torch.bool, device=relevance.device).index_put(place, scores.valid)
+    return SpanScores(logits, valid)

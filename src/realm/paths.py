@@ -1,0 +1,154 @@
+"""Where things lie in a run directory, and how files are published: write, fsync, rename.
+
+A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean.
+"""
+
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.errors import DataError
+
+STAGING_SUFFIX = ".staging"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The layout of one run directory (design: "Files and contracts")."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def corpus(self) -> Path:
+        return self.root / "corpus"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def index(self) -> Path:
+        """Generations of the index, with ``CURRENT``."""
+        return self.root / "index"
+
+    @property
+    def params(self) -> Path:
+        """Published parameters, one directory a generation."""
+        return self.root / "params"
+
+    @property
+    def results(self) -> Path:
+        """One JSON file for each finished evaluation, so that a resumed run does not repeat it."""
+        return self.root / "results"
+
+    def checkpoints(self, stage: str) -> Path:
+        return self.root / "checkpoints" / stage
+
+    def stage(self, stage: str) -> Path:
+        """The published result of a finished stage: models, tokenizer, stage.json."""
+        return self.root / "stages" / stage
+
+
+def fsync_directory(path: Path) -> None:
+    """Make a rename in ``path`` durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_tree(path: Path) -> None:
+    """Make every file and directory below ``path`` durable."""
+    for directory, _, files in os.walk(path):
+        for name in files:
+            fd = os.open(os.path.join(directory, name), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        fsync_directory(Path(directory))
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Replace ``path`` by ``data`` in one step. Readers see the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
+    with open(staging, "wb") as file:
+        file.write(data.encode("utf-8") if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(staging, path)
+    fsync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Publish ``value`` as JSON. NaN and infinity are refused, as other readers do."""
+    write_atomic(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+
+
+@contextmanager
+def publish_directory(final: Path) -> Iterator[Path]:
+    """Yield a staging directory that becomes ``final`` when the block ends without an error.
+
+    Raises:
+        FileExistsError: ``final`` exists; generations and checkpoints are never rewritten.
+    """
+    if final.exists():
+        raise FileExistsError(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    yield staging
+    fsync_tree(staging)
+    os.rename(staging, final)
+    fsync_directory(final.parent)
+
+
+def remove_staging(directory: Path) -> None:
+    """Delete what a killed process left half-written directly below ``directory``."""
+    for path in directory.glob(f"*{STAGING_SUFFIX}"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[Iterator[str]]:
+    """Lines of a UTF-8 text file, plain or compressed (.gz, .xz).
+
+    Raises:
+        DataError: the file is missing, unreadable, truncated or not UTF-8.
+    """
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError("no such file", path=path, cure="Check the path.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 ({error.reason})", path=path, cure="Convert it to UTF-8.") from error
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"cannot be read ({error})", path=path, cure="Check the file and its permissions.") from error

@@ -1,0 +1,176 @@
+"""What every stage shares: the run's places, its corpus, its featuriser, its log; and how a stage's result is published."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from realm.config import Recipe
+from realm.corpus.blocks import BlockStore
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer
+from realm.errors import RunError
+from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.model import ModelSpec, RealmModel, start_from_body
+from realm.paths import RunPaths, publish_directory, write_json
+from realm.train.checkpoint import CheckpointDirectory
+from realm.train.loop import LoopOptions, Metrics, Task, fit
+from realm.train.metrics import MetricsLog
+
+RUN_FORMAT = 1
+Report = Callable[[str, int, int, Metrics], None]
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """One run as a stage sees it.
+
+    Args:
+        paths: where things lie.
+        recipe: the resolved recipe.
+        inputs: the corpus with the featuriser.
+        device: where networks live.
+        log: metrics.jsonl.
+        report: called with (stage, step, steps, metrics) whenever a row was logged.
+    """
+
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    device: torch.device
+    log: MetricsLog
+    report: Report
+
+    @property
+    def store(self) -> BlockStore:
+        return self.inputs.store
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.run.seed
+
+
+def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContext:
+    """Open the run's corpus and build the one featuriser of the run."""
+    torch.set_num_threads(recipe.run.threads)
+    wanted = recipe.run.device
+    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+    store = BlockStore.open(paths.corpus)
+    return StageContext(paths, recipe, BlockInputs(store, featurizer(store, recipe)), device, MetricsLog(paths.metrics), report)
+
+
+def featurizer(store: BlockStore, recipe: Recipe) -> Featurizer:
+    """The featuriser of a run: special tokens of the corpus's tokenizer, lengths of the recipe and the corpus."""
+    special = store.tokenizer.special
+    return Featurizer(
+        cls=special.cls,
+        sep=special.sep,
+        mask=special.mask,
+        pad=special.pad,
+        query_length=recipe.model.query_length,
+        block_length=store.manifest.block_length,
+    )
+
+
+def new_model(context: StageContext) -> RealmModel:
+    """Embedder and encoder as the recipe starts them: from nothing, or from published weights."""
+    model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
+    torch.manual_seed(context.seed)
+    body = bert_spec(
+        vocab_size=vocabulary,
+        hidden=model.hidden,
+        layers=model.layers,
+        heads=model.heads,
+        intermediate=model.intermediate,
+        max_length=context.inputs.featurizer.joint_length,
+        dropout=model.dropout,
+        attention_dropout=model.attention_dropout,
+    )
+    spec = ModelSpec(
+        body=BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
+        projection=model.projection,
+        layer_norm_eps=model.layer_norm_eps,
+        dropout=model.dropout,
+        span_hidden=model.span_hidden,
+        max_span=model.max_span,
+    )
+    return start_from_body(spec, model.body) if model.body else RealmModel(spec)
+
+
+STAGE_SECTIONS = {"ict": ("ict",), "warm": ("warm",), "pretrain": ("pretrain",), "finetune": ("finetune",)}
+
+
+def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
+    """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
+    recipe = context.recipe
+    sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
+    known = {"format": RUN_FORMAT, "corpus": context.store.manifest.corpus_id, "seed": recipe.run.seed, "bf16": recipe.run.bf16}
+    text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def train(context: StageContext, task: Task, section: Any, mark: str, *, checkpoint_every: int = 100) -> int:
+    """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps."""
+    options = LoopOptions(
+        steps=section.steps,
+        lr=section.lr,
+        warmup=section.warmup,
+        seed=context.seed,
+        bf16=context.recipe.run.bf16,
+        device=context.device.type,
+        checkpoint_every=checkpoint_every,
+    )
+    checkpoints = CheckpointDirectory(context.paths.checkpoints(task.name), fingerprint=mark)
+    return fit(task, options, log=context.log, checkpoints=checkpoints, report=context.report)
+
+
+def publish_stage(context: StageContext, stage: str, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
+    """Publish a stage's networks and facts; its checkpoints have served and are removed."""
+    final = context.paths.stage(stage)
+    with publish_directory(final) as staging:
+        model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
+        write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+    shutil.rmtree(context.paths.checkpoints(stage), ignore_errors=True)
+
+
+def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
+    """What a published stage wrote about itself.
+
+    Raises:
+        RunError: the stage is not published, or by another version.
+    """
+    path = paths.stage(stage) / "stage.json"
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}") from None
+    except ValueError as error:
+        raise RunError(f"not JSON: {error}", path=path, cure="Remove the stage's directory and run it again.") from error
+    if facts.get("format") != RUN_FORMAT:
+        raise RunError(f"run format {facts.get('format')}, this version reads {RUN_FORMAT}", path=path, cure="Start a new run.")
+    return facts
+
+
+def is_published(context: StageContext, stage: str, mark: str) -> bool:
+    """Whether the stage's result is there for exactly this recipe and corpus.
+
+    Raises:
+        RunError: a result is there that another recipe or corpus made; it is not touched.
+    """
+    if not context.paths.stage(stage).exists():
+        return False
+    if stage_facts(context.paths, stage)["fingerprint"] != mark:
+        cure = "Start a new run with --out, or remove this directory to train the stage again."
+        raise RunError(f"'{stage}' was trained with another recipe or corpus", path=context.paths.stage(stage), cure=cure)
+    return True
+
+
+def load_stage(context: StageContext, stage: str) -> RealmModel:
+    """The networks that a published stage left, on the run's device."""
+    stage_facts(context.paths, stage)
+    return RealmModel.from_pretrained(context.paths.stage(stage)).to(context.device)

@@ -1,0 +1,153 @@
+"""REALM pre-training: the retriever learns because a document that helps to fill a mask is rewarded (REALM, section 3)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import losses
+from realm.corpus.blocks import NULL_BLOCK
+from realm.data.featurize import mask_slots
+from realm.data.loader import EpochOrder, generator
+from realm.data.types import MaskedQuery
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, train
+from realm.recipes.probe import ProbeSet
+from realm.recipes.warm import masked_sentences, require_reading
+from realm.refresh import Generation, open_generation, refresh_index
+from realm.retrieval import Retrieved, Retriever
+from realm.train.loop import Metrics, StepResult, Task
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One batch through both networks: live scores and target log-probabilities."""
+
+    log_p_z: Tensor
+    target_log_probs: Tensor
+    slots: Tensor
+
+
+def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
+    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate (design, steps 4 and 5).
+
+    Args:
+        queries: b masked sentences.
+        retrieved: their k candidates, null at 0.
+
+    Returns:
+        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
+    """
+    assert model.embedder is not None and model.encoder is not None
+    inputs, device = context.inputs, context.device
+    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
+    rows = inputs.rows(retrieved.block_ids)
+    # A document that several queries retrieved is embedded once.
+    unique, place = np.unique(rows, return_inverse=True)
+    block_emb = model.embedder(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(device)]
+    valid = torch.from_numpy(retrieved.valid).to(device)
+    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), valid)
+
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
+    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    filled = model.encoder(sequences, where[example], what[example])
+    target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
+    return Scored(log_p_z, target_log_probs, slots)
+
+
+def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
+    """What a step shows of the retriever: utility, p(null), entropy, distinct documents."""
+    log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
+    p_z = log_p_z.exp()
+    utility = losses.marginal_utility(probs, log_p_z, slots)
+    entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
+    real = retrieved.block_ids[retrieved.valid & (retrieved.block_ids != NULL_BLOCK)]
+    return {
+        "marginal_utility": float(utility.sum() / slots.sum()),
+        "p_null": float(p_z[:, 0].mean()),
+        "entropy": float(entropy.mean()),
+        "distinct": len(np.unique(real)) / max(1, len(real)),
+    }
+
+
+class PretrainTask(Task):
+    """Retrieve with the published embedder, score with the live one, learn from the marginal likelihood."""
+
+    name = "pretrain"
+
+    def __init__(self, context: StageContext, model: RealmModel):
+        self.context = context
+        self.model = model
+        self.section = context.recipe.pretrain
+        self.sentences = masked_sentences(context)
+        self.order = EpochOrder(len(self.sentences), "pretrain", context.seed)
+        self.probe = ProbeSet(context, self.sentences, self.section.probe_queries)
+        self.nll = losses.marginal_nll_per_token if self.section.marginal == "token" else losses.marginal_nll_joint
+        self.generation: Generation | None = None
+        self._restored: int | None = None
+        self.collapsed = False
+
+    def query(self, position: int, item: int) -> MaskedQuery:
+        return self.sentences.query(item, generator("pretrain", self.context.seed, position))
+
+    def retrieve(self, queries: list[MaskedQuery]) -> Retrieved:
+        """k candidates by the generation's own embedder, null first, without the documents a query came from."""
+        assert self.generation is not None
+        features = self.context.inputs.featurizer
+        retriever = Retriever(self.generation.embedder, self.generation.index)
+        with torch.inference_mode():
+            sequences = [features.query(q.ids) for q in queries]
+            return retriever.retrieve(sequences, self.section.candidates, null=True, exclude=[q.excluded for q in queries])
+
+    def step(self, step: int) -> StepResult:
+        queries = [self.query(at, item) for at, item in self.order.batch(step, self.section.batch)]
+        retrieved = self.retrieve(queries)
+        scored = score_candidates(self.model, self.context, queries, retrieved)
+        loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
+        metrics = {**pretraining_metrics(scored, retrieved), "staleness": float(step - self._generation_step())}
+        return StepResult(loss.sum() / scored.slots.sum(), int(valid.sum()), metrics)
+
+    def _generation_step(self) -> int:
+        assert self.generation is not None
+        return self.generation.snapshot.manifest.step
+
+    def between(self, step: int) -> Metrics | None:
+        due = step == 0 or (self.section.refresh == "inline" and step % self.section.refresh_every == 0) or step == self.section.steps
+        if self._restored is not None:
+            number, self._restored = self._restored, None
+            self.generation = open_generation(self.context.paths, self.context.inputs, number)
+            if self._generation_step() == step:
+                return None
+        if not due:
+            return None
+        self.generation = refresh_index(self.model, self.context.inputs, self.context.paths, step=step)
+        recall = self.probe.recall(self)
+        self.collapsed = self.probe.collapse(recall)
+        return {"probe_recall": recall, "collapsed": float(self.collapsed)}
+
+    def finished(self, step: int) -> bool:
+        return self.collapsed and self.section.stop_on_collapse
+
+    def state(self) -> dict[str, Any]:
+        assert self.generation is not None
+        return {"generation": self.generation.number, "probe": self.probe.history}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._restored = int(state["generation"])
+        self.probe.history = list(state["probe"])
+
+
+def run_pretrain(context: StageContext) -> None:
+    """Pre-train from the embedder of ICT and the encoder of the warm stage; publish both and the index of the last step."""
+    mark = fingerprint(context, "pretrain", "ict", "warm")
+    if is_published(context, "pretrain", mark):
+        return
+    require_reading(context)
+    model = load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)
+    task = PretrainTask(context, model)
+    steps = train(context, task, context.recipe.pretrain, mark)
+    assert task.generation is not None
+    publish_stage(context, "pretrain", model, mark, {"steps": steps, "generation": task.generation.number, "probe": task.probe.history})

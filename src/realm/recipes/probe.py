@@ -1,0 +1,52 @@
+"""A fixed set of masked sentences whose retrieval is measured at every refresh: the collapse alarm needs no labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from realm.data.loader import generator
+from realm.data.masking import MaskedSentences
+
+if TYPE_CHECKING:
+    from realm.recipes.context import StageContext
+    from realm.recipes.pretrain import PretrainTask
+
+COLLAPSE_AFTER = 2
+
+
+class ProbeSet:
+    """Masked sentences drawn once; recall is the share for which a retrieved document holds the hidden span.
+
+    Args:
+        context: the run.
+        sentences: where to draw from.
+        size: how many at most.
+    """
+
+    def __init__(self, context: StageContext, sentences: MaskedSentences, size: int):
+        rng = generator("probe", context.seed)
+        items = rng.permutation(len(sentences))[:size].tolist()
+        self.context = context
+        self.queries = [sentences.query(item, rng) for item in items]
+        self.history: list[float] = []
+
+    def recall(self, task: PretrainTask) -> float:
+        """Recall under the task's present generation; appended to the history."""
+        retrieved = task.retrieve(self.queries)
+        rows = self.context.inputs.rows(retrieved.block_ids)
+        hits = [
+            any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row >= 0)
+            for query, candidates in zip(self.queries, rows, strict=True)
+        ]
+        value = sum(hits) / len(hits)
+        self.history.append(value)
+        return value
+
+    def collapse(self, recall: float) -> bool:
+        """Whether recall stood below its first value (the ICT retriever's) at the last refreshes in a row."""
+        recent = self.history[-COLLAPSE_AFTER:]
+        return len(self.history) > COLLAPSE_AFTER and all(value < self.history[0] for value in recent) and recall < self.history[0]
+
+
+def _holds(body: list[int], span: list[int]) -> bool:
+    return any(body[i : i + len(span)] == span for i in range(len(body) - len(span) + 1))

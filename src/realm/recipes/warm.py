@@ -1,0 +1,153 @@
+"""The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
+
+From nothing, an encoder that cannot copy yet ignores every document, and the retriever's gradient is noise (design: cold start). The
+stage ends by a test, not by a count: on held-out pairs the encoder must fill the span with the block given far more often than without.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from realm import losses
+from realm.data.featurize import mask_slots
+from realm.data.loader import EpochOrder, generator
+from realm.data.masking import MaskedSentences
+from realm.data.types import MaskedQuery
+from realm.errors import CorpusError, RunError
+from realm.nn.encoder import KnowledgeAugmentedEncoder
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
+from realm.train.loop import Metrics, StepResult, Task
+
+HELD_OUT = 200
+
+
+def masked_sentences(context: StageContext) -> MaskedSentences:
+    """The maskable sentences of the run's corpus.
+
+    Raises:
+        CorpusError: there are none, so that nothing can be learnt by filling spans.
+    """
+    sentences = MaskedSentences(context.store, context.inputs.featurizer)
+    if not len(sentences):
+        cure = "Give a gazetteer ([corpus] gazetteer), or documents with names, dates or numbers."
+        raise CorpusError(f"no sentence has a salient span that can be masked {dict(sentences.dropped)}", path=context.paths.corpus, cure=cure)
+    return sentences
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Share of held-out spans filled exactly, with the block and with nothing."""
+
+    with_block: float
+    without: float
+
+    def passes(self, ratio: float, accuracy: float) -> bool:
+        return self.with_block >= accuracy and self.with_block >= ratio * self.without
+
+
+class Pairs:
+    """Masked sentences with their own block, and the test on pairs that training never sees."""
+
+    def __init__(self, context: StageContext):
+        self.context = context
+        self.sentences = masked_sentences(context)
+        key = [hashlib.sha256(f"held out {item}".encode()).digest() for item in range(len(self.sentences))]
+        order = sorted(range(len(self.sentences)), key=key.__getitem__)
+        held = min(HELD_OUT, max(1, len(order) // 10))
+        self.held_out = order[:held]
+        self.training = sorted(order[held:]) or self.held_out
+
+    def query(self, item: int, *key: int | str) -> MaskedQuery:
+        return self.sentences.query(item, generator("warm", self.context.seed, *key))
+
+    def target_log_probs(self, encoder: KnowledgeAugmentedEncoder, queries: list[MaskedQuery], rows: list[int]) -> tuple[Any, Any]:
+        """log p(y_j|z,x) [b, m] of each query with one block (row -1 is the null document), and its slots [b, m]."""
+        where, what, slots = (t.to(self.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+        sequences = [self.context.inputs.joint(q.ids, row) for q, row in zip(queries, rows, strict=True)]
+        return encoder(sequences, where, what), slots
+
+    def origin_rows(self, queries: list[MaskedQuery]) -> list[int]:
+        import numpy as np
+
+        return self.context.store.rows_of(np.array([q.origin for q in queries])).tolist()
+
+    @torch.no_grad()
+    def test(self, encoder: KnowledgeAugmentedEncoder) -> Reading:
+        """Fill the held-out spans with their block and with the null document."""
+        encoder.eval()
+        queries = [self.query(item, "held out", item) for item in self.held_out]
+        where, what, slots = (t.to(self.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+        shares = []
+        for rows in (self.origin_rows(queries), [-1] * len(queries)):
+            sequences = [self.context.inputs.joint(q.ids, row) for q, row in zip(queries, rows, strict=True)]
+            right = (encoder.log_probs(sequences, where).argmax(-1) == what) | ~slots
+            shares.append(float(right.all(-1).float().mean()))
+        return Reading(*shares)
+
+
+class WarmTask(Task):
+    """Masked-language modelling on (masked sentence, its own block)."""
+
+    name = "warm"
+
+    def __init__(self, context: StageContext, model: RealmModel):
+        self.model = model
+        self.context = context
+        self.section = context.recipe.warm
+        self.pairs = Pairs(context)
+        self.order = EpochOrder(len(self.pairs.training), "warm", context.seed)
+        self.reading: Reading | None = None
+
+    def step(self, step: int) -> StepResult:
+        assert self.model.encoder is not None
+        drawn = self.order.batch(step, self.section.batch)
+        queries = [self.pairs.query(self.pairs.training[item], at) for at, item in drawn]
+        log_probs, slots = self.pairs.target_log_probs(self.model.encoder, queries, self.pairs.origin_rows(queries))
+        certain = torch.zeros(len(queries), 1, device=log_probs.device)
+        loss, valid = losses.marginal_nll_per_token(log_probs.unsqueeze(1), certain, slots)
+        return StepResult(loss.sum() / slots.sum(), int(valid.sum()), {"span_log_prob": float(-loss.detach().mean())})
+
+    def between(self, step: int) -> Metrics | None:
+        if step == 0 or (step % self.section.check_every and step != self.section.steps):
+            return None
+        assert self.model.encoder is not None
+        self.reading = self.pairs.test(self.model.encoder)
+        return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
+
+    def finished(self, step: int) -> bool:
+        return self.reading is not None and self.reading.passes(self.section.ratio, self.section.accuracy)
+
+    def state(self) -> dict[str, Any]:
+        return {"reading": None if self.reading is None else [self.reading.with_block, self.reading.without]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.reading = None if state["reading"] is None else Reading(*state["reading"])
+
+
+def run_warm(context: StageContext) -> None:
+    """Teach the encoder to read and publish it with the outcome of the test."""
+    mark = fingerprint(context, "warm")
+    if is_published(context, "warm", mark):
+        return
+    model = new_model(context).with_parts(embedder=None).to(context.device)
+    task = WarmTask(context, model)
+    steps = train(context, task, context.recipe.warm, mark)
+    reading = task.reading or task.pairs.test(model.encoder)  # type: ignore[arg-type]
+    facts = {"steps": steps, "filled_with_block": reading.with_block, "filled_without": reading.without}
+    publish_stage(context, "warm", model, mark, {**facts, "reads": task.section.steps == 0 or reading.passes(task.section.ratio, task.section.accuracy)})
+
+
+def require_reading(context: StageContext) -> None:
+    """Refuse to pre-train with an encoder that has not learnt to read, unless the recipe forces it.
+
+    Raises:
+        RunError: the warm stage ended without passing its test.
+    """
+    facts = stage_facts(context.paths, "warm")
+    if not facts["reads"] and not context.recipe.pretrain.force:
+        problem = f"the encoder fills {facts['filled_with_block']:.2f} of held-out spans with the block given, {facts['filled_without']:.2f} without"
+        cure = "Raise warm.steps, or set pretrain.force = true."
+        raise RunError(f"{problem}: it has not learnt to read, so pre-training cannot teach the retriever", path=context.paths.root, cure=cure)

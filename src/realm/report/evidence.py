@@ -1,0 +1,145 @@
+"""Examples: answers with the documents they come from, and one masked sentence explained document by document."""
+
+from typing import Any
+
+from realm.report.chart import short
+from realm.report.markup import Html, join, table, tag
+from realm.report.read import number
+
+MASK = "[MASK]"
+SHOWN_EVIDENCE = 3
+LONGEST_TEXT = 420
+CONTEXT = 160
+
+
+def answers_section(answers: list[dict[str, Any]]) -> Html | None:
+    """Example answers; ``answers`` are Answer.to_dict()."""
+    if not answers:
+        return None
+    cards = [_answer(answer) for answer in answers]
+    about = (
+        "The marked words are the best answer in each document. p is the probability of the answer among all spans of the documents read."
+    )
+    return tag("section", tag("h2", "Questions answered"), tag("p", about, class_="about"), *cards)
+
+
+def _answer(answer: dict[str, Any]) -> Html:
+    heading = tag("h3", answer.get("question", ""), class_="question")
+    said = tag(
+        "p",
+        tag("strong", answer.get("answer") or "no answer"),
+        tag("span", f"p = {short(number(answer.get('p')))}", class_="p"),
+        class_="answer",
+    )
+    evidence = [e for e in _list(answer.get("evidence")) if isinstance(e, dict)]
+    items = [_evidence(e) for e in evidence[:SHOWN_EVIDENCE]]
+    more = f"{SHOWN_EVIDENCE} of the {len(evidence)} documents read are shown" if len(evidence) > SHOWN_EVIDENCE else None
+    return tag(
+        "article",
+        heading,
+        said,
+        tag("ol", *items, class_="evidence") if items else None,
+        tag("p", more, class_="note") if more else None,
+        class_="card",
+    )
+
+
+def _evidence(item: dict[str, Any]) -> Html:
+    title = tag("p", tag("b", item.get("title") or "untitled"), meter("p(z|x)", number(item.get("p_z"))), class_="source")
+    start, end = item.get("start"), item.get("end")
+    return tag("li", title, tag("p", marked(str(item.get("text", "")), start, end)))
+
+
+def marked(text: str, start: Any, end: Any) -> Html:
+    """``text`` cut around [start, end), which is marked; without a usable range the text's beginning."""
+    usable = isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text)
+    if not usable:
+        return join(clipped(text, LONGEST_TEXT))
+    left, right = 0, len(text)
+    if len(text) > LONGEST_TEXT:  # whole words: from a space to a space, or all there is on that side
+        left = text.find(" ", max(0, start - CONTEXT), start) + 1 if start > CONTEXT else 0
+        right = max(text.rfind(" ", end, end + CONTEXT), end) if end + CONTEXT < len(text) else len(text)
+    return join("… " if left else "", text[left:start], tag("mark", text[start:end]), text[end:right], " …" if right < len(text) else "")
+
+
+def clipped(text: str, most: int) -> str:
+    """The beginning of a text in whole words."""
+    return text if len(text) <= most else text[: max(text.rfind(" ", 0, most), most // 2)] + " …"
+
+
+def meter(name: str, rate: float | None) -> Html:
+    """A probability as a number and a bar."""
+    bar = tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, rate or 0.0)):.1f}%"), class_="bar", aria_hidden="true")
+    return tag("span", f"{name} {probability(rate)}", bar, class_="meter")
+
+
+def explanation_section(found: dict[str, Any] | None) -> Html | None:
+    """One explained sentence; ``found`` is Explanation.to_dict()."""
+    if found is None:
+        return None
+    candidates = [c for c in _list(found.get("candidates")) if isinstance(c, dict)]
+    rows = [_candidate(c) for c in candidates]
+    p_y, p_null = number(found.get("p_y")), number(found.get("p_y_null"))
+    total = tag("p", f"p(y|x) = {short(p_y)} with documents, {short(p_null)} with none.", class_="answer")
+    head = ["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"]
+    about = (
+        "p(z|x) is the weight of a document for this sentence and p(y|z,x) how likely it makes the hidden words. r(z) is what training "
+        "would do to its score: above 0 it is drawn nearer, below 0 pushed away. Utility is its log p(y|z,x) against reading nothing."
+    )
+    parts = [
+        _cloze(found),
+        total,
+        _predictions(found),
+        table(head, rows, "The documents read, none first, then in the order they were found") if rows else None,
+        tag("p", about, class_="note"),
+    ]
+    return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))
+
+
+def _cloze(found: dict[str, Any]) -> Html:
+    """The sentence with its hidden words marked."""
+    pieces = str(found.get("text", "")).split(MASK)
+    targets = [str(t) for t in _list(found.get("targets"))]
+    filled: list[Any] = [pieces[0]]
+    for i, after in enumerate(pieces[1:]):
+        filled += [tag("mark", targets[i] if i < len(targets) else MASK), after]
+    return tag("h3", *filled, class_="question")
+
+
+def _predictions(found: dict[str, Any]) -> Html | None:
+    shown = [p for p in _list(found.get("predictions")) if isinstance(p, dict)]
+    if not shown:
+        return None
+    items = [tag("li", str(p.get("text", "")), tag("span", short(number(p.get("p"))), class_="p")) for p in shown]
+    return tag("div", tag("p", "The model would fill in"), tag("ul", *items), class_="predictions")
+
+
+def _candidate(candidate: dict[str, Any]) -> list[Any]:
+    null = bool(candidate.get("null"))
+    name = "no document" if null else candidate.get("title") or "untitled"
+    text = "" if null else str(candidate.get("text", ""))
+    excerpt = clipped(text, CONTEXT)
+    numbers = {key: number(candidate.get(key)) for key in ("p_z", "p_y_given_z", "r", "utility")}
+    return [
+        join(tag("b", name), tag("span", excerpt, class_="excerpt") if excerpt else None),
+        meter("", numbers["p_z"]),
+        probability(numbers["p_y_given_z"]),
+        signed(numbers["r"]),
+        signed(numbers["utility"]),
+    ]
+
+
+def signed(value: float | None) -> Html:
+    """A number whose sign matters, told by a sign and a colour."""
+    kind = "" if value is None or value == 0 else "up" if value > 0 else "down"
+    shown = short(value) if value is None or 0 < abs(value) < 0.005 else f"{abs(value):.2f}"
+    return tag("span", f"+{shown}" if kind == "up" else f"−{shown.lstrip('−')}" if kind == "down" else shown, class_=kind or None)
+
+
+def probability(rate: float | None) -> str:
+    """A probability so that a column of them lines up."""
+    return short(rate) if rate is None or 0 < rate < 0.001 else f"{rate:.3f}"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

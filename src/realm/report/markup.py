@@ -1,0 +1,39 @@
+"""HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup."""
+
+from html import escape
+from typing import Any
+
+EMPTY_ELEMENTS = ("br", "meta", "circle", "line", "path", "rect", "col")
+
+
+class Html(str):
+    """Markup that is safe to put into a page as it is."""
+
+
+def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
+    """One element.
+
+    Args:
+        name: of the element; ours, never a user's.
+        children: :class:`Html` as it is, None left out, anything else as escaped text.
+        attributes: names with ``_`` for ``-`` (``class_`` for class); None leaves one out, values are escaped.
+    """
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items() if value is not None
+    )
+    if name in EMPTY_ELEMENTS and not children:
+        return Html(f"<{name}{shown}>" if name in ("br", "meta", "col") else f"<{name}{shown}/>")
+    return Html(f"<{name}{shown}>{join(*children)}</{name}>")
+
+
+def join(*children: Any) -> Html:
+    """Children side by side, escaped as in :func:`tag`."""
+    return Html("".join(child if isinstance(child, Html) else escape(str(child)) for child in children if child is not None))
+
+
+def table(head: list[Any], rows: list[list[Any]], caption: str, *, above: Html | None = None) -> Html:
+    """A table that scrolls sideways on a narrow screen. The first cell of a row is its heading; ``above`` is a row of group headings."""
+    heading = tag("tr", *(tag("th", cell, scope="col") for cell in head))
+    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
+    inner = tag("table", tag("caption", caption), tag("thead", above, heading), tag("tbody", *body))
+    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)

@@ -1,0 +1,202 @@
+"""The page: what the run is, what it reached, how each stage went, what it answers, and what to try when it went wrong."""
+
+import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from realm.paths import RunPaths, write_atomic
+from realm.report.advice import advice
+from realm.report.chart import short
+from realm.report.evidence import answers_section, explanation_section
+from realm.report.markup import Html, join, table, tag
+from realm.report.read import RunRecord, number, read_run
+from realm.report.stages import stages_section
+
+ROW_NAMES = {
+    "ict": "ICT alone",
+    "warm": "Reading warm start",
+    "pretrain": "REALM pre-training",
+    "finetune": "REALM, fine-tuned",
+    "closed_book": "Closed book",
+    "bm25": "BM25 + reader",
+}
+
+
+def write_report(paths: RunPaths) -> Path:
+    """Write ``report.html`` of a run from what its directory holds, finished or not, and return its path.
+
+    Reads metrics.jsonl, ``stages/*/stage.json``, config.toml, the corpus manifest and ``results/*.json`` ({"name", "recall", "recall_gold",
+    "em", "em_interval", "f1", "train_em", "seconds"}; ``answers.json``: a list of Answer.to_dict(); ``explanation.json``:
+    Explanation.to_dict()). Missing or damaged files only make the page shorter.
+
+    Raises:
+        OSError: the page cannot be written.
+    """
+    # A lone surrogate in a document must not cost the page.
+    write_atomic(paths.report, render(read_run(paths)).encode("utf-8", "replace"))
+    return paths.report
+
+
+def render(run: RunRecord) -> str:
+    """The whole page as text."""
+    style = Html((files("realm.report") / "style.css").read_text("utf-8"))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        # Nothing is fetched and nothing runs, whatever a document says.
+        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        tag("title", f"{run.name} – REALM report"),
+        tag("style", style),
+    )
+    sections = [
+        _results(run),
+        answers_section(run.answers),
+        explanation_section(run.explanation),
+        stages_section(run),
+        advice(run),
+        _recipe(run),
+    ]
+    main = tag("main", _header(run), *[section for section in sections if section])
+    return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+
+
+def _header(run: RunRecord) -> Html:
+    return tag("header", tag("p", "REALM report", class_="kicker"), tag("h1", run.name), _tiles(run), _facts(run))
+
+
+def _tiles(run: RunRecord) -> Html | None:
+    """The few numbers that people come for."""
+    tuned, closed = run.result("finetune"), run.result("closed_book")
+    tiles: list[tuple[str, str, str]] = []
+    if (em := number(tuned.get("em"))) is not None:
+        interval = _interval(tuned.get("em_interval"))
+        tiles.append(("Exact match", percent(em), f"95 % interval {interval} %" if interval else "share of questions answered exactly"))
+    if (closed_em := number(closed.get("em"))) is not None:
+        tiles.append(("Closed book", percent(closed_em), "exact match of the encoder alone, without documents"))
+    before, after = (_recall(run.result(name), "recall_gold", "5") for name in ("ict", "pretrain"))
+    if after is not None:
+        note = (
+            "questions whose document is among the first 5" if before is None else f"after pre-training; {percent(before)} after ICT alone"
+        )
+        tiles.append(("Gold recall@5", percent(after), note))
+    if (utility := run.stage("pretrain").last("marginal_utility")) is not None:
+        tiles.append(
+            (
+                "Marginal utility",
+                f"+{short(utility)}" if utility > 0 else short(utility),
+                "what documents add to log p(y|x); above 0 they help",
+            )
+        )
+    if not tiles:
+        return None
+    boxes = [tag("div", tag("dt", name), tag("dd", value, class_="value"), tag("dd", note, class_="note")) for name, value, note in tiles]
+    return tag("dl", *boxes, class_="tiles")
+
+
+def _facts(run: RunRecord) -> Html:
+    model, seed = run.config.get("model", {}), run.config.get("run", {}).get("seed")
+    facts: list[tuple[str, Any]] = []
+    if run.corpus is not None:
+        facts.append(("Corpus", f"{run.corpus.documents:,} documents, {run.corpus.blocks:,} blocks, {run.corpus.vocab_size:,} wordpieces"))
+    if model:
+        layers, hidden = model.get("layers"), model.get("hidden")
+        facts.append(("Model", model.get("body") or f"{model.get('preset')}: {layers} layers × {hidden}, from nothing"))
+    if seed is not None:
+        facts.append(("Seed", seed))
+    trained = [s for s in run.stages if s.columns]
+    if trained:
+        facts.append(("Stages", ", ".join(f"{s.name} ({duration(s.seconds)})" if s.seconds else s.name for s in trained)))
+    if run.finished is not None:
+        when = datetime.datetime.fromtimestamp(run.finished, datetime.UTC)
+        facts.append(("Last step", f"{when:%Y-%m-%d %H:%M} UTC"))
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")
+
+
+def _results(run: RunRecord) -> Html | None:
+    """One row a stage or baseline; columns that nobody fills are left out."""
+    if not run.results:
+        return None
+    depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
+    groups: list[tuple[str, str, list[tuple[str, list[str]]]]] = [
+        ("Gold recall@", "recall_gold", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
+        ("Recall by answer@", "recall", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
+    ]
+    answer = [(label, [_score(r, key) for r in run.results]) for label, key in (("EM", "em"), ("F1", "f1"), ("Train EM", "train_em"))]
+    answer.append(("Questions", [short(number(r.get("n"))) for r in run.results]))
+    answer.append(("Time", [duration(number(r.get("seconds"))) for r in run.results]))
+    groups.append(("Answers", "answers", answer))
+    kept = [(title, [(label, cells) for label, cells in columns if any(cell != "–" for cell in cells)]) for title, _, columns in groups]
+    kept = [(title, columns) for title, columns in kept if columns]
+    if not kept:
+        return None
+    above = tag("tr", tag("td", ""), *(tag("th", title, colspan=len(columns), scope="colgroup") for title, columns in kept))
+    head = ["", *(label for _, columns in kept for label, _ in columns)]
+    rows = [
+        [ROW_NAMES.get(r["name"], r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)
+    ]
+    note = (
+        "Recall@k is the share of questions with a right block among the first k: a block of a document named as gold, or any block that "
+        "holds an answer. EM is exact match after the usual normalisation, with its 95 % bootstrap interval."
+    )
+    return tag(
+        "section",
+        tag("h2", "Results"),
+        table(head, rows, "Every stage and baseline; rates in percent", above=above),
+        tag("p", note, class_="note"),
+        class_="results",
+    )
+
+
+def _score(result: dict[str, Any], key: str) -> Any:
+    """A rate, with its interval below where there is one."""
+    value, interval = number(result.get(key)), _interval(result.get(f"{key}_interval"))
+    shown = _hundredths(value)
+    return shown if value is None or not interval else join(shown, tag("span", interval, class_="interval"))
+
+
+def _depths(recall: Any) -> list[str]:
+    return [d for d in recall if str(d).isdecimal()] if isinstance(recall, dict) else []
+
+
+def _recall(result: dict[str, Any], key: str, depth: str) -> float | None:
+    values = result.get(key)
+    return number(values.get(depth)) if isinstance(values, dict) else None
+
+
+def _interval(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return None
+    low, high = number(value[0]), number(value[1])
+    return None if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def _recipe(run: RunRecord) -> Html | None:
+    """The resolved recipe, folded away."""
+    rows = [[f"{section}.{key}", str(value)] for section, values in run.config.items() for key, value in values.items()]
+    if not rows:
+        return None
+    shown = table(["Key", "Value"], rows, "The resolved recipe of this run (config.toml)")
+    return tag("section", tag("h2", "Recipe"), tag("details", tag("summary", f"{len(rows)} settings"), shown), class_="plain")
+
+
+def percent(rate: float | None) -> str:
+    """A rate 0..1 as people read it."""
+    return "–" if rate is None else f"{100 * rate:.1f} %"
+
+
+def _hundredths(rate: float | None) -> str:
+    """A rate 0..1 in percent, for a table whose caption says so."""
+    return "–" if rate is None else f"{100 * rate:.1f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people read them."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

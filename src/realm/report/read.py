@@ -1,0 +1,138 @@
+"""What a run directory holds for its report. Anything may be missing or odd: the page then shows less, it never fails."""
+
+import json
+import math
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from realm.corpus.manifest import CorpusManifest, read_manifest
+from realm.errors import RealmError
+from realm.paths import RunPaths
+from realm.report.chart import Point
+from realm.train.metrics import MetricsLog
+
+STAGES = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
+"""Order of stages and of result rows; others follow by name."""
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage: its facts (stage.json) and its numeric columns as (step, value) points."""
+
+    name: str
+    facts: dict[str, Any]
+    columns: dict[str, list[Point]]
+    seconds: float | None
+
+    def last(self, column: str) -> float | None:
+        """The newest value of a column."""
+        points = self.columns.get(column)
+        return points[-1][1] if points else None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that the page shows."""
+
+    name: str
+    config: dict[str, dict[str, Any]]
+    corpus: CorpusManifest | None
+    stages: list[StageRecord]
+    results: list[dict[str, Any]]
+    answers: list[dict[str, Any]]
+    explanation: dict[str, Any] | None
+    finished: float | None
+
+    def stage(self, name: str) -> StageRecord:
+        return next((s for s in self.stages if s.name == name), StageRecord(name, {}, {}, None))
+
+    def result(self, name: str) -> dict[str, Any]:
+        return next((r for r in self.results if r["name"] == name), {"name": name})
+
+
+def read_run(paths: RunPaths) -> RunRecord:
+    """Read metrics, results, stage facts, recipe and corpus manifest, whatever of them is there."""
+    rows = _Rows()
+    for row in MetricsLog(paths.metrics).rows():
+        rows.add(row)
+    facts = {path.parent.name: value for path in sorted(paths.root.glob("stages/*/stage.json")) if isinstance(value := _json(path), dict)}
+    names = sorted({*rows.columns, *facts}, key=_stage_order)
+    stages = [StageRecord(n, facts.get(n, {}), dict(rows.columns[n]), _seconds(rows.times[n])) for n in names]
+    files = {path.stem: _json(path) for path in sorted(paths.results.glob("*.json"))}
+    answers, explanation = files.pop("answers", None), files.pop("explanation", None)
+    results = [{**value, "name": str(value.get("name") or stem)} for stem, value in files.items() if isinstance(value, dict)]
+    return RunRecord(
+        name=paths.root.resolve().name,
+        config=_config(paths.config),
+        corpus=_corpus(paths.corpus),
+        stages=stages,
+        results=sorted(results, key=lambda r: _stage_order(r["name"])),
+        answers=[a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else [],
+        explanation=explanation if isinstance(explanation, dict) else None,
+        finished=max((t for times in rows.times.values() for t in times), default=None),
+    )
+
+
+@dataclass
+class _Rows:
+    """Rows of metrics.jsonl by stage and column."""
+
+    columns: dict[str, dict[str, list[Point]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    times: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, row: Any) -> None:
+        step = number(row.get("step")) if isinstance(row, dict) else None
+        if step is None or "stage" not in row:
+            return
+        stage = str(row["stage"])
+        if (when := number(row.get("time"))) is not None:
+            self.times[stage].append(when)
+        for name, value in row.items():
+            if name not in ("stage", "step", "time") and (known := number(value)) is not None:
+                self.columns[stage][name].append((step, known))
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else (booleans, null, NaN, text)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _seconds(times: list[float]) -> float | None:
+    """Time between the rows; a gap far longer than usual is a pause between two runs and does not count."""
+    gaps = sorted(b - a for a, b in pairwise(times) if b >= a)
+    return sum(g for g in gaps if g <= 20 * gaps[len(gaps) // 2] + 60) if gaps else None
+
+
+def _stage_order(name: str) -> tuple[int, str]:
+    return (STAGES.index(name) if name in STAGES else len(STAGES), name)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _config(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {name: section for name, section in values.items() if isinstance(section, dict)}
+
+
+def _corpus(path: Path) -> CorpusManifest | None:
+    try:
+        return read_manifest(path)
+    except RealmError:
+        return None

@@ -1,0 +1,121 @@
+"""One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
+
+from realm.report.chart import Series, line_chart, short
+from realm.report.markup import Html, join, table, tag
+from realm.report.read import RunRecord, StageRecord
+
+ABOUT = {
+    "ict": ("Inverse cloze task", "The embedder learns to find the block that a sentence was taken from: a first retriever."),
+    "warm": ("Reading warm start", "The encoder learns to fill a masked span by reading it off a block that holds it."),
+    "pretrain": ("REALM pre-training", "Retriever and encoder learn together: a document that helps to fill a mask is rewarded."),
+    "finetune": ("Fine-tuning", "Retriever and reader learn from questions and answers; documents keep their embeddings."),
+    "closed_book": ("Closed book", "The encoder alone learns to answer: what can be remembered without documents."),
+    "bm25": ("BM25 + reader", "The same reader on the candidates of BM25."),
+}
+CAPTIONS = {
+    "loss": "Loss",
+    "accuracy": "Accuracy: own block found in the batch",
+    "filled_with_block": "Held-out spans filled",
+    "span_log_prob": "log p of a span",
+    "marginal_utility": "Marginal utility: log p(y|x) − log p(y|null, x)",
+    "p_null": "p(null): weight of no document",
+    "entropy": "Entropy of p(z|x), in nats",
+    "distinct": "Distinct documents retrieved, share",
+    "probe_recall": "Recall on the probe set",
+    "staleness": "Staleness of the index, in steps",
+    "collapsed": "Collapse alarm",
+    "retriever_loss": "Retriever loss",
+    "reader_loss": "Reader loss",
+    "found": "Questions with an answer in the beam",
+    "readable": "Questions with an answer in the blocks read",
+    "dev_em": "Exact match on dev",
+    "lr": "Learning rate",
+    "grad_norm": "Gradient norm",
+    "skipped": "Steps skipped",
+    "valid": "Valid examples a step",
+}
+TOGETHER = {"filled_with_block": ("filled_with_block", "filled_without")}
+LEGEND = {"filled_with_block": "with the block", "filled_without": "with nothing"}
+FRACTIONS = ("accuracy", "filled_with_block", "p_null", "distinct", "probe_recall", "found", "readable", "dev_em", "collapsed", "skipped")
+SIGNED = ("marginal_utility",)
+MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness")
+MOST_ROWS = 60
+
+
+def stages_section(run: RunRecord) -> Html | None:
+    """All stages that left numbers or facts."""
+    shown = [_stage(stage) for stage in run.stages if stage.columns or stage.facts]
+    return tag("section", tag("h2", "Training"), *shown) if shown else None
+
+
+def _stage(stage: StageRecord) -> Html:
+    title, about = ABOUT.get(stage.name, (stage.name, None))
+    drawn = [name for name in _ordered(stage) if name not in {other for group in TOGETHER.values() for other in group[1:]}]
+    telling = [_figure(stage, name) for name in drawn if name not in MACHINERY]
+    machinery = [_figure(stage, name) for name in drawn if name in MACHINERY]
+    parts = [
+        tag("h3", title),
+        tag("p", about, class_="about") if about else None,
+        _outcome(stage),
+        tag("div", *telling, class_="charts") if telling else None,
+        tag("details", tag("summary", "Learning rate, gradients and other machinery"), tag("div", *machinery, class_="charts"))
+        if machinery
+        else None,
+        _numbers(stage) if drawn else None,
+    ]
+    return tag("article", *parts)
+
+
+def _ordered(stage: StageRecord) -> list[str]:
+    """Known columns in the order of ``CAPTIONS``, then the others by name."""
+    known = list(CAPTIONS)
+    return sorted(stage.columns, key=lambda name: (known.index(name) if name in CAPTIONS else len(known), name))
+
+
+def _outcome(stage: StageRecord) -> Html | None:
+    """What the stage wrote about itself, but for bookkeeping."""
+    hidden = ("format", "stage", "fingerprint", "probe")
+    facts = [(k, v) for k, v in stage.facts.items() if k not in hidden and isinstance(v, bool | int | float | str)]
+    if not facts:
+        return None
+    words = [f"{k.replace('_', ' ')} {_fact(v)}" for k, v in facts]
+    return tag("p", join(*(tag("span", w) for w in words)), class_="outcome")
+
+
+def _fact(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else short(value)
+
+
+def _figure(stage: StageRecord, name: str) -> Html:
+    names = [n for n in TOGETHER.get(name, (name,)) if n in stage.columns]
+    caption = CAPTIONS.get(name, name)
+    series = [Series(LEGEND.get(n, n), stage.columns[n]) for n in names]
+    values = [y for s in series for _, y in s.points]
+    chart = line_chart(caption, series, unit=name in FRACTIONS and min(values) >= 0 and max(values) <= 1, zero=name in SIGNED)
+    shown = [
+        tag(
+            "span",
+            tag("i", "", class_=f"swatch s{i}") if len(series) > 1 else None,
+            f"{s.name} " if len(series) > 1 else "",
+            short(s.points[-1][1]),
+        )
+        for i, s in enumerate(series)
+    ]
+    return tag("figure", tag("figcaption", tag("span", caption), tag("span", *shown, class_="last")), chart)
+
+
+def _numbers(stage: StageRecord) -> Html:
+    """The curves as a table, for reading and for screen readers; long runs are thinned, the last row always stands."""
+    names = _ordered(stage)
+    values: dict[float, dict[str, float]] = {}
+    for name in names:
+        for step, value in stage.columns[name]:
+            values.setdefault(step, {})[name] = value
+    steps = sorted(values)
+    every = max(1, -(-len(steps) // MOST_ROWS))
+    kept = steps[::every] if (len(steps) - 1) % every == 0 else [*steps[::every], steps[-1]]
+    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in kept]
+    caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
+    return tag("details", tag("summary", caption), table(["step", *names], rows, caption))

@@ -1,0 +1,69 @@
+"""The retriever: embed queries, search with exclusions, put the null document first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+
+from realm.corpus.blocks import NULL_BLOCK
+from realm.index.mips import MipsIndex
+
+NULL_INDEX = 0  # the column of the null document, where there is one
+
+Queries = TypeVar("Queries")
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The candidates of each query: null first if asked for, then the best blocks, best first.
+
+    block_ids: int64 [b,k], NULL_BLOCK for the null document and where invalid. valid: bool [b,k]; the null document is valid.
+    scores: float32 [b,k], of the search, hence stale in pre-training; nan for the null document, -inf where invalid.
+    """
+
+    block_ids: np.ndarray
+    valid: np.ndarray
+    scores: np.ndarray
+
+
+class Retriever(Generic[Queries]):
+    """Finds the candidates of queries.
+
+    Args:
+        embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; in fine-tuning and answering the question
+            embedder.
+        index: what is searched; d must agree.
+    """
+
+    def __init__(self, embed_queries: Callable[[Queries], torch.Tensor], index: MipsIndex):
+        self.embed_queries = embed_queries
+        self.index = index
+
+    @torch.no_grad()
+    def retrieve(self, queries: Queries, k: int, *, null: bool, exclude: Sequence[np.ndarray] | None = None) -> Retrieved:
+        """Exactly k candidates a query: the null document if ``null``, and the best live blocks that are not excluded, each once.
+
+        Where the corpus has too few, the last candidates are invalid; nothing excluded is ever put back.
+
+        Args:
+            queries: what ``embed_queries`` takes, b of them.
+            k: candidates, the null document included.
+            null: whether candidate 0 is the null document.
+            exclude: for each query the block ids (int64) it must not get: its origin and the blocks that hold it verbatim.
+
+        Raises:
+            ValueError: k < 1, a query embedding that is not finite or of another dimension, or one exclusion list too many or too few.
+        """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, not {k}")
+        hits = self.index.search(self.embed_queries(queries), k - int(null), exclude)
+        if not null:
+            return Retrieved(block_ids=np.where(hits.valid, hits.ids, NULL_BLOCK), valid=hits.valid, scores=hits.scores)
+        b = len(hits.ids)
+        return Retrieved(
+            block_ids=np.concatenate([np.full((b, 1), NULL_BLOCK, np.int64), np.where(hits.valid, hits.ids, NULL_BLOCK)], axis=1),
+            valid=np.concatenate([np.ones((b, 1), np.bool_), hits.valid], axis=1),
+            scores=np.concatenate([np.full((b, 1), np.nan, np.float32), hits.scores], axis=1),
+        )

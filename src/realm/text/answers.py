@@ -1,0 +1,129 @@
+"""Is this answer right? Pure functions on strings: normalisation, exact match, regex match, F1, presence in a text.
+
+Numbers are comparable with the papers because normalisation, exact match and regex match decide as the official open-QA evaluation
+does (google-research/language, ``language/orqa/utils/eval_utils.py``), quirks included; F1 is SQuAD's. What does not live here: spans,
+token ids, averages over a test set.
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import regex
+
+_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PATTERN_FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+
+
+def normalize_answer(text: str) -> str:
+    """The form in which two answers are compared.
+
+    In this order: Unicode NFD, lower case, ASCII punctuation deleted (not replaced: "rock-n-roll" is one word, "rocknroll"), the words
+    a, an and the replaced by a space, white space collapsed.
+
+    Edge cases, all as in the official script: accents are decomposed and stay, so "café" and "cafe" differ while both encodings of
+    "café" are equal; an accent ends a word, so an accented a at a word's start ("à", the Å of "Ångström") is taken for an article and
+    only its accent stays; other punctuation (“ ” – …) stays; "A" alone is empty; NFD does not unify compatibility forms, so "①" is not
+    "1".
+    """
+    bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Whether the normalised prediction equals any normalised reference. Without references: False."""
+    _refuse_single_string(answers)
+    normalized = normalize_answer(prediction)
+    return any(normalized == normalize_answer(answer) for answer in answers)
+
+
+def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5) -> bool:
+    """Whether any pattern matches at the start of the raw prediction.
+
+    As in the official script: case-insensitive, Unicode, multi-line, ``match`` (anchored at the start only, not at the end, so "1969"
+    accepts "1969 or so" but not "in 1969"; ``^`` after a newline is no start), no normalisation, an invalid pattern matches nothing.
+
+    Args:
+        prediction: the answer as the reader gave it.
+        patterns: references of ``answer_type`` "regex".
+        timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
+
+    The ``regex`` library stands in for ``re`` because only it has a time limit. Usual patterns mean the same to both; they differ where
+    ``re`` has an error or a literal: recursion, ``\\p{...}``, possessive quantifiers, and ``x{e}``, which is fuzzy matching.
+    """
+    _refuse_single_string(patterns)
+    return any(_matches(pattern, prediction, timeout_s, anywhere=False) for pattern in patterns)
+
+
+def f1(prediction: str, answers: Sequence[str]) -> float:
+    """Harmonic mean of the precision and recall of normalised words (as multisets), the best over the references.
+
+    SQuAD's definition on :func:`normalize_answer`. When the prediction or the reference has no words left, 1 if both have none, else 0, so
+    that an exact match always has F1 1. Without references: 0.
+    """
+    _refuse_single_string(answers)
+    predicted = normalize_answer(prediction).split()
+    return max((_word_f1(predicted, normalize_answer(answer).split()) for answer in answers), default=0.0)
+
+
+def contains_answer(text: str, answers: Sequence[str], kind: Literal["string", "regex"] = "string", timeout_s: float = 0.5) -> bool:
+    """Whether a text holds any answer: the criterion of recall by answer.
+
+    Args:
+        text: a block's text.
+        answers: references, or patterns when ``kind`` is "regex".
+        kind: "string": the normalised answer's words stand in the normalised text in a row. Words, not characters: "art" is not in "party".
+            An answer without words ("the", "?") is in no text. Deleted punctuation joins words, so "New York" is not in "New York-based".
+            "regex": the pattern matches anywhere in the raw text, with the flags, errors and time limit of :func:`regex_match`.
+        timeout_s: the limit for one pattern.
+
+    Raises:
+        ValueError: an unknown ``kind``.
+    """
+    _refuse_single_string(answers)
+    if kind == "regex":
+        return any(_matches(pattern, text, timeout_s, anywhere=True) for pattern in answers)
+    if kind != "string":
+        raise ValueError(f"kind must be 'string' or 'regex', not {kind!r}")
+    # Normalised words hold no white space and stand one space apart: a padded substring is a run of whole words.
+    padded = f" {normalize_answer(text)} "
+    return any(needle and f" {needle} " in padded for needle in map(normalize_answer, answers))
+
+
+def _matches(pattern: str, text: str, timeout_s: float, *, anywhere: bool) -> bool:
+    compiled = _compile(pattern)
+    if compiled is None:
+        return False
+    try:
+        found = compiled.search(text, timeout=timeout_s) if anywhere else compiled.match(text, timeout=timeout_s)
+    except (TimeoutError, MemoryError):
+        return False
+    return found is not None
+
+
+@lru_cache(maxsize=4096)
+def _compile(pattern: str) -> "regex.Pattern[str] | None":
+    """The compiled pattern, None if it is invalid: bad syntax, flags that contradict each other, nesting beyond the stack."""
+    try:
+        return regex.compile(pattern, _PATTERN_FLAGS)
+    except (regex.error, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _word_f1(predicted: list[str], reference: list[str]) -> float:
+    if not predicted or not reference:
+        return float(predicted == reference)
+    common = (Counter(predicted) & Counter(reference)).total()
+    return 2 * common / (len(predicted) + len(reference))
+
+
+def _refuse_single_string(references: Sequence[str]) -> None:
+    """A lone string is a sequence of characters: nearly always a caller's mistake, and a silent one."""
+    if isinstance(references, str):
+        raise TypeError("references must be a sequence of strings, not one string")

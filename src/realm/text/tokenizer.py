@@ -1,0 +1,242 @@
+"""The one tokenizer of a corpus, shared by embedder, encoder and reader: load, train, save, encode with offsets.
+
+What does not live here: how token ids are laid out in model inputs (data/featurize.py) and how sentences are found (sentences.py).
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from realm import paths
+from realm.errors import ConfigError, DataError
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+
+# A vocabulary does not get better with more text than this, and memory stays bounded on a corpus of any size.
+MAX_TRAINING_CHARS = 100_000_000
+
+# What the five roles are called: BERT's names, RoBERTa's and XLM-R's. Read only when no tokenizer_config.json names them.
+_KNOWN_NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of the five tokens every model input is made of."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class TextTokenizer:
+    """A ``tokenizers.Tokenizer`` without truncation, padding or added special tokens.
+
+    Args:
+        backend: the tokenizer; its truncation and padding are switched off.
+        names: token of each role (pad, unk, cls, sep, mask); guessed from the usual names if not given.
+        origin: file or hub name, for error messages.
+
+    Attributes:
+        special: ids of the special tokens.
+        vocab_size: largest id + 1, added tokens included.
+        sha256: of the bytes that ``save`` writes to tokenizer.json.
+
+    Raises:
+        DataError: a role has no token in the vocabulary.
+    """
+
+    def __init__(self, backend: Tokenizer, names: dict[str, str] | None = None, origin: str | Path | None = None):
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._names = {role: _find_role(backend, role, names or {}, origin) for role in _KNOWN_NAMES}
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.special = SpecialTokens(**{role: vocabulary[name] for role, name in self._names.items()})
+        self.vocab_size = max(vocabulary.values()) + 1
+        self._json = backend.to_str(pretty=True)
+        self.sha256 = hashlib.sha256(self._json.encode("utf-8")).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text: no special tokens, no truncation."""
+        return [encoding.ids for encoding in self.encodings(texts)]
+
+    def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of ``text`` and, for each, its (start, end) in code points of ``text``."""
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def encodings(self, texts: Sequence[str]) -> list[Encoding]:
+        """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
+        return self._backend.encode_batch(list(texts), add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Readable text of ``ids``, special tokens included."""
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def token(self, id: int) -> str:
+        """The vocabulary entry ``id``.
+
+        Raises:
+            KeyError: no such id.
+        """
+        token = self._backend.id_to_token(int(id))
+        if token is None:
+            raise KeyError(id)
+        return token
+
+    def save(self, directory: Path) -> None:
+        """Write tokenizer.json and tokenizer_config.json, so that ``AutoTokenizer.from_pretrained(directory)`` loads it too."""
+        paths.write_atomic(directory / TOKENIZER_FILE, self._json)
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **{f"{role}_token": name for role, name in self._names.items()}}
+        paths.write_json(directory / CONFIG_FILE, config)
+
+    @classmethod
+    def load(cls, directory_or_file: Path) -> "TextTokenizer":
+        """Load what ``save`` wrote, or any tokenizer.json (with the tokenizer_config.json beside it, if there is one).
+
+        Raises:
+            DataError: the file is missing, is not a tokenizer, or lacks a special token.
+        """
+        file = Path(directory_or_file)
+        if file.is_dir():
+            file = file / TOKENIZER_FILE
+        try:
+            backend = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError("no tokenizer here", path=file, cure="Name a directory with tokenizer.json, or a hub name") from error
+        except Exception as error:  # the library raises plain Exception for every malformed file
+            raise DataError(f"not a tokenizer file: {error}", path=file, cure="Save the tokenizer again") from error
+        return cls(backend, _names_in_config(file.with_name(CONFIG_FILE)), file)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> "TextTokenizer":
+        """The tokenizer of a model on the Hugging Face hub or in a local directory. Code from the model's repository is never run.
+
+        Raises:
+            DataError: nothing is found under that name, or it has no fast tokenizer or no mask token.
+        """
+        from transformers import AutoTokenizer
+
+        try:
+            loaded: Any = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        except (OSError, ValueError, ImportError) as error:
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            cure = "Give a hub name that can be reached or a directory with tokenizer.json"
+            raise DataError(f"no tokenizer '{name}': {first_line}", cure=cure) from error
+        if not getattr(loaded, "is_fast", False):
+            raise DataError(f"the tokenizer '{name}' has no fast version, which offsets need", cure="Choose a model with tokenizer.json")
+        names = {role: getattr(loaded, f"{role}_token", None) for role in _KNOWN_NAMES}
+        names["cls"] = names["cls"] or loaded.bos_token
+        names["sep"] = names["sep"] or loaded.eos_token
+        # A copy: switching truncation off must not change the object that the caller's other code may hold.
+        backend = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+        return cls(backend, {role: str(token) for role, token in names.items() if token}, name)
+
+
+def _find_role(backend: Tokenizer, role: str, names: dict[str, str], origin: str | Path | None) -> str:
+    for name in (names[role],) if role in names else _KNOWN_NAMES[role]:
+        if backend.token_to_id(name) is not None:
+            return name
+    cure = "Choose the tokenizer of a masked language model, such as BERT's"
+    raise DataError(f"the tokenizer has no {role} token", path=origin, cure=cure)
+
+
+def _names_in_config(path: Path) -> dict[str, str]:
+    """Special tokens by role, as transformers writes them: plain strings or {"content": ...}."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    names = {}
+    for role in _KNOWN_NAMES:
+        entry = config.get(f"{role}_token") if isinstance(config, dict) else None
+        entry = entry.get("content") if isinstance(entry, dict) else entry
+        if isinstance(entry, str):
+            names[role] = entry
+    return names
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> TextTokenizer:
+    """Train BERT's kind of vocabulary: BERT normaliser, BERT pre-tokenizer, WordPiece; [PAD]=0, [UNK], [CLS], [SEP], [MASK].
+
+    The same texts give the same bytes, in every process and with any number of threads.
+
+    Args:
+        texts: training texts; at most ``MAX_TRAINING_CHARS`` characters are read.
+        vocab_size: upper bound; small corpora give fewer entries.
+        lowercase: fold case (and strip accents), as bert-base-uncased does.
+
+    Raises:
+        ConfigError: ``vocab_size`` is not in 200..1,000,000.
+        DataError: the texts hold no character.
+    """
+    if not 200 <= vocab_size <= 1_000_000:
+        raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    normalised, alphabet = _training_texts(texts, normalizer, max_alphabet=max(vocab_size // 4, 64))
+    special = [names[0] for names in _KNOWN_NAMES.values()]
+    # The trainer gives ids to continuation pieces ("##a") in the order of a randomly seeded hash map, and breaks ties between
+    # merges by those ids. Listed up front they get their ids in our order, and training becomes a function of the texts.
+    continuations = [f"##{character}" for character in alphabet if _can_continue_a_word(character)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special + continuations,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learner.train_from_iterator(normalised, trainer)
+    vocabulary = learner.get_vocab(with_added_tokens=True)
+    # A fresh tokenizer: in the learner the continuation pieces count as special tokens, here they are ordinary ones.
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    backend.add_special_tokens(special)
+    return TextTokenizer(backend)
+
+
+def _training_texts(texts: Iterable[str], normalizer: normalizers.Normalizer, max_alphabet: int) -> tuple[list[str], list[str]]:
+    """Normalised texts and the most frequent characters in code point order (ties in frequency go to the smaller code point)."""
+    normalised: list[str] = []
+    counts: Counter[str] = Counter()
+    total = 0
+    for text in texts:
+        normalised.append(normalizer.normalize_str(text))
+        counts.update(normalised[-1])
+        total += len(text)
+        if total >= MAX_TRAINING_CHARS:
+            break
+    ranked = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    if not ranked:
+        raise DataError("no text to train a vocabulary on", cure="Give documents that are not empty")
+    return normalised, sorted(ranked[:max_alphabet])
+
+
+def _can_continue_a_word(character: str) -> bool:
+    """Punctuation and CJK ideographs are words of their own for the BERT pre-tokenizer, so "##," never occurs."""
+    if "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff" or character >= "\U00020000":
+        return False
+    return character.isalnum() or not character.isascii()

@@ -1,0 +1,1 @@
+"""The one training loop, its optimiser, checkpoints and metrics. It knows nothing of retrieval."""

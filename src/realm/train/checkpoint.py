@@ -1,0 +1,114 @@
+"""Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins."""
+
+import json
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from realm.errors import RunError
+from realm.paths import publish_directory, remove_staging, sha256_file, write_json
+
+FORMAT = 1
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a checkpoint brought back: the number of finished steps and the task's own state."""
+
+    step: int
+    extra: dict[str, Any]
+
+
+class CheckpointDirectory:
+    """``step-N`` directories of one stage.
+
+    Args:
+        path: the stage's checkpoint directory.
+        keep: how many of the newest stay.
+        fingerprint: what the checkpoints depend on (configuration, data); others are refused.
+    """
+
+    def __init__(self, path: Path, *, keep: int = 2, fingerprint: str):
+        self.path = path
+        self.keep = keep
+        self.fingerprint = fingerprint
+
+    def save(self, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
+        """Publish everything that exact resume needs after ``step`` finished steps."""
+        target = self.path / f"step-{step:07d}"
+        # Only a damaged checkpoint can stand here, passed over by `restore`: the run that comes by again replaces it.
+        shutil.rmtree(target, ignore_errors=True)
+        with publish_directory(target) as staging:
+            save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
+            save_file(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
+            files = {name: sha256_file(staging / name) for name in ("weights.safetensors", "optimizer.safetensors")}
+            write_json(
+                staging / "state.json",
+                {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
+            )
+        for old in self._steps()[: -self.keep]:
+            shutil.rmtree(old)
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:
+        """Load the newest valid checkpoint in place; None when there is none.
+
+        Raises:
+            RunError: the newest valid checkpoint has another format or belongs to another configuration.
+        """
+        remove_staging(self.path) if self.path.is_dir() else None
+        for directory in reversed(self._steps()):
+            state = self._valid_state(directory)
+            if state is None:
+                continue
+            module.load_state_dict(load_file(directory / "weights.safetensors"))
+            _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
+            return Restored(int(state["step"]), state["extra"])
+        return None
+
+    def discard(self) -> None:
+        """Remove all checkpoints: the stage is published, they have served."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.path.glob("step-[0-9]*[0-9]")) if self.path.is_dir() else []
+
+    def _valid_state(self, directory: Path) -> dict[str, Any] | None:
+        """The state of a whole checkpoint, or None (with a warning) when a file is damaged or missing."""
+        try:
+            state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
+            if state.get("format") != FORMAT:
+                problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
+                raise RunError(problem, path=directory, cure="Start a new run.")
+            damaged = [name for name, sha in state["files"].items() if sha256_file(directory / name) != sha]
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            log.warning("checkpoint %s is incomplete (%s); using an older one", directory, error)
+            return None
+        if damaged:
+            log.warning("checkpoint %s is damaged (%s); using an older one", directory, ", ".join(damaged))
+            return None
+        if state.get("fingerprint") != self.fingerprint:
+            cure = "Give the same recipe and corpus, or start a new run with --out."
+            raise RunError("the checkpoint was made with another recipe or corpus", path=directory, cure=cure)
+        return state
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's state as named tensors; the index is the parameter's place in the groups."""
+    state = optimizer.state_dict()["state"]
+    return {f"{i}.{key}": torch.as_tensor(value).contiguous() for i, entry in state.items() for key, value in entry.items()}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    values = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": values["param_groups"]})

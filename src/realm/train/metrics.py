@@ -1,0 +1,66 @@
+"""metrics.jsonl: one JSON object a line, the truth that the report, the terminal and the tests read.
+
+Only the key ``time`` holds anything that a second run of the same seed would not repeat.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from realm.paths import write_atomic
+
+Row = dict[str, Any]
+
+
+class MetricsLog:
+    """Appends rows to a metrics file; a resumed stage first takes back what came after its checkpoint."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def write(self, stage: str, step: int, **values: Any) -> None:
+        """Append one row. Numbers are plain JSON; NaN and infinity are written as null."""
+        row = {"stage": stage, "step": step, **{k: _plain(v) for k, v in values.items()}, "time": round(time.time(), 3)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "ab+") as file:
+            # A killed process may have left half a line: the new row must not be glued to it.
+            if file.tell() and (file.seek(-1, 2), file.read(1))[1] != b"\n":
+                file.write(b"\n")
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+    def rows(self) -> Iterator[Row]:
+        """Rows in the order written; a last line that a killed process left incomplete is passed over."""
+        # Not splitlines(): a string in JSON may hold other characters that it takes for line ends.
+        for line in self._text().split("\n"):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+    def count(self, stage: str) -> int:
+        """Rows of one stage so far."""
+        return sum(row["stage"] == stage for row in self.rows())
+
+    def rewind(self, stage: str, count: int) -> None:
+        """Keep only the first ``count`` rows of a stage: what came after its checkpoint is written again by the resumed run."""
+        kept: list[Row] = []
+        seen = 0
+        for row in self.rows():
+            seen += row["stage"] == stage
+            if row["stage"] != stage or seen <= count:
+                kept.append(row)
+        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
+        if text != self._text():
+            write_atomic(self.path, text)
+
+    def _text(self) -> str:
+        """The whole file; a character that a killed process cut in two does not stop the reading of the rest."""
+        return self.path.read_text("utf-8", errors="replace") if self.path.exists() else ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if value != value or value in (float("inf"), float("-inf")) else round(value, 6)
+    return value

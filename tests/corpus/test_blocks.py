@@ -1,0 +1,140 @@
+"""BlockStore: rows and ids, views, sentence and document look-up, tombstones, batches, damage."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.corpus import segments
+from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.build import add_documents, build_corpus
+from realm.corpus.manifest import read_manifest, write_manifest
+from realm.corpus.packing import hash64
+from realm.corpus.segments import token_dtype
+from realm.errors import CorpusError
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two segments of several record batches each."""
+    monkeypatch.setattr(segments, "BATCH_ROWS", 16)
+    rows = city_rows()
+    build_corpus([write_jsonl("a.jsonl", rows[:16])], tmp_path / "corpus", vocab_size=400, block_length=64)
+    add_documents(tmp_path / "corpus", [write_jsonl("b.jsonl", rows[16:])])
+    return tmp_path / "corpus"
+
+
+def test_rows_ids_and_lengths(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    assert len(store) == store.manifest.blocks > 32
+    assert [str(array.dtype) for array in (store.block_ids, store.lengths, store.live)] == ["int64", "int32", "bool"]
+    assert store.live.all()
+    for row in range(len(store)):
+        block, tokens = store.block(row), store.token_ids(row)
+        assert block.block_id == store.block_ids[row]
+        assert tokens.dtype == np.uint16
+        assert store.lengths[row] == len(store.title_ids(row)) + len(tokens) <= 61
+        assert store.tokenizer.encode([block.title])[0][:16] == store.title_ids(row).tolist()
+    ids = np.array([[3, 0], [len(store) - 1, 3]])
+    assert store.rows_of(ids).tolist() == ids.tolist()
+    assert store.rows_of(np.empty((0, 2), np.int64)).shape == (0, 2)
+    for unknown in (NULL_BLOCK, len(store)):
+        with pytest.raises(KeyError):
+            store.rows_of(np.array([0, unknown]))
+    for outside in (-1, len(store)):
+        with pytest.raises(IndexError):
+            store.block(outside)
+
+
+def test_tokens_are_views(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    tokens = store.token_ids(20)
+    assert np.shares_memory(tokens, store.token_ids(20))
+    assert not tokens.flags.owndata
+    assert not tokens.flags.writeable
+
+
+def test_sentences_and_spans(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    for row in range(len(store)):
+        text, sentences, spans = store.block(row).text, store.sentences(row), store.spans(row)
+        assert [hash64(text[start:end]) for start, end in sentences.chars] == sentences.hashes.tolist()
+        assert sentences.chars.dtype == sentences.tokens.dtype == spans.chars.dtype == spans.sentence.dtype == np.int32
+        assert sentences.hashes.dtype == np.uint64
+        for (start, end), (first, last), sentence in zip(spans.chars, spans.tokens, spans.sentence, strict=True):
+            assert store.tokenizer.encode([text[start:end]])[0] == store.token_ids(row)[first:last].tolist()
+            assert sentences.chars[sentence, 0] <= start < end <= sentences.chars[sentence, 1]
+
+
+def test_rows_with_sentence(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    expected = [row for row in range(len(store)) if "Bread is baked in the morning." in store.block(row).text]
+    assert len(expected) > 5
+    assert store.rows_with_sentence(hash64("bread is  baked in the MORNING.")).tolist() == expected
+    hashes = store.sentences(7).hashes
+    assert 7 in store.rows_with_sentence(hashes[0])
+    assert store.rows_with_sentence(12345).tolist() == []
+
+
+def test_documents(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    for doc_id in store.documents():
+        rows = store.rows_of_document(doc_id).tolist()
+        assert rows == [row for row in range(len(store)) if store.block(row).doc_id == doc_id]
+    assert store.rows_of_document("nobody").tolist() == []
+
+
+def test_tombstones_and_change(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    assert not store.changed()
+    np.save(corpus / "tombstones-000003.npy", np.array([2, 5], np.int64))
+    write_manifest(corpus, replace(read_manifest(corpus), version=3, removed=2, tombstones="tombstones-000003.npy"))
+    assert store.changed()
+    again = BlockStore.open(corpus)
+    assert np.flatnonzero(~again.live).tolist() == [2, 5]
+    assert len(again) == len(store)
+    (corpus / "tombstones-000003.npy").write_bytes(b"junk")
+    with pytest.raises(CorpusError, match="tombstones"):
+        BlockStore.open(corpus)
+
+
+def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="realm corpus build"):
+        BlockStore.open(tmp_path / "nowhere")
+    manifest_file = corpus / "manifest-000002.json"
+    good = manifest_file.read_text()
+    for change, message in (
+        ({"format": "realm-corpus/9"}, "realm-corpus/9"),
+        ({"blocks": 0}, "empty"),
+        ({"tokenizer_sha256": "0"}, "tokenizer"),
+    ):
+        manifest_file.write_text(json.dumps({**json.loads(good), **change}))
+        with pytest.raises(CorpusError, match=message):
+            BlockStore.open(corpus)
+    manifest_file.write_text(good[: len(good) // 2])
+    with pytest.raises(CorpusError, match="damaged manifest"):
+        BlockStore.open(corpus)
+    manifest_file.write_text(good)
+    segment = corpus / "segments" / "000002.arrow"
+    data = segment.read_bytes()
+    segment.write_bytes(data[:-100])
+    with pytest.raises(CorpusError, match="truncated segment"):
+        BlockStore.open(corpus)
+    segment.write_bytes(b"x" * len(data))
+    with pytest.raises(CorpusError, match="damaged segment"):
+        BlockStore.open(corpus)
+    (corpus / "CURRENT").write_text("two")
+    with pytest.raises(CorpusError, match="not a version number"):
+        BlockStore.open(corpus)
+
+
+def test_token_width() -> None:
+    assert token_dtype(65_535) == np.uint16
+    assert token_dtype(65_536) == np.uint32

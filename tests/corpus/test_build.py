@@ -1,0 +1,276 @@
+"""Building and adding: what lands on disk, read by another reader; determinism; crashes; bad input."""
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from realm import paths
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import add_documents, build_corpus, corpus_info
+from realm.corpus.canonical import canonical_text
+from realm.corpus.manifest import writer_lock
+from realm.errors import ConfigError, CorpusError, DataError
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+SMALL: dict[str, Any] = {"vocab_size": 400, "block_length": 64}
+
+
+def read_rows(corpus: Path) -> list[dict[str, Any]]:
+    """All rows of all segments, by pyarrow alone."""
+    return [row for path in sorted((corpus / "segments").glob("*.arrow")) for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
+
+
+def tree(corpus: Path) -> dict[str, bytes]:
+    return {path.relative_to(corpus).as_posix(): path.read_bytes() for path in corpus.rglob("*") if path.is_file() and path.name != "LOCK"}
+
+
+def test_round_trip_against_the_source(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    rows = city_rows()
+    out = tmp_path / "corpus"
+    manifest = build_corpus([write_jsonl("in.jsonl", rows)], out, **SMALL)
+    tokenizer = TextTokenizer.load(out / "tokenizer")
+    by_document: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(out):
+        by_document.setdefault(row["doc_id"], []).append(row)
+    assert list(by_document) == [row["id"] for row in rows]
+    assert manifest.blocks == sum(map(len, by_document.values())) > len(rows)
+    for source in rows:
+        text, end = canonical_text(source["text"]), 0
+        for row in by_document[source["id"]]:
+            start = row["char_start"]
+            assert text[start : start + len(row["text"])] == row["text"]
+            assert not text[end:start].strip()
+            end = start + len(row["text"])
+            assert row["title"] == source["title"]
+            assert row["title_ids"] == tokenizer.encode([source["title"]])[0][:16]
+            assert 3 + len(row["title_ids"]) + len(row["token_ids"]) <= 64
+            check_row(row, tokenizer)
+        assert not text[end:].strip()
+
+
+def check_row(row: dict[str, Any], tokenizer: TextTokenizer) -> None:
+    """Sentences tile the block; spans are exact and lie in their sentence."""
+    position = 0
+    for (start, end), (first, last) in zip(row["sentence_chars"], row["sentence_tokens"], strict=True):
+        assert first == position
+        assert row["token_ids"][first:last] == tokenizer.encode([row["text"][start:end]])[0]
+        position = last
+    assert position == len(row["token_ids"])
+    for (start, end), (first, last), sentence in zip(row["span_chars"], row["span_tokens"], row["span_sentence"], strict=True):
+        assert row["token_ids"][first:last] == tokenizer.encode([row["text"][start:end]])[0]
+        low, high = row["sentence_chars"][sentence]
+        assert low <= start < end <= high
+
+
+def test_greedy_packing_fills_blocks(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    out = tmp_path / "corpus"
+    build_corpus([write_jsonl("in.jsonl", city_rows())], out, **SMALL)
+    rows = read_rows(out)
+    for row, following in itertools.pairwise(rows):
+        if row["doc_id"] == following["doc_id"]:
+            first, last = following["sentence_tokens"][0]
+            assert 3 + len(row["title_ids"]) + len(row["token_ids"]) + last - first > 64
+
+
+def test_salient_spans_of_real_sentences(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    gazetteer = tmp_path / "phrases.txt"
+    gazetteer.write_text("pound sterling\n")
+    out = tmp_path / "corpus"
+    build_corpus([write_jsonl("in.jsonl", city_rows())], out, gazetteer=gazetteer, vocab_size=400)
+    row = read_rows(out)[0]
+    spans = [row["text"][start:end] for start, end in row["span_chars"]]
+    assert {"London", "1 March 1969", "pound sterling", "Vincent van Gogh", "100", "Paris"} <= set(spans)
+    assert not {"The", "On", "People"} & set(spans)
+
+
+def test_same_input_same_bytes(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    source = write_jsonl("in.jsonl", city_rows())
+    build_corpus([source], tmp_path / "a", **SMALL)
+    build_corpus([source], tmp_path / "b", **SMALL)
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_over_long_sentence_and_long_title(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    text = "Start " + " ".join(f"London {number} and Paris or" for number in range(100)) + " end."
+    out = tmp_path / "corpus"
+    manifest = build_corpus([write_jsonl("in.jsonl", [{"id": "x", "title": "Very long title " * 30, "text": text}])], out, **SMALL)
+    rows = read_rows(out)
+    assert manifest.sentences_cut == 1
+    assert " ".join(row["text"] for row in rows) == text
+    assert {len(row["title_ids"]) for row in rows} == {16}
+    assert rows[0]["title"] == ("Very long title " * 30).strip()
+
+
+def test_identical_blocks_are_kept_once(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    rows = [{"id": str(i), "title": "Same", "text": "The same words in London."} for i in range(3)]
+    manifest = build_corpus(
+        [write_jsonl("in.jsonl", [*rows, {"id": "z", "title": "Other", "text": "The same words in London."}])], tmp_path / "c", **SMALL
+    )
+    assert (manifest.blocks, manifest.duplicates, manifest.documents) == (2, 2, 2)
+
+
+def test_rejected_records_are_listed(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    bad = [
+        "{",
+        '{"id": "doc-0", "text": "again"}',
+        '{"id": "e", "text": "\\u200b \\u0000"}',
+        '{"text": "no id"}',
+        '{"id": "\\u200b", "text": "t"}',
+    ]
+    source = write_jsonl("in.jsonl", [*city_rows(2), *bad])
+    out = tmp_path / "corpus"
+    manifest = build_corpus([source], out, **SMALL)
+    assert manifest.rejected == {"bad json": 1, "duplicate id": 1, "empty id": 1, "empty text": 1, "missing id": 1}
+    listed = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in listed] == [3, 4, 5, 6, 7]
+    assert {row["path"] for row in listed} == {str(source)}
+    with pytest.raises(DataError, match=r"in\.jsonl:3: bad json"):
+        build_corpus([source], tmp_path / "strict", strict=True, **SMALL)
+    assert [path.name for path in tmp_path.iterdir() if "strict" in path.name] == []
+
+
+def test_nothing_usable(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"no usable document .*2 bad json"):
+        build_corpus([write_jsonl("in.jsonl", ["{", "}"])], tmp_path / "c", **SMALL)
+    with pytest.raises(ConfigError, match="block_length"):
+        build_corpus([write_jsonl("in.jsonl", city_rows())], tmp_path / "c", block_length=5)
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_existing_target_is_left_alone(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    source = write_jsonl("in.jsonl", city_rows(2))
+    out = tmp_path / "corpus"
+    build_corpus([source], out, **SMALL)
+    before = tree(out)
+    with pytest.raises(CorpusError, match="corpus add"):
+        build_corpus([source], out, **SMALL)
+    assert tree(out) == before
+
+
+def test_a_given_tokenizer_is_kept(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    tokenizer = train_wordpiece([row["text"] for row in city_rows()], 500, lowercase=False)
+    tokenizer.save(tmp_path / "tok")
+    source = write_jsonl("in.jsonl", city_rows(2))
+    given: list[Any] = [tokenizer, tmp_path / "tok" / "tokenizer.json", str(tmp_path / "tok")]
+    for number, form in enumerate(given):
+        build_corpus([source], tmp_path / f"c{number}", tokenizer=form)
+    stores = [BlockStore.open(tmp_path / f"c{number}") for number in range(3)]
+    assert {tuple(store.token_ids(0).tolist()) for store in stores} == {tuple(stores[0].token_ids(0).tolist())}
+    build_corpus([source], tmp_path / "c3", tokenizer=tmp_path / "c0")
+    assert BlockStore.open(tmp_path / "c3").tokenizer.sha256 == tokenizer.sha256
+
+
+def test_add_documents(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    out = tmp_path / "corpus"
+    rows = city_rows()
+    first = build_corpus([write_jsonl("a.jsonl", rows[:10])], out, **SMALL)
+    old = BlockStore.open(out)
+    second = add_documents(out, [write_jsonl("b.jsonl", rows[8:])])
+    assert (second.version, second.corpus_id, second.documents) == (2, first.corpus_id, 24)
+    assert second.rejected == {"duplicate id": 2}
+    assert second.next_block_id == second.blocks > first.blocks
+    assert old.changed()
+    assert len(old) == first.blocks
+    store = BlockStore.open(out)
+    assert store.block_ids.tolist() == list(range(second.blocks))
+    assert store.documents() == [row["id"] for row in rows]
+    whole = build_corpus([write_jsonl("c.jsonl", rows)], tmp_path / "whole", tokenizer=store.tokenizer, block_length=64)
+    assert whole.blocks == second.blocks
+    assert len((out / "rejected.jsonl").read_text().splitlines()) == 2
+    before = tree(out)
+    with pytest.raises(CorpusError, match="24 duplicate id"):
+        add_documents(out, [tmp_path / "c.jsonl"])
+    assert tree(out) == before
+
+
+@pytest.mark.parametrize("failing", ["rename", "replace"])
+def test_a_crash_while_building_leaves_nothing_published(
+    write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    source = write_jsonl("in.jsonl", city_rows(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, crash)
+        with pytest.raises(OSError, match="crash"):
+            build_corpus([source], tmp_path / "corpus", **SMALL)
+    assert not (tmp_path / "corpus").exists()
+    build_corpus([source], tmp_path / "corpus", **SMALL)
+
+
+def crash(*_: Any) -> None:
+    raise OSError("crash")
+
+
+@pytest.mark.parametrize("survived", range(4))
+def test_a_crash_while_adding_leaves_the_old_version(
+    write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
+) -> None:
+    """Killed before the n-th rename: segment, manifest, CURRENT, rejected records. A copy of the disk at that moment is what counts."""
+    out, copy = tmp_path / "corpus", tmp_path / "copy"
+    rows = city_rows(6)
+    build_corpus([write_jsonl("a.jsonl", rows[:3])], out, **SMALL)
+    more = write_jsonl("b.jsonl", rows[3:])
+    renames, replace = 0, os.replace
+
+    def die_after(source: Any, target: Any) -> None:
+        nonlocal renames
+        if renames == survived:
+            shutil.copytree(out, copy)
+            raise OSError("crash")
+        renames += 1
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die_after)
+        with pytest.raises(OSError, match="crash"):
+            add_documents(out, [more])
+    store = BlockStore.open(copy)
+    assert store.version == (1 if survived < 3 else 2)
+    assert len(store.documents()) == (3 if survived < 3 else 6)
+    if survived < 3:
+        assert add_documents(copy, [more]).version == 2
+        assert len(BlockStore.open(copy).documents()) == 6
+        assert not list(copy.glob(f"*{paths.STAGING_SUFFIX}"))
+
+
+def test_a_second_writer_is_refused(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    out = tmp_path / "corpus"
+    build_corpus([write_jsonl("a.jsonl", city_rows(3))], out, **SMALL)
+    with writer_lock(out), pytest.raises(CorpusError, match="another process"):
+        add_documents(out, [tmp_path / "a.jsonl"])
+    with pytest.raises(CorpusError, match="no corpus here"):
+        add_documents(tmp_path, [tmp_path / "a.jsonl"])
+
+
+def test_info_says_whether_the_spans_teach(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    build_corpus([write_jsonl("a.jsonl", city_rows())], tmp_path / "good", **SMALL)
+    info = corpus_info(tmp_path / "good")
+    assert info["documents"] == 24
+    assert info["teaches"] is True
+    assert info["advice"] is None
+    rows = read_rows(tmp_path / "good")
+    blocks_of: dict[str, set[int]] = {}
+    occurrences = [(row["text"][a:b].lower(), row["block_id"]) for row in rows for a, b in row["span_chars"]]
+    for text, block in occurrences:
+        blocks_of.setdefault(text, set()).add(block)
+    single = sum(len(blocks_of[text]) == 1 for text, _ in occurrences)
+    assert info["single_block_span_share"] == pytest.approx(single / len(occurrences))
+    assert info["tokens"] == sum(len(row["token_ids"]) for row in rows)
+    plain = [{"id": str(i), "text": f"nothing to see here {'at all ' * i}"} for i in range(5)]
+    build_corpus([write_jsonl("p.jsonl", plain)], tmp_path / "plain", **SMALL)
+    assert corpus_info(tmp_path / "plain")["advice"].startswith("Few salient spans")
+
+
+def test_progress_is_told(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+    manifest = build_corpus([write_jsonl("a.jsonl", city_rows())], tmp_path / "c", progress=seen.__setitem__, **SMALL)
+    assert seen["documents"] == 24
+    assert seen["blocks"] == manifest.blocks

@@ -1,0 +1,114 @@
+"""Taggers: names by casing, dates and numbers, gazetteers, combinations, saved state."""
+
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.salient import (
+    CasingCounts,
+    CombinedTagger,
+    DateNumberTagger,
+    GazetteerTagger,
+    SpanTagger,
+    TaggedSpan,
+    TruecaseTagger,
+    default_tagger,
+    load_tagger,
+    save_tagger,
+)
+from realm.errors import CorpusError, DataError
+
+
+def marked(tagger: SpanTagger, text: str) -> list[str]:
+    return [text[span.start : span.end] for span in tagger.tag(text)]
+
+
+@pytest.fixture(scope="module")
+def truecase() -> TruecaseTagger:
+    casing = CasingCounts()
+    casing.add(
+        [
+            "We saw London and the Thames when the king came.",
+            "He met Ada Lovelace in Paris, where the bank was closed.",
+            "A dog ran from London to Paris in the rain while it was wet.",
+            "She said that in Rome the painter Vincent van Gogh is in the news.",
+            "Later the King spoke and the king left and the king slept.",
+        ]
+    )
+    return TruecaseTagger(casing.table())
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The river Thames runs through London.", ["Thames", "London"]),
+        ("London is wet.", ["London"]),
+        ("Dog food is cheap in Zanzibar.", ["Zanzibar"]),
+        ("The Bank of England is in London.", ["Bank of England", "London"]),
+        ("It shows Vincent van Gogh at work.", ["Vincent van Gogh"]),
+        ("He read J. R. R. Tolkien's books.", ["J. R. R. Tolkien"]),
+        ("It belongs to NASA.", ["NASA"]),
+        ("Zyxco Holdings was sold.", ["Zyxco Holdings"]),
+        ("Then the King came.", []),
+        ("THE BANK WAS CLOSED IN LONDON TODAY", []),
+        ("When I was there it rained.", []),
+        ("", []),
+    ],
+)
+def test_truecase(truecase: TruecaseTagger, text: str, names: list[str]) -> None:
+    assert marked(truecase, text) == names
+
+
+def test_bare_months_are_dates(truecase: TruecaseTagger) -> None:
+    assert truecase.tag("We met in April.") == [TaggedSpan(10, 15, "date")]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("Born on 12 March 1969 in Rome.", ["12 March 1969"]),
+        ("Born on March 12, 1969.", ["March 12, 1969"]),
+        ("Founded in March 1969.", ["March 1969"]),
+        ("Founded in 1969.", ["1969"]),
+        ("On 1969-07-20 it landed.", ["1969-07-20"]),
+        ("In the 1960s, 3000 BC and 44 BC.", ["1960s", "3000 BC", "44 BC"]),
+        ("It has 1,234,567.5 parts and 12 legs.", ["1,234,567.5", "12"]),
+        ("About 12.5% or 30 percent of 3 million.", ["12.5%", "30 percent", "3 million"]),
+        ("Version 1.2.3 of x86 at 10.0.0.1 costs A4.", []),
+        ("Call 555-1234 or mail a1@b2.c3.", []),
+    ],
+)
+def test_dates_and_numbers(text: str, spans: list[str]) -> None:
+    assert marked(DateNumberTagger(), text) == spans
+
+
+def test_gazetteer(tmp_path: Path) -> None:
+    path = tmp_path / "phrases.txt"
+    path.write_text("# currencies\npound sterling\npound\nSwiss  franc\nrock'n'roll\n\n", encoding="utf-8")
+    tagger = GazetteerTagger.from_file(path)
+    assert marked(tagger, "Pound sterling, a pound, compounds, Swiss franc, swiss franc, rock'n'roll.") == [
+        "Pound sterling", "pound", "Swiss franc", "rock'n'roll",
+    ]  # fmt: skip
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    for bad in ("empty.txt", "missing.txt"):
+        with pytest.raises(DataError, match="one phrase a line"):
+            GazetteerTagger.from_file(tmp_path / bad)
+
+
+def test_longest_wins_and_spans_never_overlap() -> None:
+    tagger = CombinedTagger([GazetteerTagger(["march"]), DateNumberTagger(), TruecaseTagger({})])
+    assert marked(tagger, "The 12 March 1969 Treaty of Rome began a march.") == ["12 March 1969", "Treaty of Rome", "march"]
+
+
+def test_state_survives_saving(tmp_path: Path) -> None:
+    casing = CasingCounts()
+    casing.add(["We saw London and the pound sterling."])
+    tagger = default_tagger(casing, GazetteerTagger(["pound sterling"]))
+    path = tmp_path / "tagger.json"
+    save_tagger(tagger, path)
+    loaded = load_tagger(path)
+    assert loaded.state() == tagger.state()
+    assert marked(loaded, "In 1969 London had the pound sterling.") == ["1969", "London", "pound sterling"]
+    path.write_text('{"type": "other"}')
+    with pytest.raises(CorpusError, match="Build the corpus again"):
+        load_tagger(path)

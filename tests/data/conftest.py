@@ -1,0 +1,45 @@
+"""A small corpus with twins: the same sentences in several documents."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer
+
+SHARED = "The pound sterling is the money of the United Kingdom."
+DOCUMENTS = [
+    ("uk", "United Kingdom", f"The kingdom has four parts. {SHARED} Its largest city is London."),
+    ("pound", "Pound sterling", f"{SHARED} It is divided into one hundred pence. The Bank of England prints it since 1694."),
+    ("france", "France", "The capital of France is Paris. The euro is the money of France. Victor Hugo was born in Besançon in 1802."),
+    ("london", "London", "London stands on the Thames. The Great Fire of London was in 1666. Paris and London are linked by train."),
+    ("one", "One sentence", "The river Thames flows through London to the North Sea."),
+]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("corpus")
+    rows = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
+    (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=400)
+    return root / "corpus"
+
+
+@pytest.fixture(scope="session")
+def store(corpus: Path) -> BlockStore:
+    return BlockStore.open(corpus)
+
+
+@pytest.fixture(scope="session")
+def featurizer(store: BlockStore) -> Featurizer:
+    special = store.tokenizer.special
+    return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=64, block_length=288)
+
+
+@pytest.fixture(scope="session")
+def inputs(store: BlockStore, featurizer: Featurizer) -> BlockInputs:
+    return BlockInputs(store, featurizer)

@@ -1,0 +1,126 @@
+"""Masked sentences and inverse cloze examples over a real corpus directory."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.data.featurize import Featurizer
+from realm.data.ict import InverseCloze
+from realm.data.loader import generator
+from realm.data.masking import MaskedSentences
+from realm.data.types import MaskedQuery
+
+
+def build(directory: Path, *texts: str) -> BlockStore:
+    """A corpus with one document for each text."""
+    (directory / "docs").mkdir()
+    for number, text in enumerate(texts):
+        (directory / "docs" / f"{number}.txt").write_text(text, "utf-8")
+    build_corpus([directory / "docs"], directory / "corpus", vocab_size=300)
+    return BlockStore.open(directory / "corpus")
+
+
+def all_queries(sentences: MaskedSentences) -> list[MaskedQuery]:
+    """Every span of every sentence, masked."""
+    return [sentences.masked(row, number, span) for row, number, spans in sentences._sentences for span in spans]
+
+
+def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featurizer) -> None:
+    sentences = MaskedSentences(store, featurizer)
+    assert len(sentences) >= 6 and sentences.spans >= len(sentences)
+    queries = all_queries(sentences) + [sentences.query(item, generator("test", item)) for item in range(len(sentences))]
+    for query in queries:
+        assert len(query.positions) == len(query.targets) > 0
+        assert query.positions == list(range(query.positions[0], query.positions[-1] + 1))
+        assert {p for p, token in enumerate(query.ids) if token == featurizer.mask} == set(query.positions)
+        restored = list(query.ids)
+        for position, target in zip(query.positions, query.targets, strict=True):
+            restored[position] = target
+        row = int(store.rows_of(np.array([query.origin]))[0])
+        table, body = store.sentences(row), store.token_ids(row).tolist()
+        assert restored in [body[start:end] for start, end in table.tokens.tolist()]
+
+
+def test_masked_spans_are_names_and_dates(store: BlockStore, featurizer: Featurizer) -> None:
+    masked = {store.tokenizer.decode(query.targets).lower() for query in all_queries(MaskedSentences(store, featurizer))}
+    assert {"1802", "1666", "1694"} <= masked and any("kingdom" in text for text in masked)
+
+
+def test_origin_and_verbatim_twins_are_excluded(store: BlockStore, featurizer: Featurizer) -> None:
+    twins = {store.block(row).block_id for row in range(len(store)) if "pound sterling is the money" in store.block(row).text}
+    assert len(twins) == 2
+    seen = 0
+    for query in all_queries(MaskedSentences(store, featurizer)):
+        excluded = set(query.excluded.tolist())
+        assert query.origin in excluded and query.excluded.dtype == np.int64
+        if excluded == twins:
+            seen += 1
+        else:
+            assert excluded == {query.origin}
+    assert seen >= 2
+
+
+@pytest.mark.parametrize("length", [6, 8, 10])
+def test_a_span_is_never_cut(store: BlockStore, featurizer: Featurizer, length: int) -> None:
+    short = dataclasses.replace(featurizer, query_length=length)
+    sentences, everything = MaskedSentences(store, short), MaskedSentences(store, featurizer)
+    for query in all_queries(sentences):
+        assert len(query.ids) <= length - 2 and query.positions[-1] < length - 2
+        assert short.query(query.ids).ids[1:-1] == query.ids
+        assert all(query.ids[p] == featurizer.mask for p in query.positions) and len(query.targets) == len(query.positions)
+    assert sentences.spans + sentences.dropped["beyond the query length"] == everything.spans
+    assert sentences.dropped["beyond the query length"] > 0
+
+
+def test_long_spans_are_counted_and_dropped(store: BlockStore, featurizer: Featurizer) -> None:
+    everything, few = MaskedSentences(store, featurizer), MaskedSentences(store, featurizer, max_masks=1)
+    assert all(len(query.targets) == 1 for query in all_queries(few))
+    assert few.spans + few.dropped["longer than max_masks"] == everything.spans and few.dropped["longer than max_masks"] > 0
+
+
+def test_a_span_that_is_the_whole_sentence_is_dropped(tmp_path: Path, featurizer: Featurizer) -> None:
+    store = build(tmp_path, "1802\n\nThe poet Victor Hugo was born in 1802 in a town in France.")
+    special = store.tokenizer.special
+    own = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad)
+    sentences = MaskedSentences(store, own)
+    assert sentences.dropped["the whole sentence"] == 1
+    for query in all_queries(sentences):
+        assert len(query.targets) < len(query.ids)
+
+
+def test_a_query_is_drawn_by_its_generator_alone(store: BlockStore, featurizer: Featurizer) -> None:
+    sentences = MaskedSentences(store, featurizer)
+    item = max(range(len(sentences)), key=lambda i: len(sentences._sentences[i][2]))
+    drawn = [sentences.query(item, generator("s", n)) for n in range(20)]
+    again = [sentences.query(item, generator("s", n)) for n in range(20)]
+    assert [q.positions for q in drawn] == [q.positions for q in again]
+    assert len({tuple(q.positions) for q in drawn}) == len(sentences._sentences[item][2]) > 1
+
+
+def test_inverse_cloze_takes_the_sentence_out(store: BlockStore) -> None:
+    cloze = InverseCloze(store, keep_rate=0.0)
+    multiple = [row for row in range(len(store)) if len(store.sentences(row).tokens) > 1]
+    assert len(cloze) == len(multiple) == len(store) - 1
+    for item, row in enumerate(multiple):
+        body = store.token_ids(row).tolist()
+        spans = store.sentences(row).tokens.tolist()
+        drawn = set()
+        for n in range(30):
+            example = cloze.example(item, generator(n))
+            start, end = next((s, e) for s, e in spans if body[s:e] == example.query)
+            assert example.body == body[:start] + body[end:] and example.body
+            assert example.title == store.title_ids(row).tolist() and example.block_id == store.block_ids[row]
+            drawn.add((start, end))
+        assert len(drawn) == len(spans)
+
+
+def test_inverse_cloze_keeps_it_at_its_rate(store: BlockStore) -> None:
+    assert all(InverseCloze(store, keep_rate=1.0).example(0, generator(n)).body == store.token_ids(0).tolist() for n in range(10))
+    cloze, whole = InverseCloze(store, keep_rate=0.1), store.token_ids(0).tolist()
+    kept = sum(cloze.example(0, generator("rate", n)).body == whole for n in range(1000))
+    assert 70 <= kept <= 130
+    assert cloze.example(0, generator(7)) == cloze.example(0, generator(7))

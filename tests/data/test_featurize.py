@@ -1,0 +1,109 @@
+"""Model inputs have the released formats (realm_facts 1.3), null document included, and padding is only padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer, length_buckets, mask_slots, pad_batch
+from realm.data.types import Sequence
+
+CLS, SEP, MASK, PAD = 2, 3, 4, 0
+IDS = st.lists(st.integers(5, 99), max_size=40)
+
+
+@pytest.fixture
+def f() -> Featurizer:
+    return Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=8, block_length=12)
+
+
+def test_layouts(f: Featurizer) -> None:
+    assert f.query([5, 6]) == Sequence([CLS, 5, 6, SEP], [0, 0, 0, 0])
+    assert f.block([5], [6, 7]) == Sequence([CLS, 5, SEP, 6, 7, SEP], [0, 0, 0, 1, 1, 1])
+    assert f.joint([5], [6, 7]) == Sequence([CLS, 5, SEP, 6, 7, SEP], [0, 0, 0, 1, 1, 1])
+
+
+def test_the_null_document(f: Featurizer) -> None:
+    assert f.block([], []) == Sequence([CLS, SEP, SEP], [0, 0, 1])
+    assert f.joint([5, 6], []) == Sequence([CLS, 5, 6, SEP, SEP], [0, 0, 0, 0, 1])
+
+
+def test_the_released_lengths() -> None:
+    f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=96, block_length=288)
+    long = list(range(5, 605))
+    assert len(f.query(long)) == 96 and len(f.block([5], long)) == 288
+    assert len(f.joint(long, long)) == f.joint_length == 383 and f.body_start(long) == 96
+
+
+@given(IDS, IDS)
+def test_any_input_fits_and_keeps_what_it_can(first: list[int], second: list[int]) -> None:
+    f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=8, block_length=12)
+    query, block, joint = f.query(first), f.block(first, second), f.joint(first, second)
+    assert query.ids == [CLS, *first[:6], SEP] and len(query) <= 8
+    title = first[:9]
+    assert block.ids == [CLS, *title, SEP, *second[: 9 - len(title)], SEP] and len(block) <= 12
+    assert joint.ids == [CLS, *first[:6], SEP, *second[:10], SEP] and len(joint) <= f.joint_length
+    for s in (query, block, joint):
+        assert len(s.ids) == len(s.segments) and s.ids[-1] == SEP
+    for s in (block, joint):
+        assert s.segments == [0] * (s.ids.index(SEP) + 1) + [1] * (len(s) - s.ids.index(SEP) - 1)
+    start = f.body_start(first)
+    assert joint.ids[start - 1] == SEP and joint.ids[start:-1] == second[:10]
+    # The query stands at the same places in its own input and before every candidate.
+    assert joint.ids[: len(query)] == query.ids
+
+
+@given(st.lists(IDS.filter(bool), min_size=1, max_size=6), st.integers(0, 4))
+def test_padding_adds_nothing(rows: list[list[int]], pad: int) -> None:
+    sequences = [Sequence(ids, [i % 2 for i in range(len(ids))]) for ids in rows]
+    batch = pad_batch(sequences, pad)
+    assert batch.ids.shape == batch.mask.shape == batch.segments.shape == (len(rows), max(map(len, rows)))
+    assert batch.ids.dtype == batch.segments.dtype == torch.long and batch.mask.dtype == torch.bool
+    for i, s in enumerate(sequences):
+        assert batch.ids[i][batch.mask[i]].tolist() == s.ids and batch.segments[i][batch.mask[i]].tolist() == s.segments
+        assert batch.mask[i].tolist() == [j < len(s) for j in range(batch.mask.shape[1])]
+        assert (batch.ids[i][~batch.mask[i]] == pad).all() and (batch.segments[i][~batch.mask[i]] == 0).all()
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200))
+def test_buckets_hold_everything_once_within_their_size(lengths: list[int], size: int) -> None:
+    groups = list(length_buckets(lengths, size))
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        assert group and (len(group) == 1 or len(group) * max(lengths[i] for i in group) <= size)
+    flat = [lengths[i] for group in groups for i in group]
+    assert flat == sorted(flat) and groups == list(length_buckets(lengths, size))
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(5, 99)), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_slots_are_shifted_by_the_first_token(rows: list[list[tuple[int, int]]]) -> None:
+    positions, targets = [[p for p, _ in row] for row in rows], [[t for _, t in row] for row in rows]
+    where, what, slots = mask_slots(positions, targets)
+    assert where.shape == what.shape == slots.shape == (len(rows), max(map(len, rows)))
+    for i in range(len(rows)):
+        assert (where[i][slots[i]] - 1).tolist() == positions[i] and what[i][slots[i]].tolist() == targets[i]
+        assert slots[i].sum() == len(rows[i])
+
+
+def test_block_inputs_read_the_store(inputs: BlockInputs, store: BlockStore, featurizer: Featurizer) -> None:
+    for row in range(len(store)):
+        block = store.block(row)
+        title, body = store.title_ids(row).tolist(), store.token_ids(row).tolist()
+        assert inputs.block(row) == featurizer.block(title, body) and inputs.joint([9], row) == featurizer.joint([9], body)
+        assert store.tokenizer.decode(title).lower() == block.title.lower()
+    null = featurizer.block([], [])
+    assert inputs.block(-1) == null and inputs.joint([9], -1) == featurizer.joint([9], [])
+    assert inputs.blocks([-1, 0]) == [null, inputs.block(0)]
+
+
+def test_rows_and_lengths(inputs: BlockInputs, store: BlockStore) -> None:
+    ids = np.array([[NULL_BLOCK, int(store.block_ids[2])], [int(store.block_ids[0]), NULL_BLOCK]])
+    assert inputs.rows(ids).tolist() == [[-1, 2], [0, -1]]
+    assert inputs.rows(np.full((2, 2), NULL_BLOCK)).tolist() == [[-1, -1], [-1, -1]]
+    rows = np.arange(len(store))
+    assert inputs.lengths(rows).tolist() == [len(inputs.block(row)) for row in range(len(store))]
+    short = BlockInputs(store, Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, block_length=16))
+    assert short.lengths(rows).tolist() == [len(short.block(row)) for row in range(len(store))]

@@ -1,0 +1,290 @@
+"""Tests of the bundled demo world."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from tokenizers import BertWordPieceTokenizer
+
+from realm.demo.articles import Article, Ledger, count_tokens, write_domain
+from realm.demo.atlas import Atlas, build_atlas, write_atlas
+from realm.demo.questions import separate_answers
+from realm.demo.tables import (
+    Domain,
+    bare,
+    load_domains,
+    normalise_answer,
+    parse_domain,
+    slug,
+)
+
+FACTS = [
+    ("countries/france", "capital", "Paris"),
+    ("countries/united-kingdom", "currency", "pound sterling"),
+    ("countries/united-kingdom", "capital", "London"),
+    ("countries/japan", "currency", "yen"),
+    ("countries/japan", "highest", "Mount Fuji"),
+    ("countries/canada", "capital", "Ottawa"),
+    ("countries/australia", "capital", "Canberra"),
+    ("countries/brazil", "language", "Portuguese"),
+    ("countries/egypt", "capital", "Cairo"),
+    ("countries/germany", "code", "49"),
+    ("countries/italy", "domain", ".it"),
+    ("countries/hungary", "currency", "forint"),
+    ("countries/kenya", "capital", "Nairobi"),
+    ("countries/netherlands", "capital", "Amsterdam"),
+    ("countries/poland", "capital", "Warsaw"),
+    ("countries/thailand", "currency", "baht"),
+    ("rivers/rhine", "mouth", "North Sea"),
+    ("rivers/danube", "mouth", "Black Sea"),
+    ("rivers/volga", "mouth", "Caspian Sea"),
+    ("rivers/seine", "length", "777"),
+    ("rivers/blue-nile", "source", "Lake Tana"),
+    ("rivers/mississippi-river", "source", "Lake Itasca"),
+    ("mountains/mount-everest", "height", "8849"),
+    ("mountains/mount-everest", "year", "1953"),
+    ("mountains/mont-blanc", "height", "4810"),
+    ("mountains/matterhorn", "year", "1865"),
+    ("mountains/k2", "range", "Karakoram"),
+    ("mountains/kilimanjaro", "height", "5895"),
+    ("lakes/lake-baikal", "depth", "1642"),
+    ("lakes/lake-baikal", "outflow", "Angara"),
+    ("lakes/lake-geneva", "outflow", "Rhône"),
+    ("islands/sicily", "peak", "Mount Etna"),
+    ("islands/tenerife", "peak", "Teide"),
+    ("islands/corsica", "town", "Ajaccio"),
+    ("cities/agra", "landmark", "Taj Mahal"),
+    ("cities/florence", "water", "Arno"),
+    ("cities/munich", "region", "Bavaria"),
+    ("us_states/texas", "capital", "Austin"),
+    ("us_states/alaska", "year", "1959"),
+    ("us_states/california", "nickname", "Golden State"),
+    ("us_states/florida", "code", "FL"),
+]
+
+
+@pytest.fixture(scope="module")
+def atlas() -> Atlas:
+    return build_atlas(0)
+
+
+@pytest.fixture(scope="module")
+def questions(atlas: Atlas) -> list[dict]:
+    return [q for split in ("train", "dev", "test") for q in atlas.questions[split]]
+
+
+@pytest.fixture(scope="module")
+def written() -> tuple[Ledger, list[tuple[Domain, list[Article]]]]:
+    ledger = Ledger(0)
+    return ledger, [(domain, write_domain(domain, ledger)) for domain in load_domains()]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(atlas: Atlas, questions: list[dict]) -> BertWordPieceTokenizer:
+    wordpiece = BertWordPieceTokenizer(lowercase=True)
+    texts = [_full(document) for document in atlas.documents]
+    wordpiece.train_from_iterator(texts + [q["question"] for q in questions], vocab_size=6000, show_progress=False)
+    return wordpiece
+
+
+def _full(document: dict[str, str]) -> str:
+    return f"{document['title']} {document['text']}"
+
+
+def _pieces(tokenizer: BertWordPieceTokenizer, text: str) -> int:
+    return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def test_counts(atlas: Atlas, questions: list[dict]) -> None:
+    assert len(atlas.documents) >= 1500
+    assert len(questions) >= 2000
+    assert len(atlas.questions["train"]) >= 1400
+    assert len(atlas.questions["dev"]) >= 100
+    assert len(atlas.questions["test"]) >= 400
+    assert len({q["kind"] for q in questions}) >= 12
+
+
+def test_lengths(atlas: Atlas, tokenizer: BertWordPieceTokenizer) -> None:
+    lengths = [_pieces(tokenizer, _full(d)) for d in atlas.documents]
+    assert min(lengths) >= 60
+    assert max(lengths) <= 250
+    assert sum(lengths) / len(lengths) < 95
+    assert _pieces(tokenizer, _full(atlas.invented["document"])) >= 60
+
+
+def test_short_answers(questions: list[dict], tokenizer: BertWordPieceTokenizer) -> None:
+    long = {a for q in questions for a in q["answers"] if _pieces(tokenizer, a) > 10}
+    assert not long
+
+
+def test_unique(atlas: Atlas, questions: list[dict]) -> None:
+    documents = atlas.documents
+    assert len({d["id"] for d in documents}) == len(documents)
+    assert len({d["text"] for d in documents}) == len(documents)
+    assert len({q["id"] for q in questions}) == len(questions)
+    titles = Counter(d["title"] for d in documents)
+    assert [title for title, count in titles.items() if count > 1] == []
+    asked = Counter(q["question"] for q in questions)
+    assert [text for text, count in asked.items() if count > 1] == []
+
+
+def test_no_sentence_twice(written: tuple[Ledger, list]) -> None:
+    sentences = Counter(text for _, articles in written[1] for article in articles for text in article.sentences)
+    assert [text for text, count in sentences.items() if count > 1] == []
+
+
+def test_every_fact_twice(written: tuple[Ledger, list]) -> None:
+    ledger, domains = written
+    for domain, articles in domains:
+        texts = {article.id: article.text for article in articles}
+        for entity in domain.entities:
+            own = [f"{entity.key}/{number}" for number in range(3) if f"{entity.key}/{number}" in texts]
+            assert len(own) in (2, 3)
+            for kind in domain.kinds_of(entity):
+                stating = [id_ for id_ in ledger.stated[entity.key, kind.name] if id_ in own]
+                assert len(stating) >= 2, (entity.key, kind.name)
+                value = bare(str(entity.value(kind.name)))
+                assert all(value in texts[id_] for id_ in stating)
+
+
+def test_positives_contain_answers(atlas: Atlas, questions: list[dict]) -> None:
+    texts = {d["id"]: d["text"] for d in atlas.documents}
+    for question in questions:
+        positives = question["positive_ids"]
+        assert len(set(positives)) == len(positives) >= 2
+        for id_ in positives:
+            assert question["answers"][0] in texts[id_], (question["id"], id_)
+
+
+def test_questions_name_their_entity(questions: list[dict]) -> None:
+    names = {e.key: bare(e.name) for domain in load_domains() for e in domain.entities}
+    for question in questions:
+        key = question["id"].rsplit("/", 2)[0]
+        assert names[key] in question["question"]
+        assert question["question"].endswith("?")
+
+
+def test_questions_are_not_statements() -> None:
+    for domain in load_domains():
+        for kind in domain.facts.values():
+            assert not set(kind.questions) & set(kind.statements)
+
+
+def test_splits_share_no_entity_and_no_answer(atlas: Atlas) -> None:
+    entities: dict[str, set[str]] = defaultdict(set)
+    answers: dict[str, set[str]] = defaultdict(set)
+    for split, questions in atlas.questions.items():
+        for question in questions:
+            entities[split].add(question["id"].rsplit("/", 2)[0])
+            answers[split] |= {normalise_answer(a) for a in question["answers"]}
+    assert not entities["train"] & (entities["dev"] | entities["test"])
+    assert not entities["dev"] & entities["test"]
+    assert not answers["train"] & (answers["dev"] | answers["test"])
+
+
+def test_separate_answers() -> None:
+    def question(id_: str, answer: str) -> dict:
+        return {"id": id_, "answers": [answer]}
+
+    splits = separate_answers(
+        {
+            "train": [question(f"d/{i}/k/0", "the Euro") for i in range(3)] + [question("d/5/k/0", "Yen")],
+            "dev": [question("d/6/k/0", "euro")],
+            "test": [question("d/7/k/0", "yen"), question("d/8/k/0", "baht")],
+        }
+    )
+    assert [q["id"] for q in splits["train"]] == ["d/0/k/0", "d/1/k/0", "d/2/k/0"]
+    assert splits["dev"] == []
+    assert [q["id"] for q in splits["test"]] == ["d/7/k/0", "d/8/k/0"]
+
+
+def test_deterministic(tmp_path: Path) -> None:
+    digests = []
+    for name in ("a", "b"):
+        write_atlas(tmp_path / name)
+        files = sorted((tmp_path / name).iterdir())
+        digests.append({f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files})
+    assert digests[0] == digests[1]
+    assert set(digests[0]) == {
+        "documents.jsonl",
+        "qa_train.jsonl",
+        "qa_dev.jsonl",
+        "qa_test.jsonl",
+        "invented.jsonl",
+        "invented_qa.jsonl",
+    }
+    lines = (tmp_path / "a" / "documents.jsonl").read_text(encoding="utf-8").splitlines()
+    assert set(json.loads(lines[0])) == {"id", "title", "text"}
+
+
+def test_seed_matters(atlas: Atlas) -> None:
+    countries = next(domain for domain in load_domains() if domain.name == "countries")
+    texts = {document["text"] for document in atlas.documents}
+    assert not {article.text for article in write_domain(countries, Ledger(1))} <= texts
+
+
+@pytest.mark.parametrize(("key", "kind", "answer"), FACTS)
+def test_known_facts(atlas: Atlas, key: str, kind: str, answer: str) -> None:
+    entities = {e.key: e for domain in load_domains() for e in domain.entities}
+    assert entities[key].answers(kind)[0] == answer
+    texts = [d["text"] for d in atlas.documents if d["id"].startswith(f"{key}/")]
+    assert sum(answer in text for text in texts) >= 2
+
+
+def test_pound_sterling(atlas: Atlas) -> None:
+    found = [
+        sentence
+        for document in atlas.documents
+        for sentence in document["text"].split(". ")
+        if "pound sterling" in sentence and "the United Kingdom" in sentence
+    ]
+    assert len(set(found)) >= 2
+
+
+def test_tables_name_source_and_licence() -> None:
+    for domain in load_domains():
+        assert domain.source, domain.name
+        assert domain.licence, domain.name
+
+
+def test_invented_country_is_not_in_the_atlas(atlas: Atlas, questions: list[dict]) -> None:
+    everything = " ".join(map(_full, atlas.documents)) + " ".join(q["question"] for q in questions)
+    document = atlas.invented["document"]
+    assert document["title"] == "Valdoria"
+    assert len(atlas.invented["questions"]) >= 2
+    for word in ("Valdoria", "Marenburg", "florin"):
+        assert word not in everything
+    for question in atlas.invented["questions"]:
+        assert question["answers"][0] in document["text"]
+
+
+def test_helpers() -> None:
+    assert normalise_answer("The Sagrada Família!") == "sagrada familia"
+    assert slug("the Côte d'Or") == "cote-d-or"
+    assert bare("the North Sea") == "North Sea"
+    assert count_tokens("It rises, slowly.") == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "wording", "message"),
+    [
+        ("name,size\nX,1,2\n", "", "wrong number of cells"),
+        ("name,size\nX,1\n", "statements = ['{name} {value}']", "fewer than"),
+        ("name,size\nX,1\n", "statements = ['a {name}', 'b', 'c', 'd']\nask = false", "in 'a"),
+    ],
+)
+def test_bad_tables_are_refused(table: str, wording: str, message: str) -> None:
+    spec = f"domain = 'd'\ntitles = ['{{name}}', 'On {{name}}']\n[facts.size]\n{wording}\n"
+    with pytest.raises(ValueError, match=message):
+        parse_domain("d", table, spec)
+
+
+def test_readme_lists_every_domain() -> None:
+    readme = resources.files("realm.demo").joinpath("README.md").read_text(encoding="utf-8")
+    for domain in load_domains():
+        assert f"| {domain.name} |" in readme

@@ -1,0 +1,294 @@
+"""A generation is published whole or not at all, and damage is found before use."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.errors import SnapshotError
+from realm.index import manifest as manifest_module
+from realm.index.mips import ExactIndex
+from realm.index.snapshot import (
+    Snapshot,
+    SnapshotManifest,
+    append_delta,
+    current_generation,
+    next_generation,
+    prune,
+    publish_snapshot,
+)
+
+OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
+
+
+class Killed(BaseException):
+    """Stands for a process that dies here."""
+
+
+def rows(generation: int, ids: np.ndarray, d: int = 4) -> np.ndarray:
+    """Vectors that carry (generation, id), so that a row proves where it came from."""
+    vectors = np.zeros((len(ids), d), np.float32)
+    vectors[:, 0], vectors[:, 1] = generation, ids
+    return vectors
+
+
+def publish(directory: Path, n: int = 6, **changes: Any) -> SnapshotManifest:
+    number = changes.get("generation") or next_generation(directory)
+    ids = np.arange(10, 10 + n, dtype=np.int64)
+    values: dict[str, Any] = {"params_generation": 3, "step": 40, "corpus_version": 1, **OWNER, **changes}
+    return publish_snapshot(directory, values.pop("vectors", rows(number, ids)), values.pop("block_ids", ids), **values)
+
+
+def open_snapshot(directory: Path, generation: int | None = None, **changes: Any) -> Snapshot:
+    return Snapshot.open(directory, generation, **{**OWNER, **changes})
+
+
+def assert_unmixed(snapshot: Snapshot) -> None:
+    np.testing.assert_array_equal(snapshot.vectors, rows(snapshot.manifest.generation, snapshot.block_ids))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    assert current_generation(tmp_path / "index") is None and next_generation(tmp_path / "index") == 1
+    manifest = publish(tmp_path / "index", segments=[("seg-0", 6)], tombstone_version=2)
+    snapshot = open_snapshot(tmp_path / "index")
+    assert snapshot.manifest == manifest
+    assert (manifest.generation, manifest.revision, manifest.count, manifest.dim) == (1, 0, 6, 4)
+    assert manifest.segments == (("seg-0", 6),) and manifest.tombstone_version == 2
+    assert isinstance(snapshot.vectors, np.memmap)
+    assert_unmixed(snapshot)
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["000001", "CURRENT"]
+    assert ExactIndex(snapshot.vectors, snapshot.block_ids).dim == 4
+
+
+def test_an_iterable_makes_a_shard_each_and_empty_is_allowed(tmp_path: Path) -> None:
+    ids = np.arange(10, 16, dtype=np.int64)
+    manifest = publish(tmp_path, vectors=iter([rows(1, ids[:4]), rows(1, ids[4:])]))
+    assert [(shard.rows, shard.first_block_id) for shard in manifest.shards] == [(4, 10), (2, 14)]
+    assert_unmixed(open_snapshot(tmp_path))
+    publish(tmp_path, n=0)
+    assert open_snapshot(tmp_path).vectors.shape == (0, 4)
+
+
+def test_bfloat16_is_stored_as_uint16(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    publish(tmp_path, vectors=vectors, dtype="bfloat16")
+    assert np.load(tmp_path / "000001" / "vectors-00000.npy").dtype == np.uint16
+    found = open_snapshot(tmp_path).vectors
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, vectors, rtol=2**-8)
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+@pytest.mark.parametrize("name", ["rename", "replace", "fsync"])
+def test_killed_at_any_write_leaves_the_published_generation(name: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path)
+    real, calls = getattr(os, name), []
+
+    def dying(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == call:
+            raise Killed
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, dying)
+        try:
+            publish(tmp_path)
+        except Killed:
+            assert open_snapshot(tmp_path).manifest.generation == current_generation(tmp_path)
+            if name == "rename":
+                assert current_generation(tmp_path) == 1 and next_generation(tmp_path) == 2
+        else:
+            assert current_generation(tmp_path) == 2
+    assert_unmixed(open_snapshot(tmp_path))
+    number = publish(tmp_path).generation
+    assert open_snapshot(tmp_path).manifest.generation == number == current_generation(tmp_path)
+    assert_unmixed(open_snapshot(tmp_path))
+
+
+def test_a_generation_that_current_never_reached_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("realm.index.snapshot.advance_current", lambda *args: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            publish(tmp_path, generation=1, step=7)
+    assert (tmp_path / "000001").is_dir() and current_generation(tmp_path) is None
+    with pytest.raises(SnapshotError, match="no index generation has been published"):
+        open_snapshot(tmp_path)
+    publish(tmp_path, generation=1, step=8)
+    assert open_snapshot(tmp_path).manifest.step == 8
+    with pytest.raises(SnapshotError, match="never rewritten"):
+        publish(tmp_path, generation=1)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink], ids=["flipped", "truncated", "missing"])
+@pytest.mark.parametrize("file", ["vectors-00000.npy", "block_ids-00000.npy", "manifest.json"])
+def test_damage_is_quarantined_and_the_older_one_used(file: str, damage: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    publish(tmp_path)
+    publish(tmp_path)
+    damage(tmp_path / "000002" / file)
+    with caplog.at_level(logging.WARNING):
+        snapshot = open_snapshot(tmp_path)
+    assert snapshot.manifest.generation == 1 == current_generation(tmp_path)
+    assert_unmixed(snapshot)
+    assert (tmp_path / "000002.quarantined").is_dir() and "000002" in caplog.text and file in caplog.text
+    assert publish(tmp_path).generation == 3, "the number of a quarantined generation is not used again"
+    damage(tmp_path / "000003" / file)
+    damage(tmp_path / "000001" / file)
+    with pytest.raises(SnapshotError, match=r"no index generation is valid.*realm index build"):
+        open_snapshot(tmp_path)
+
+
+def test_without_verify_a_short_file_is_still_found(tmp_path: Path) -> None:
+    publish(tmp_path)
+    truncate(tmp_path / "000001" / "vectors-00000.npy")
+    with pytest.raises(SnapshotError, match=r"not a whole \.npy file"):
+        open_snapshot(tmp_path, verify=False)
+
+
+def test_an_asked_for_generation_has_no_substitute(tmp_path: Path) -> None:
+    publish(tmp_path)
+    publish(tmp_path)
+    assert open_snapshot(tmp_path, 1).manifest.generation == 1
+    flip(tmp_path / "000002" / "vectors-00000.npy")
+    with pytest.raises(SnapshotError, match="generation 2 is damaged"):
+        open_snapshot(tmp_path, 2)
+    with pytest.raises(SnapshotError, match="generation 2 is not there"):
+        open_snapshot(tmp_path, 2)
+
+
+def test_ids_or_directories_swapped_between_generations_are_caught(tmp_path: Path) -> None:
+    publish(tmp_path)
+    publish(tmp_path)
+    publish(tmp_path, block_ids=np.arange(20, 26, dtype=np.int64))
+    stolen = (tmp_path / "000001" / "block_ids-00000.npy").read_bytes()
+    (tmp_path / "000003" / "block_ids-00000.npy").write_bytes(stolen)
+    assert open_snapshot(tmp_path).manifest.generation == 2
+    os.rename(tmp_path / "000002", tmp_path / "elsewhere")
+    os.rename(tmp_path / "000001", tmp_path / "000002")
+    with pytest.raises(SnapshotError, match="this is generation 1"):
+        open_snapshot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "what"), [("corpus_id", "corpus"), ("tokenizer_sha256", "tokenizer"), ("document_embedder_sha256", "document")]
+)
+def test_foreign_is_refused_and_left_alone(field: str, what: str, tmp_path: Path) -> None:
+    publish(tmp_path)
+    with pytest.raises(SnapshotError, match=f"another {what}.*realm index build"):
+        open_snapshot(tmp_path, None, **{field: "other"})
+    assert (tmp_path / "000001").is_dir()
+    assert open_snapshot(tmp_path, document_embedder_sha256=None).manifest.generation == 1
+
+
+def test_another_format_is_refused_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path)
+    monkeypatch.setattr(manifest_module, "FORMAT_VERSION", 2)
+    with pytest.raises(SnapshotError, match="format 1, this version reads format 2"):
+        open_snapshot(tmp_path)
+    assert (tmp_path / "000001").is_dir()
+
+
+def test_prune_keeps_the_newest_and_the_protected(tmp_path: Path) -> None:
+    for _ in range(6):
+        publish(tmp_path)
+    flip(tmp_path / "000006" / "vectors-00000.npy")
+    held = open_snapshot(tmp_path, 1)
+    assert open_snapshot(tmp_path).manifest.generation == 5
+    assert prune(tmp_path, 2, {2}) == [1, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000004", "000005", "000006.quarantined", "CURRENT"]
+    assert_unmixed(held)
+    assert next_generation(tmp_path) == 7
+    publish(tmp_path)
+    assert prune(tmp_path, 1, set()) == [2, 4, 5]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000007", "CURRENT"]
+    with pytest.raises(ValueError, match="keep"):
+        prune(tmp_path, 0, set())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_delta_extends_the_same_generation(dtype: str, tmp_path: Path) -> None:
+    publish(tmp_path, dtype=dtype)
+    before = open_snapshot(tmp_path)
+    added = np.array([30, 50], np.int64)
+    manifest = append_delta(tmp_path, 1, rows(1, added), added, corpus_version=2, segments=[("seg-1", 2)])
+    assert (manifest.generation, manifest.revision, manifest.count, manifest.corpus_version) == (1, 1, 8, 2)
+    snapshot = open_snapshot(tmp_path)
+    assert snapshot.manifest == manifest and snapshot.block_ids.tolist() == [*range(10, 16), 30, 50]
+    assert_unmixed(snapshot)
+    assert len(before.block_ids) == 6 and before.manifest.revision == 0
+    assert_unmixed(before)
+    nothing = append_delta(tmp_path, 1, np.zeros((0, 0), np.float32), np.zeros(0, np.int64), corpus_version=3, tombstone_version=9)
+    assert (nothing.count, nothing.corpus_version, nothing.tombstone_version) == (8, 3, 9)
+    assert len(open_snapshot(tmp_path).block_ids) == 8
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_killed_delta_changes_nothing_and_can_be_repeated(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path)
+    real, calls = os.replace, []
+
+    def dying(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == call:
+            raise Killed
+        real(*args)
+
+    added = np.array([30, 50], np.int64)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dying)
+        with pytest.raises(Killed):
+            append_delta(tmp_path, 1, rows(1, added), added, corpus_version=2)
+    assert len(open_snapshot(tmp_path).block_ids) == 6
+    append_delta(tmp_path, 1, rows(1, added[:1]), added[:1], corpus_version=2)
+    assert_unmixed(open_snapshot(tmp_path))
+    assert len(open_snapshot(tmp_path).block_ids) == 7
+
+
+def test_what_may_not_be_published(tmp_path: Path) -> None:
+    ids = np.arange(10, 16, dtype=np.int64)
+    bad = rows(1, ids)
+    bad[2, 3] = np.nan
+    with pytest.raises(SnapshotError, match=r"vector 2 .*not finite"):
+        publish(tmp_path, vectors=bad)
+    with pytest.raises(SnapshotError, match="not finite in bfloat16"):
+        publish(tmp_path, vectors=np.full((6, 4), 3.4e38, np.float32), dtype="bfloat16")
+    with pytest.raises(SnapshotError, match="ascending"):
+        publish(tmp_path, block_ids=ids[::-1].copy())
+    for vectors in (rows(1, ids[:5]), [rows(1, ids), rows(1, ids)], [rows(1, ids[:3]), rows(1, ids[3:], 5)], [], np.ones((6, 4), np.int32)):
+        with pytest.raises(ValueError, match="ids"):
+            publish(tmp_path, vectors=vectors)
+    with pytest.raises(ValueError, match="dtype"):
+        publish(tmp_path, dtype="int8")
+    assert current_generation(tmp_path) is None
+    publish(tmp_path)
+    with pytest.raises(SnapshotError, match="ascending"):
+        append_delta(tmp_path, 1, rows(1, ids[:1]), ids[:1], corpus_version=2)
+    with pytest.raises(ValueError, match=r"\[1,4\]"):
+        append_delta(tmp_path, 1, np.ones((1, 5), np.float32), np.array([99]), corpus_version=2)
+    assert open_snapshot(tmp_path).manifest.revision == 0
+
+
+def test_a_full_disk_is_a_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path)
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(SnapshotError, match=r"No space left on device.*published before is intact"):
+            publish(tmp_path)
+    assert_unmixed(open_snapshot(tmp_path))

@@ -1,0 +1,133 @@
+"""Every family of bodies behind the one seam: built from a configuration, pooled, saved and loaded alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from realm.data.featurize import pad_batch
+from realm.data.types import Sequence
+from realm.errors import ConfigError
+from realm.nn.bodies import BodySpec, build_body, load_body
+from realm.nn.model import ModelSpec, RealmModel, start_from_body, state_sha256
+
+Ragged = Callable[..., list[Sequence]]
+Make = Callable[..., RealmModel]
+
+
+def test_a_body_builds_and_runs(any_spec: BodySpec, ragged: Ragged) -> None:
+    body = build_body(any_spec, pooler=True).eval()
+    inputs = pad_batch(ragged(5), 0)
+    states = body(inputs)
+    assert states.shape == (*inputs.ids.shape, 16) and body.pooled(inputs).shape == (5, 16)
+    assert torch.isfinite(states).all()
+
+
+def test_padding_does_not_reach_the_real_wordpieces(any_spec: BodySpec, ragged: Ragged) -> None:
+    body = build_body(any_spec, pooler=True).eval()
+    sequences = ragged(6)
+    together, pooled = body(pad_batch(sequences, 0)), body.pooled(pad_batch(sequences, 0))
+    for i, sequence in enumerate(sequences):
+        alone = pad_batch([sequence], 0)
+        torch.testing.assert_close(together[i, : len(sequence)], body(alone)[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(pooled[i], body.pooled(alone)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "cls", "mean"])
+def test_pooling_is_what_it_says(bert: BodySpec, ragged: Ragged, pooling: str) -> None:
+    body = build_body(BodySpec(bert.config, pooling=pooling), pooler=True).eval()
+    sequences = ragged(4)
+    pooled, states = body.pooled(pad_batch(sequences, 0)), body(pad_batch(sequences, 0))
+    for i, sequence in enumerate(sequences):
+        expected = states[i, 0] if pooling != "mean" else states[i, : len(sequence)].mean(0)
+        if pooling == "pooler":
+            expected = torch.tanh(body.model.pooler.dense(expected))
+        torch.testing.assert_close(pooled[i], expected, rtol=1e-4, atol=1e-5)
+    assert (body.model.pooler is not None) == (pooling == "pooler")
+
+
+def test_segments_matter_only_where_they_are_fed(bert: BodySpec) -> None:
+    first, second = (pad_batch([Sequence([5, 6, 7, 8], segments)], 0) for segments in ([0, 0, 1, 1], [0, 0, 0, 0]))
+    fed = build_body(bert, pooler=False).eval()
+    assert not torch.allclose(fed(first), fed(second))
+    unfed = build_body(BodySpec(bert.config, segments=False), pooler=False).eval()
+    assert torch.equal(unfed(first), unfed(second))
+
+
+def test_saved_and_loaded_alike(any_spec: BodySpec, make_model: Make, ragged: Ragged, tmp_path: Path) -> None:
+    model = make_model(any_spec)
+    model.save_pretrained(tmp_path / "model")
+    loaded = RealmModel.from_pretrained(tmp_path / "model").eval()
+    assert loaded.spec.body.pooling == any_spec.pooling and loaded.spec.body.segments == any_spec.segments
+    assert state_sha256(loaded) == state_sha256(model)
+    sequences, positions = ragged(5, 6), torch.randint(0, 6, (5, 2))
+    assert model.embedder is not None and loaded.embedder is not None
+    assert torch.equal(loaded.embedder(sequences), model.embedder(sequences))
+    assert model.encoder is not None and loaded.encoder is not None
+    assert torch.equal(loaded.encoder.log_probs(sequences, positions), model.encoder.log_probs(sequences, positions))
+
+
+def test_published_weights_start_embedder_and_encoder(any_spec: BodySpec, ragged: Ragged, tmp_path: Path) -> None:
+    """A directory as transformers writes it; then our own directory, which needs the first no more."""
+    published = build_body(any_spec, pooler=True).eval()
+    published.model.save_pretrained(tmp_path / "published")
+    model = start_from_body(ModelSpec(body=any_spec, projection=8), str(tmp_path / "published")).eval()
+    assert model.embedder is not None and model.encoder is not None and model.spec.parts == ("embedder", "encoder")
+    inputs = pad_batch(ragged(4), 0)
+    for body in (model.embedder.body.eval(), model.encoder.body.eval()):
+        assert torch.equal(body(inputs), published(inputs))
+    assert torch.equal(model.embedder.body.pooled(inputs), published.pooled(inputs))
+    model.save_pretrained(tmp_path / "ours")
+    assert state_sha256(RealmModel.from_pretrained(tmp_path / "ours")) == state_sha256(model)
+
+
+def test_every_parameter_learns(any_spec: BodySpec, make_model: Make, ragged: Ragged) -> None:
+    """DDP and a tidy checkpoint both want no parameter that nothing reads."""
+    model = make_model(any_spec, "embedder", "encoder", "reader").train()
+    assert model.embedder is not None and model.encoder is not None and model.reader is not None
+    sequences = ragged(4, 12)
+    scores = model.reader(sequences, [3, 4, 5, 6])
+    losses = {
+        "embedder": model.embedder(sequences).pow(3).sum(),
+        "encoder": model.encoder(sequences, torch.tensor([[1, 2]] * 4), torch.tensor([[7, 8]] * 4)).sum(),
+        "reader": scores.logits[scores.valid].pow(2).sum(),
+    }
+    for name, loss in losses.items():
+        part = getattr(model, name)
+        loss.backward()
+        unused = [n for n, p in part.named_parameters() if p.grad is None]
+        assert not unused, f"{name}: {unused}"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"model_type": "no-such-family", "hidden_size": 16}, "cannot be built"),
+        ({"hidden_size": 16, "vocab_size": 60}, "cannot be built"),
+        ({"model_type": "bert", "hidden_size": 15, "num_attention_heads": 2, "vocab_size": 60}, "cannot be built"),
+    ],
+)
+def test_what_cannot_be_built_is_named(config: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        build_body(BodySpec(config), pooler=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_source_that_is_no_body_is_named(tmp_path: Path) -> None:
+    for source in (str(tmp_path), str(tmp_path / "none"), "nobody/nothing-of-that-name"):
+        with pytest.raises(ConfigError, match="no body can be loaded") as caught:
+            load_body(source, pooling="cls", segments=True, pooler=False)
+        assert "\n" not in str(caught.value) and source in str(caught.value)
+
+
+def test_a_pooler_where_there_is_none_is_named(specs: dict[str, BodySpec]) -> None:
+    spec = specs["modernbert"]
+    with pytest.raises(ConfigError, match="pool"):
+        build_body(BodySpec(spec.config, pooling="pooler", segments=False), pooler=True)
+
+
+def test_segments_where_there_are_none_are_named(specs: dict[str, BodySpec]) -> None:
+    for name in ("modernbert", "xlm-roberta"):
+        with pytest.raises(ConfigError, match="segment"):
+            build_body(BodySpec(specs[name].config, pooling="cls", segments=True), pooler=False)

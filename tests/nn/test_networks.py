@@ -1,0 +1,175 @@
+"""Embedder, encoder and reader give every row what it would get alone, in the order asked."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import realm.nn.embedder
+import realm.nn.encoder
+import realm.nn.reader
+from realm.data.types import Sequence
+from realm.nn.bodies import BodySpec
+from realm.nn.model import RealmModel
+from realm.nn.reader import Reader, SpanScores, read_candidates
+
+Ragged = Callable[..., list[Sequence]]
+Make = Callable[..., RealmModel]
+
+
+@pytest.fixture(params=[4096, 70])
+def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """All rows in one bucket, or many buckets of two or three rows."""
+    for module in (realm.nn.embedder, realm.nn.encoder, realm.nn.reader):
+        monkeypatch.setattr(module, "TOKENS_PER_BUCKET", request.param)
+    return int(request.param)
+
+
+def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+    embedder = make_model(any_spec).embedder
+    assert embedder is not None
+    sequences = ragged(17)
+    together = embedder(sequences)
+    assert together.shape == (17, 8) and together.dtype == torch.float32
+    torch.testing.assert_close(together, torch.cat([embedder([s]) for s in sequences]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(embedder(sequences[::-1]), together.flip(0), rtol=1e-4, atol=1e-5)
+    twice = embedder([*sequences, sequences[0]])
+    torch.testing.assert_close(twice[-1], twice[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+    embedder = make_model(bert).embedder
+    assert embedder is not None and embedder.norm.eps == 1e-12
+    vectors = embedder(ragged(5))
+    torch.testing.assert_close(vectors.mean(-1), torch.zeros(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(vectors.var(-1, unbiased=False), torch.ones(5), atol=1e-4, rtol=0)
+    assert torch.equal(embedder(ragged(5)), vectors)
+    noisy = embedder.train()(ragged(5))
+    assert (noisy == 0).any() and not torch.allclose(noisy, vectors)
+
+
+def test_encoder_scores_are_a_gather_of_its_distributions(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+    encoder = make_model(any_spec).encoder
+    assert encoder is not None
+    sequences = ragged(9, 12)
+    rng = torch.Generator().manual_seed(3)
+    positions, targets = torch.randint(0, 12, (9, 4), generator=rng), torch.randint(0, 60, (9, 4), generator=rng)
+    log_probs, scores = encoder.log_probs(sequences, positions), encoder(sequences, positions, targets)
+    assert log_probs.shape == (9, 4, 60) and log_probs.dtype == scores.dtype == torch.float32
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(9, 4))
+    torch.testing.assert_close(scores, log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1), rtol=1e-5, atol=1e-5)
+    for i, sequence in enumerate(sequences):
+        torch.testing.assert_close(scores[i], encoder([sequence], positions[i : i + 1], targets[i : i + 1])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_decoder_is_tied_to_the_word_embeddings(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+    encoder = make_model(bert).encoder
+    assert encoder is not None
+    names = [n for n, p in encoder.named_parameters() if p.shape[0] == 60]
+    assert names == ["body.model.embeddings.word_embeddings.weight", "head.bias"]
+    before = encoder.log_probs(ragged(1), torch.tensor([[1]]))
+    with torch.no_grad():
+        encoder.body.model.get_input_embeddings().weight[4, 0] += 1.0  # stands in no input: only the decoder sees it
+    assert not torch.equal(encoder.log_probs(ragged(1), torch.tensor([[1]])), before)
+
+
+def naive_spans(reader: Reader, sequence: Sequence, start: int) -> dict[tuple[int, int], float]:
+    """(first, last) body wordpieces -> score, by one loop over all spans of one input."""
+    from realm.data.featurize import pad_batch
+
+    states = reader.body(pad_batch([sequence], 0))[0]
+    projected = reader.dense(states)
+    begin, finish = projected[:, : reader.span_hidden], projected[:, reader.span_hidden :]
+    body = range(start, len(sequence) - 1)
+    scores = {}
+    for first in body:
+        for last in range(first, min(first + reader.max_span, body.stop)):
+            hidden = reader.norm(torch.relu(begin[first] + finish[last]))
+            scores[first - start, last - start] = reader.score(hidden).item()
+    return scores
+
+
+def as_dict(scores: SpanScores, row: tuple[int, ...]) -> dict[tuple[int, int], float]:
+    """The valid spans of one row as (first, last) -> score."""
+    places = scores.valid[row].nonzero().tolist()
+    return {(t, t + w): scores.logits[(*row, t, w)].item() for t, w in places}
+
+
+def test_reader_scores_exactly_the_spans_of_the_body(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+    reader = make_model(any_spec, "reader").reader
+    assert reader is not None and reader.norm.eps == 1e-3
+    sequences = ragged(7, 6, 40)
+    starts = [2, 3, 4, 5, 3, 2, 4]
+    scores = reader(sequences, starts)
+    longest = max(len(s) - start - 1 for s, start in zip(sequences, starts, strict=True))
+    assert scores.logits.shape == scores.valid.shape == (7, longest, reader.max_span)
+    for i, (sequence, start) in enumerate(zip(sequences, starts, strict=True)):
+        expected = naive_spans(reader, sequence, start)
+        found = as_dict(scores, (i,))
+        assert found.keys() == expected.keys()
+        assert [found[k] for k in expected] == pytest.approx(list(expected.values()), rel=1e-3, abs=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 6))
+def test_valid_spans_of_any_lengths(shapes: list[tuple[int, int]], max_span: int) -> None:
+    """(question wordpieces, body wordpieces), an empty body too."""
+
+    class States(torch.nn.Module):
+        spec = BodySpec({"hidden_size": 4})
+
+        def forward(self, inputs: object) -> torch.Tensor:
+            return torch.zeros(*inputs.ids.shape, 4)  # type: ignore[attr-defined]
+
+    reader = Reader(States(), span_hidden=3, max_span=max_span)  # type: ignore[arg-type]
+    sequences = [Sequence([1] * (q + 2 + body + 1), [0] * (q + 3 + body)) for q, body in shapes]
+    scores = reader(sequences, [q + 2 for q, _ in shapes])
+    for i, (_, body) in enumerate(shapes):
+        expected = {(t, w) for t in range(body) for w in range(max_span) if t + w < body}
+        assert {tuple(place) for place in scores.valid[i].nonzero().tolist()} == expected
+    assert torch.isfinite(scores.logits).all()
+
+
+class Inputs:
+    """Stands for BlockInputs: row r has the body 10, 11, ... of r + 2 wordpieces."""
+
+    class featurizer:
+        @staticmethod
+        def body_start(question: list[int]) -> int:
+            return len(question) + 2
+
+    def joint(self, question: list[int], row: int) -> Sequence:
+        body = list(range(10, 12 + row))
+        return Sequence([2, *question, 3, *body, 3], [0] * (len(question) + 2) + [1] * (len(body) + 1))
+
+
+def test_candidates_are_scored_like_single_inputs_plus_their_relevance(bert: BodySpec, make_model: Make, buckets: int) -> None:
+    reader, inputs = make_model(bert, "reader").reader, Inputs()
+    assert reader is not None
+    questions = [[5, 6], [7, 8, 9, 5], [6]]
+    rows = np.array([[3, 0, -1], [7, 7, 2], [-1, -1, -1]])
+    relevance = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    scores = read_candidates(reader, inputs, questions, rows, relevance)  # type: ignore[arg-type]
+    assert scores.logits.shape == (3, 3, 9, reader.max_span)
+    for i, j in np.ndindex(3, 3):
+        found = as_dict(scores, (i, j))
+        if rows[i, j] < 0:
+            assert not found
+            continue
+        expected = naive_spans(reader, inputs.joint(questions[i], rows[i, j]), len(questions[i]) + 2)
+        assert found.keys() == expected.keys()
+        values = [v + relevance[i, j].item() for v in expected.values()]
+        assert [found[k] for k in expected] == pytest.approx(values, rel=1e-3, abs=1e-4)
+    scores.logits[scores.valid].sum().backward()
+    assert relevance.grad is not None
+    assert ((relevance.grad != 0).numpy() == (rows >= 0)).all()
+    assert relevance.grad[0, 1].item() == pytest.approx(int(scores.valid[0, 1].sum()))
+
+
+def test_no_candidate_at_all_is_no_span(bert: BodySpec, make_model: Make) -> None:
+    reader = make_model(bert, "reader").reader
+    assert reader is not None
+    scores = read_candidates(reader, Inputs(), [[5]], np.array([[-1, -1]]), torch.zeros(1, 2))  # type: ignore[arg-type]
+    assert scores.logits.shape[:2] == (1, 2) and not scores.valid.any()

@@ -1,0 +1,156 @@
+"""Candidates and answers: rows and scores belong together, answers are in the documents' own spelling, nothing found is no crash."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from realm.answerer import Answerer, span_characters
+from realm.candidates import Bm25Candidates, Candidates, DenseCandidates
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer
+from realm.nn.bodies import bert_spec
+from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.reader import read_candidates
+from realm.paths import RunPaths
+from realm.refresh import Generation, refresh_index
+
+TEXTS = {
+    "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
+    "Curie": "Marie Skłodowska-Curie discovered radium. She was born in Warsaw in 1867.",
+    "Thames": "The Thames flows through London. It is 346 km long.",
+    "Pound": "The pound sterling (£) is the currency of the U.K. It has 100 pence.",
+}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    root = tmp_path_factory.mktemp("answerer")
+    rows = [json.dumps({"id": name, "title": name, "text": text}) + "\n" for name, text in TEXTS.items()]
+    (root / "docs.jsonl").write_text("".join(rows), "utf-8")
+    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=300)
+    return RunPaths(root)
+
+
+@pytest.fixture(scope="module")
+def inputs(paths: RunPaths) -> BlockInputs:
+    store = BlockStore.open(paths.corpus)
+    special = store.tokenizer.special
+    return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
+
+
+@pytest.fixture(scope="module")
+def model(inputs: BlockInputs) -> RealmModel:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
+    body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    return RealmModel(ModelSpec(body=body, projection=8, span_hidden=8)).fork_document_embedder().with_reader(0)
+
+
+@pytest.fixture(scope="module")
+def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Generation:
+    return refresh_index(model, inputs, paths, step=0)
+
+
+@pytest.fixture
+def dense(inputs: BlockInputs, model: RealmModel, generation: Generation) -> DenseCandidates:
+    assert model.embedder is not None
+    return DenseCandidates(model.embedder, generation.snapshot, generation.index, inputs)
+
+
+QUESTIONS = ["Where was Victor Hugo born?", "Who discovered radium?", "zzz"]
+
+
+def ask(source: DenseCandidates | Bm25Candidates, k: int) -> Candidates:
+    return source(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
+
+
+def test_dense_scores_are_those_of_their_rows(dense: DenseCandidates, generation: Generation, inputs: BlockInputs) -> None:
+    dense.eval()
+    found = ask(dense, 6)
+    assert found.rows.shape == (3, 6) and (found.rows[:, 4:] == -1).all() and (found.scores[:, 4:] == 0).all()
+    assert found.valid.tolist() == (found.rows >= 0).tolist()
+    queries = dense.embedder([inputs.featurizer.query(ids) for ids in inputs.store.tokenizer.encode(QUESTIONS)])
+    for i in range(3):
+        expected = [float(queries[i].detach() @ torch.from_numpy(np.array(generation.snapshot.vectors[r]))) for r in found.rows[i, :4]]
+        assert found.scores[i, :4].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4) and expected == sorted(expected, reverse=True)
+        assert sorted(found.rows[i, :4]) == [0, 1, 2, 3]
+    found.scores.sum().backward()
+    assert all(p.grad is not None for p in dense.embedder.parameters())
+    assert found.best(2).rows.shape == (3, 2) and found.best(2).scores.shape == (3, 2)
+
+
+def test_bm25_finds_words_and_learns_its_scale(inputs: BlockInputs) -> None:
+    source = Bm25Candidates(inputs, np.arange(len(inputs.store)))
+    found = ask(source, 3)
+    assert [inputs.store.block(found.rows[i, 0]).doc_id for i in (0, 1)] == ["Hugo", "Curie"]
+    assert (found.rows[2] == -1).all() and (found.scores[2] == 0).all()
+    assert found.scores.dtype == torch.float32
+    found.scores.sum().backward()
+    assert source.scale.grad is not None and source.scale.grad > 0
+
+
+def test_spans_are_in_the_documents_own_spelling(inputs: BlockInputs) -> None:
+    """Any wordpieces of any block lead to characters that the tokenizer turns into these wordpieces again."""
+    store = inputs.store
+    for row in range(len(store)):
+        body, text = store.token_ids(row).tolist(), store.block(row).text
+        _, words = store.tokenizer.encode_offsets(text)
+        starts = {a for a, _ in words}
+        for start in range(len(body)):
+            for end in range(start + 1, min(start + 11, len(body) + 1)):
+                first, last = span_characters(inputs, row, start, end)
+                assert 0 <= first < last <= len(text) and first in starts
+        first, last = span_characters(inputs, row, 0, len(body))
+        assert text[first:last] == text
+    hugo = store.block(0)
+    ids = store.tokenizer.encode(["Besançon"])[0]
+    at = next(i for i in range(len(store.token_ids(0))) if store.token_ids(0)[i : i + len(ids)].tolist() == ids)
+    first, last = span_characters(inputs, 0, at, at + len(ids))
+    assert hugo.text[first:last] == "Besançon"
+
+
+def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
+    assert model.reader is not None
+    answerer = Answerer(inputs, dense, model.reader, versions={"params": 1, "index": 1, "corpus": 1})
+    answers = answerer.answer(QUESTIONS, k=3)
+    assert [a.question for a in answers] == QUESTIONS and not dense.training
+    tokens = inputs.store.tokenizer.encode(QUESTIONS)
+    with torch.no_grad():
+        found = ask(dense, 3)
+        scores = read_candidates(model.reader, inputs, tokens, found.rows, found.scores)
+    for i, answer in enumerate(answers):
+        assert 0 < answer.p <= 1 and answer.versions == {"params": 1, "index": 1, "corpus": 1}
+        assert any(answer.answer in TEXTS[e.doc_id] for e in answer.evidence)
+        assert sum(e.p_z for e in answer.evidence) == pytest.approx(1, abs=1e-5)
+        assert [inputs.store.rows_of(np.array([e.block_id]))[0] for e in answer.evidence] == found.rows[i].tolist()
+        p = scores.logits[i].masked_fill(~scores.valid[i], float("-inf")).flatten().softmax(-1).view(scores.logits[i].shape)
+        for j, e in enumerate(answer.evidence):
+            assert e.text[e.start : e.end] == e.answer and TEXTS[e.doc_id][e.doc_start :].startswith(e.text)
+            assert e.p_span == pytest.approx(float(p[j].max()), rel=1e-4)
+        json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
+    assert model.reader is not None
+    answerer = Answerer(inputs, dense, model.reader, versions={})
+    many = answerer.answer(QUESTIONS * 7, k=2)
+    for question, answer in zip(QUESTIONS * 7, many, strict=True):
+        alone = answerer.answer([question], k=2)[0]
+        assert (alone.answer, [e.block_id for e in alone.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
+        assert alone.p == pytest.approx(answer.p, rel=1e-3)
+    assert answerer.answer([]) == []
+
+
+@pytest.mark.parametrize("questions", [["zzz"], ["zzz", "Who discovered radium?"], [""]])
+def test_nothing_found_is_an_empty_answer(inputs: BlockInputs, model: RealmModel, questions: list[str]) -> None:
+    assert model.reader is not None
+    answerer = Answerer(inputs, Bm25Candidates(inputs, np.arange(len(inputs.store))), model.reader, versions={})
+    answers = answerer.answer(questions)
+    assert (answers[0].answer, answers[0].p, answers[0].evidence) == ("", 0.0, ())
+    json.dumps(answers[0].to_dict(), allow_nan=False)
+    if len(questions) > 1:
+        assert answers[1].answer and answers[1].evidence[0].doc_id == "Curie"

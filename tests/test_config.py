@@ -1,0 +1,162 @@
+"""Recipes: preset < file < flags; whatever does not fit is one line that names the file and a cure."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.config import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
+from realm.errors import ConfigError
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "recipe.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def refused(path: Path) -> ConfigError:
+    """The error of loading ``path``, checked to be one line that names it."""
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(path)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(f"{path}: ")
+    return caught.value
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_builds(name: str) -> None:
+    recipe = build_recipe({"model": {"preset": name}})
+    assert recipe.model.preset == name
+    assert recipe.model.hidden % recipe.model.heads == 0 and recipe.model.intermediate == 4 * recipe.model.hidden
+
+
+def test_presets_are_the_known_sizes() -> None:
+    sizes = {name: (m.layers, m.hidden) for name in preset_names() for m in [build_recipe({"model": {"preset": name}}).model]}
+    assert sizes == {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
+
+
+def test_nothing_given_is_the_tiny_preset() -> None:
+    assert build_recipe({}) == build_recipe({"model": {"preset": "tiny"}}) == Recipe()
+
+
+def test_preset_below_file_below_flags(tmp_path: Path) -> None:
+    path = write(tmp_path, '[model]\npreset = "small"\nhidden = 256\nlayers = 3\n[ict]\nsteps = 7\n')
+    recipe = load_recipe(path, {"model": {"layers": 5}, "run": {"seed": 3}})
+    assert (recipe.model.hidden, recipe.model.layers, recipe.model.heads) == (256, 5, 8)
+    assert (recipe.ict.steps, recipe.run.seed) == (7, 3)
+    assert load_recipe(path, {"model": {"preset": "base", "hidden": 768}}).model.intermediate == 3072
+    assert load_recipe(path).model.layers == 3
+
+
+def test_every_field_has_a_docstring() -> None:
+    """They become --help."""
+    import ast
+    import inspect
+
+    import realm.config.recipe
+
+    for node in ast.walk(ast.parse(inspect.getsource(realm.config.recipe))):
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
+            assert ast.get_docstring(node)
+            for field, after in zip(node.body[1::2], node.body[2::2], strict=True):
+                assert isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name), node.name
+                assert isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant), f"{node.name}.{field.target.id}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "cure"),
+    [
+        ("[modle]\nhidden = 3\n", "unknown section 'modle'", "'model'"),
+        ("seed = 3\n", "unknown section 'seed'", "Known: run, corpus"),
+        ("[ict]\nstep = 3\n", "unknown key in [ict] 'step'", "'steps'"),
+        ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
+        ('[model]\npreset = "huge"\n', "no preset 'huge'", "base, mini, small, tiny"),
+        ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"),
+        ("model = 3\n", "'model' is no section", "[model]"),
+        ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "int"),
+        ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "int"),
+        ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "int"),
+        ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "float"),
+        ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "float"),
+        ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "float"),
+        ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "bool"),
+        ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "tuple"),
+        ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "tuple"),
+        ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "tuple"),
+        ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
+        ("[eval]\nk = []\n", "'eval.k'", "at least 1"),
+        ('[run]\ndevice = "tpu"\n', "'run.device' cannot be 'tpu'", "auto, cpu, cuda"),
+        ('[model]\npooling = "max"\n', "'model.pooling' cannot be 'max'", "pooler, cls, mean"),
+        ('[pretrain]\nmarginal = "both"\n', "'pretrain.marginal' cannot be 'both'", "token, joint"),
+        ("[pretrain]\ncandidates = 1\n", "'pretrain.candidates' is 1", "at least 2"),
+        ("[corpus]\nvocab_size = 100\n", "'corpus.vocab_size' is 100", "at least 200"),
+        ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""),
+        ("[ict]\nlr = 0\n", "lr > 0", ""),
+        ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
+        ("[ict]\nkeep_rate = 1.5\n", "'ict.keep_rate' is 1.5", "0 and 1"),
+        ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
+        ("[model]\nspan_hidden = 0\n", "'model.span_hidden' is 0", "at least"),
+        ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
+        ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
+        ("[model\n", "not TOML", ""),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, text: str, problem: str, cure: str) -> None:
+    path = write(tmp_path, text)
+    error = refused(path)
+    assert problem in str(error) and cure in str(error)
+    if cure:
+        assert error.cure is not None and cure in error.cure
+
+
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+    assert "no such recipe" in str(refused(tmp_path / "none.toml"))
+    assert "cannot be read" in str(refused(tmp_path))
+    binary = tmp_path / "latin.toml"
+    binary.write_bytes(b"[run]\nseed = 3 # caf\xe9\n")
+    assert "not TOML" in str(refused(binary))
+
+
+def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    with pytest.raises(ConfigError, match=r"unknown key in \[ict\] 'stepz'.*'steps'"):
+        load_recipe(path, {"ict": {"stepz": 3}})
+    with pytest.raises(ConfigError, match="no preset 'huge'"):
+        build_recipe({"model": {"preset": "huge"}})
+
+
+def test_integers_serve_as_floats_and_lists_as_tuples() -> None:
+    recipe = build_recipe({"ict": {"lr": 1}, "eval": {"k": [1, 2]}, "corpus": {"sources": ["a", "b"]}})
+    assert isinstance(recipe.ict.lr, float) and recipe.eval.k == (1, 2) and recipe.corpus.sources == ("a", "b")
+
+
+def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    text = '[corpus]\nsources = ["../docs", "/abs/docs"]\n[finetune]\ntrain = "qa/train.jsonl"\n[eval]\nqa = "~/test.jsonl"\n'
+    recipe = load_recipe(write(tmp_path / "recipes", text))
+    base = tmp_path.resolve()
+    assert recipe.corpus.sources == (str(base / "docs"), "/abs/docs")
+    assert recipe.finetune.train == str(base / "recipes" / "qa" / "train.jsonl") and recipe.finetune.dev == ""
+    assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""
+
+
+def test_dump_and_load_give_the_same_recipe(tmp_path: Path) -> None:
+    text = '[model]\npreset = "mini"\n[corpus]\nsources = ["a b", "ü\\"q"]\n[ict]\nlr = 1e-5\n[pretrain]\nmarginal = "joint"\n'
+    recipe = load_recipe(write(tmp_path, text))
+    (tmp_path / "run").mkdir()
+    assert load_recipe(write(tmp_path / "run", dump_recipe(recipe))) == recipe
+    assert set(tomllib.loads(dump_recipe(recipe))) == {f.name for f in dataclasses.fields(Recipe)}
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.floats(1e-300, 1e300),
+    st.integers(-(2**62), 2**62),
+    st.lists(st.integers(1, 2**31), min_size=1),
+)
+def test_any_value_survives_the_round_trip(text: str, lr: float, seed: int, k: list[int]) -> None:
+    recipe = build_recipe({"corpus": {"tokenizer": text}, "ict": {"lr": lr}, "run": {"seed": seed}, "eval": {"k": k}})
+    assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe

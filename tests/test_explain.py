@@ -1,0 +1,216 @@
+"""Explanations: the contract's keys, p(y|x) as the enumerated sum, exclusions, spans of several wordpieces, several masks."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.build import build_corpus
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer
+from realm.errors import ConfigError, DataError, RealmError, RunError
+from realm.explain import Explanation, best_spans, explain
+from realm.nn.bodies import bert_spec
+from realm.nn.model import ModelSpec, RealmModel
+from realm.paths import RunPaths
+from realm.refresh import Generation, refresh_index
+
+SENTENCE = "The [MASK] is the currency of the United Kingdom."
+KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"]
+CANDIDATE_KEYS = ["block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"]
+DOCUMENTS = [
+    ("pound", "Pound sterling", "The pound sterling is the currency of the United Kingdom. It is divided into pence."),
+    ("uk", "United Kingdom", "In the United Kingdom people pay with the pound sterling. London is its capital."),
+    ("britain", "Great Britain", "Great Britain is an island. The pound  sterling IS the currency of the United Kingdom."),
+    *((f"d{i}", f"Country {i}", f"Country number {i} has a capital and a currency. Its river is long.") for i in range(12)),
+]
+
+
+@dataclass(frozen=True)
+class World:
+    model: RealmModel
+    generation: Generation
+    inputs: BlockInputs
+
+    def explain(self, text: str = SENTENCE, **options: object) -> Explanation:
+        return explain(self.model, self.generation, self.inputs, text, **options)  # type: ignore[arg-type]
+
+    def ids(self, *documents: str) -> list[int]:
+        rows = np.concatenate([self.inputs.store.rows_of_document(d) for d in documents])
+        return sorted(np.asarray(self.inputs.store.block_ids)[rows].tolist())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A random model whose live embedder has moved away from the published one."""
+    root = tmp_path_factory.mktemp("explain")
+    source = root / "documents.jsonl"
+    source.write_text("".join(json.dumps({"id": i, "title": t, "text": x}) + "\n" for i, t, x in DOCUMENTS), "utf-8")
+    build_corpus([source], root / "corpus", vocab_size=300)
+    store = BlockStore.open(root / "corpus")
+    special = store.tokenizer.special
+    featurizer = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=48)
+    inputs = BlockInputs(store, featurizer)
+    torch.manual_seed(0)
+    size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
+    model = RealmModel(ModelSpec(body=bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
+    generation = refresh_index(model, inputs, RunPaths(root), step=0)
+    assert model.embedder is not None and model.encoder is not None
+    with torch.no_grad():
+        model.embedder.dense.weight.add_(0.2 * torch.randn_like(model.embedder.dense.weight))
+        # Random bodies hardly tell inputs apart: louder heads make the candidates differ.
+        model.encoder.head.norm.weight.mul_(20)
+    return World(model, generation, inputs)
+
+
+def enumerated(world: World, explanation: Explanation) -> tuple[list[float], list[float]]:
+    """p(z|x) and p(y|z,x) of each candidate, one plain forward pass at a time."""
+    store, features = world.inputs.store, world.inputs.featurizer
+    spans = store.tokenizer.encode(list(explanation.targets))
+    pieces = store.tokenizer.encode(explanation.text.split("[MASK]"))
+    ids, where = list(pieces[0]), []
+    for span, after in zip(spans, pieces[1:], strict=True):
+        where += range(len(ids), len(ids) + len(span))
+        ids += [features.mask] * len(span) + after
+    wanted = [i for span in spans for i in span]
+    embedder, encoder = world.model.embedder, world.model.encoder
+    assert embedder is not None and encoder is not None
+    scores, given = [], []
+    with torch.inference_mode():
+        for candidate in explanation.candidates:
+            row = -1 if candidate.null else int(store.rows_of(np.array([candidate.block_id]))[0])
+            scores.append((embedder([features.query(ids)]) * embedder([world.inputs.block(row)])).sum().double())
+            log_probs = encoder.log_probs([world.inputs.joint(ids, row)], torch.tensor([where]) + 1)[0].double()
+            given.append(float(torch.stack([log_probs[j, i] for j, i in enumerate(wanted)]).sum().exp()))
+    return torch.stack(scores).softmax(0).tolist(), given
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        (SENTENCE, ["pound"]),
+        (SENTENCE, ["pound sterling"]),
+        ("The [MASK] is the currency of the [MASK].", ["pound sterling", "United Kingdom"]),
+        ("[MASK] pays with pence", ["Great Britain"]),
+        (SENTENCE, []),
+        ("The [MASK] is the currency of [MASK].", []),
+    ],
+)
+def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world: World, text: str, targets: list[str]) -> None:
+    found = world.explain(text, targets=targets)
+    p_z, given = enumerated(world, found)
+    assert [c.p_z for c in found.candidates] == pytest.approx(p_z, abs=1e-5)
+    assert [c.p_y_given_z for c in found.candidates] == pytest.approx(given, rel=1e-3)
+    assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates), rel=1e-6)
+    assert sum(c.p_z for c in found.candidates) == pytest.approx(1, abs=1e-6)
+    assert found.p_y_null == found.candidates[0].p_y_given_z
+    for c in found.candidates:
+        assert c.r == pytest.approx((c.p_y_given_z / found.p_y - 1) * c.p_z, abs=1e-6)
+        assert c.utility == pytest.approx(np.log(c.p_y_given_z / found.p_y_null), abs=1e-6)
+    assert sum(c.r for c in found.candidates) == pytest.approx(0, abs=1e-6)
+
+
+def test_contract(world: World) -> None:
+    found = world.explain(targets=["pound sterling"], k=5, top=3).to_dict()
+    assert list(found) == KEYS
+    assert list(found["candidates"][0]) == CANDIDATE_KEYS and list(found["predictions"][0]) == ["text", "p"]
+    assert found["text"] == SENTENCE and found["targets"] == ["pound sterling"]
+    assert len(found["candidates"]) == 5 and len(found["predictions"]) == 3
+    null, *others = found["candidates"]
+    assert (null["null"], null["block_id"], null["title"], null["text"]) == (True, NULL_BLOCK, "", "")
+    assert not any(c["null"] for c in others) and all(c["title"] and c["text"] for c in others)
+    assert len({c["block_id"] for c in others}) == 4
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world: World) -> None:
+    everything = {"k": len(DOCUMENTS) + 5}
+    found = world.explain(targets=["pound sterling"], **everything)
+    assert list(found.excluded) == world.ids("pound", "britain")  # case and white space do not count
+    assert {c.block_id for c in found.candidates[1:]} == set(world.ids(*(d[0] for d in DOCUMENTS))) - set(found.excluded)
+    assert world.explain(targets=["euro"], **everything).excluded == ()
+    assert world.explain(**everything).excluded == ()
+
+
+def test_only_the_sentences_that_were_masked_count_as_trivial(world: World) -> None:
+    text = "Great Britain is an island. The [MASK] is the currency."
+    assert world.explain(text, targets=["pound"]).excluded == ()
+    assert list(world.explain("Hello there. [MASK] is its capital.", targets=["London"]).excluded) == world.ids("uk")
+
+
+def test_the_published_embedder_searches(world: World) -> None:
+    found = world.explain("The [MASK] is a country.", targets=["capital"], k=5)
+    features, tokenizer = world.inputs.featurizer, world.inputs.store.tokenizer
+    before, span, after = tokenizer.encode(["The ", "capital", " is a country."])
+    query = [features.query([*before, *[features.mask] * len(span), *after])]
+    with torch.inference_mode():
+        hits = world.generation.index.search(world.generation.embedder(query), 4)
+        assert world.model.embedder is not None
+        live = world.generation.index.search(world.model.embedder(query), 4)
+    assert [c.block_id for c in found.candidates[1:]] == hits.ids[0].tolist() != live.ids[0].tolist()
+
+
+def test_documents_can_be_excluded(world: World) -> None:
+    found = world.explain(targets=["pound"], exclude_documents=["uk", "d3"], k=40)
+    assert list(found.excluded) == world.ids("uk", "d3")
+    assert not set(found.excluded) & {c.block_id for c in found.candidates}
+
+
+def test_predictions_are_distinct_ordered_and_have_their_probability(world: World) -> None:
+    found = world.explain(top=8)
+    p = [q.p for q in found.predictions]
+    assert p == sorted(p, reverse=True) and len({q.text for q in found.predictions}) == len(p) == 8
+    assert found.targets == (found.predictions[0].text,) and found.p_y == pytest.approx(p[0], rel=1e-6)
+    again = world.explain(targets=[found.predictions[0].text])
+    if not again.excluded:
+        assert again.p_y == pytest.approx(found.p_y, rel=1e-6)
+
+
+def test_predictions_with_a_target_are_of_its_own_masked_input(world: World) -> None:
+    found = world.explain(targets=["pound sterling"])
+    assert world.explain(targets=[found.predictions[0].text]).p_y >= found.p_y * (1 - 1e-6)
+
+
+def test_several_masks_show_their_spans_in_order(world: World) -> None:
+    found = world.explain("The [MASK] is the currency of [MASK].")
+    assert len(found.targets) == 2 and found.predictions[0].text == " | ".join(found.targets)
+
+
+def test_beam_search_finds_the_best_joint_spans() -> None:
+    torch.manual_seed(1)
+    log_p_z = torch.randn(3, dtype=torch.float64).log_softmax(0)
+    log_probs = (3 * torch.randn(3, 2, 7, dtype=torch.float64)).log_softmax(-1)
+    every = {(i, j): float((log_p_z + log_probs[:, 0, i] + log_probs[:, 1, j]).exp().sum()) for i in range(1, 7) for j in range(1, 7)}
+    best = sorted(every.items(), key=lambda pair: -pair[1])[:5]
+    found = best_spans(log_p_z, log_probs, 49, [0])[:5]
+    assert [tuple(ids) for ids, _ in found] == [ids for ids, _ in best]
+    assert [p for _, p in found] == pytest.approx([p for _, p in best])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind", "words"),
+    [
+        ("no mask here", {}, DataError, "[MASK]"),
+        (SENTENCE, {"targets": ["a", "b"]}, DataError, "2 targets for 1"),
+        ("[MASK] and [MASK]", {"targets": ["a"]}, DataError, "1 targets for 2"),
+        (SENTENCE, {"targets": [" "]}, DataError, "no wordpieces"),
+        (SENTENCE, {"targets": ["ϟ"]}, DataError, "vocabulary"),
+        (SENTENCE, {"exclude_documents": ["nobody"]}, DataError, "nobody"),
+        ("long " * 60 + "[MASK]", {}, DataError, "a query holds 46"),
+        (SENTENCE, {"targets": ["pound " * 46]}, DataError, "a query holds 46"),
+        (SENTENCE, {"k": 0}, ConfigError, "at least 1"),
+    ],
+)
+def test_bad_input_is_one_line_with_a_cure(world: World, text: str, options: dict[str, object], kind: type[RealmError], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        world.explain(text, **options)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.cure or kind is ConfigError
+
+
+def test_a_model_without_an_encoder_is_refused(world: World) -> None:
+    with pytest.raises(RunError, match="pretrain"):
+        explain(world.model.with_parts(encoder=None), world.generation, world.inputs, SENTENCE)

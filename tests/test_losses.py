@@ -1,0 +1,271 @@
+"""The mathematics against its definition: explicit sums over candidates, slots and spans in Python loops, in float64."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from realm import losses
+
+NINF = float("-inf")
+
+
+class Example:
+    """A random batch: scores, valid candidates, target log-probabilities and slots, some of them ragged."""
+
+    def __init__(self, seed: int, b: int = 3, k: int = 4, m: int = 3, *, whole: bool = False, scale: float = 2.0):
+        rng = torch.Generator().manual_seed(seed)
+        self.scores = (torch.randn(b, k, generator=rng, dtype=torch.float64) * scale).requires_grad_()
+        self.targets = (-torch.rand(b, k, m, generator=rng, dtype=torch.float64) * 5 - 1e-3).requires_grad_()
+        self.valid = torch.ones(b, k, dtype=torch.bool) if whole else torch.rand(b, k, generator=rng) < 0.7
+        self.slots = torch.ones(b, m, dtype=torch.bool)
+        if not whole:
+            self.slots = torch.arange(m) < torch.randint(0, m + 1, (b, 1), generator=rng)
+        self.shape = b, k, m
+
+    @property
+    def log_p_z(self) -> Tensor:
+        return losses.candidate_log_probs(self.scores, self.valid)
+
+    def p_z(self, i: int) -> list[float]:
+        """p(z|x) of example i by its definition."""
+        exps = [math.exp(s) if v else 0.0 for s, v in zip(self.scores[i].tolist(), self.valid[i].tolist(), strict=True)]
+        return [e / sum(exps) for e in exps] if sum(exps) else exps
+
+    def p_token(self, i: int, z: int, j: int) -> float:
+        return math.exp(self.targets[i, z, j].item())
+
+    def p_span(self, i: int, z: int) -> float:
+        return math.prod(self.p_token(i, z, j) for j in range(self.shape[2]) if self.slots[i, j])
+
+    def real(self, i: int) -> list[int]:
+        return [j for j in range(self.shape[2]) if self.slots[i, j]]
+
+    def alive(self, i: int) -> bool:
+        return bool(self.valid[i].any()) and bool(self.slots[i].any())
+
+
+SHAPES = st.tuples(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 6), st.integers(1, 5))
+
+
+@given(SHAPES)
+def test_candidate_log_probs_are_a_softmax_over_the_valid(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    p = e.log_p_z.exp()
+    for i in range(e.shape[0]):
+        assert p[i].tolist() == pytest.approx(e.p_z(i), abs=1e-12)
+        assert (p[i][~e.valid[i]] == 0).all()
+    e.log_p_z.masked_fill(~e.valid, 0.0).pow(2).sum().backward()
+    assert torch.isfinite(e.scores.grad).all() and (e.scores.grad[~e.valid] == 0).all()
+
+
+@given(SHAPES)
+def test_marginals_equal_the_enumerated_sum(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    per_token, valid_token = losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)
+    joint, valid_joint = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
+    for i in range(e.shape[0]):
+        assert bool(valid_token[i]) == bool(valid_joint[i]) == e.alive(i)
+        if not e.alive(i):
+            assert per_token[i] == joint[i] == 0
+            continue
+        p_z = e.p_z(i)
+        tokens = [sum(p_z[z] * e.p_token(i, z, j) for z in range(e.shape[1])) for j in e.real(i)]
+        assert per_token[i].item() == pytest.approx(-sum(map(math.log, tokens)), rel=1e-9)
+        whole = sum(p_z[z] * e.p_span(i, z) for z in range(e.shape[1]))
+        assert joint[i].item() == pytest.approx(-math.log(whole), rel=1e-9)
+
+
+@given(SHAPES)
+def test_joint_gradient_is_the_papers_identity(shape: tuple[int, int, int, int]) -> None:
+    """d log p(y|x) / d f(x,z) = [p(y|z,x) / p(y|x) - 1] p(z|x) (REALM, section 3.3)."""
+    e = Example(*shape)
+    (-losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)[0]).sum().backward()
+    closed = losses.retriever_gradient(e.targets, e.log_p_z, e.slots)
+    for i in range(e.shape[0]):
+        p_z = e.p_z(i)
+        p_y = sum(p_z[z] * e.p_span(i, z) for z in range(e.shape[1]))
+        for z in range(e.shape[1]):
+            expected = (e.p_span(i, z) / p_y - 1) * p_z[z] if e.alive(i) else 0.0
+            assert e.scores.grad[i, z].item() == pytest.approx(expected, abs=1e-9)
+            assert closed[i, z].item() == pytest.approx(expected, abs=1e-9)
+
+
+@given(SHAPES)
+def test_per_token_gradient_is_the_sum_of_the_identity_over_wordpieces(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    (-losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)[0]).sum().backward()
+    for i in range(e.shape[0]):
+        p_z = e.p_z(i)
+        for z in range(e.shape[1]):
+            expected = 0.0
+            for j in e.real(i) if e.alive(i) else []:
+                p_y = sum(p_z[c] * e.p_token(i, c, j) for c in range(e.shape[1]))
+                expected += (e.p_token(i, z, j) / p_y - 1) * p_z[z]
+            assert e.scores.grad[i, z].item() == pytest.approx(expected, abs=1e-9)
+
+
+@given(SHAPES)
+def test_retriever_gradient_equals_autograd(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    loss, _ = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
+    (gradient,) = torch.autograd.grad(-loss.sum(), e.scores)
+    closed = losses.retriever_gradient(e.targets, e.log_p_z, e.slots)
+    torch.testing.assert_close(closed, gradient, rtol=1e-9, atol=1e-12)
+    # Moving all scores of an example together changes nothing.
+    assert closed.sum(-1).abs().max() < 1e-9
+
+
+def test_gradients_pass_the_numerical_check() -> None:
+    e = Example(5, 2, 3, 2, whole=True)
+    for form in (losses.marginal_nll_per_token, losses.marginal_nll_joint):
+
+        def value(scores: Tensor, targets: Tensor, form: Callable[..., losses.Loss] = form) -> Tensor:
+            return form(targets, losses.candidate_log_probs(scores, e.valid), e.slots)[0]
+
+        assert torch.autograd.gradcheck(value, (e.scores, e.targets))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_one_wordpiece_both_forms_agree(seed: int) -> None:
+    e = Example(seed, 4, 5, 1)
+    per_token, valid = losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)
+    joint, valid_joint = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
+    torch.testing.assert_close(per_token, joint, rtol=1e-12, atol=1e-12)
+    assert (valid == valid_joint).all()
+
+
+def test_with_several_wordpieces_the_forms_differ() -> None:
+    """One document knows the first wordpiece, the other the second: each alone is likely, the whole span is not."""
+    targets = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]).log()
+    log_p_z = torch.tensor([[0.5, 0.5]]).log()
+    slots = torch.ones(1, 2, dtype=torch.bool)
+    assert losses.marginal_nll_per_token(targets, log_p_z, slots)[0].item() == pytest.approx(-2 * math.log(0.5))
+    assert losses.marginal_nll_joint(targets, log_p_z, slots)[0].item() == pytest.approx(-math.log(0.09))
+
+
+@given(SHAPES)
+def test_utilities_against_their_definition(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    ru = losses.retrieval_utility(e.targets, e.slots)
+    mu = losses.marginal_utility(e.targets, e.log_p_z, e.slots)
+    assert (ru[:, 0] == 0).all() and (mu[~e.slots] == 0).all()
+    for i in range(e.shape[0]):
+        for z in range(e.shape[1]):
+            assert ru[i, z].item() == pytest.approx(math.log(e.p_span(i, z)) - math.log(e.p_span(i, 0)), abs=1e-9)
+        for j in e.real(i) if e.valid[i].any() else []:
+            p_y = sum(p * e.p_token(i, z, j) for z, p in enumerate(e.p_z(i)))
+            assert mu[i, j].item() == pytest.approx(math.log(p_y / e.p_token(i, 0, j)), abs=1e-9)
+
+
+def test_masked_candidates_and_slots_cannot_be_felt() -> None:
+    """Whatever stands at a masked place, infinities and NaN included: probability 0, gradient 0, the same loss."""
+    e = Example(11, 3, 4, 3)
+    e.valid = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 0]]).bool()
+    e.slots = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]]).bool()
+    hidden = ~e.valid.unsqueeze(-1) | ~e.slots.unsqueeze(1)
+    for form in (losses.marginal_nll_per_token, losses.marginal_nll_joint):
+        clean, _ = form(e.targets, e.log_p_z, e.slots)
+        for junk in (NINF, float("inf"), float("nan"), 1e4):
+            scores = e.scores.detach().masked_fill(~e.valid, junk).requires_grad_()
+            targets = e.targets.detach().masked_fill(hidden, junk).requires_grad_()
+            loss, valid = form(targets, losses.candidate_log_probs(scores, e.valid), e.slots)
+            assert valid.all()
+            torch.testing.assert_close(loss, clean, rtol=1e-12, atol=0)
+            loss.sum().backward()
+            assert (scores.grad[~e.valid] == 0).all() and (targets.grad[hidden] == 0).all()
+            assert torch.isfinite(scores.grad).all() and torch.isfinite(targets.grad).all()
+        gradient = losses.retriever_gradient(e.targets.detach().masked_fill(hidden, NINF), e.log_p_z, e.slots)
+        assert (gradient[~e.valid] == 0).all() and torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kind", ["no candidate", "no slot", "neither", "all scores -inf"])
+@pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint])
+def test_invalid_examples_contribute_exactly_nothing(form: Callable[..., losses.Loss], kind: str) -> None:
+    e = Example(3, 3, 4, 2, whole=True)
+    scores = e.scores.detach().clone()
+    if kind in ("no candidate", "neither"):
+        e.valid[1] = False
+    if kind in ("no slot", "neither"):
+        e.slots[1] = False
+    if kind == "all scores -inf":
+        scores[1] = NINF
+    scores.requires_grad_()
+    log_p_z = losses.candidate_log_probs(scores, e.valid)
+    loss, valid = form(e.targets, log_p_z, e.slots)
+    assert valid.tolist() == [True, False, True] and loss[1] == 0
+    assert torch.isfinite(loss).all()
+    loss.sum().backward()
+    assert (scores.grad[1] == 0).all() and (e.targets.grad[1] == 0).all()
+    assert torch.isfinite(scores.grad).all() and torch.isfinite(e.targets.grad).all()
+    assert torch.isfinite(losses.retriever_gradient(e.targets, log_p_z, e.slots)).all()
+
+
+@given(SHAPES, st.floats(0.1, 0.9))
+def test_span_and_retriever_marginals_against_enumeration(shape: tuple[int, int, int, int], density: float) -> None:
+    seed, b, n, _ = shape
+    rng = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(b, n, generator=rng, dtype=torch.float64) * 3).requires_grad_()
+    valid = torch.rand(b, n, generator=rng) < 0.8
+    correct = torch.rand(b, n, generator=rng) < density
+    for form in (losses.retriever_marginal, losses.span_marginal):
+        logits.grad = None
+        loss, found = form(logits, correct, valid)
+        for i in range(b):
+            every = [math.exp(logits[i, c].item()) for c in range(n) if valid[i, c]]
+            right = [math.exp(logits[i, c].item()) for c in range(n) if valid[i, c] and correct[i, c]]
+            assert bool(found[i]) == bool(right)
+            assert loss[i].item() == pytest.approx(-math.log(sum(right) / sum(every)) if right else 0.0, abs=1e-9)
+        loss.sum().backward()
+        assert torch.isfinite(logits.grad).all()
+        assert (logits.grad[~valid] == 0).all() and (logits.grad[~found] == 0).all()
+
+
+@pytest.mark.parametrize("form", [losses.retriever_marginal, losses.span_marginal])
+def test_correct_mass_ignores_what_is_not_there(form: Callable[..., losses.Loss]) -> None:
+    logits = torch.tensor([[1.0, NINF, 2.0], [NINF, NINF, NINF], [1.0, 2.0, float("nan")]], requires_grad=True)
+    correct = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])
+    valid = torch.tensor([[True, True, True], [True, True, True], [True, True, False]])
+    loss, found = form(logits, correct, valid)
+    assert found.tolist() == [True, False, True] and loss[1] == 0
+    assert loss[0].item() == pytest.approx(math.log(1 + math.e)) and loss[2].item() == pytest.approx(math.log(1 + math.exp(-1)))
+    loss.sum().backward()
+    assert torch.isfinite(logits.grad).all() and (logits.grad[1] == 0).all()
+
+
+def test_everything_correct_costs_nothing() -> None:
+    logits = torch.randn(2, 5)
+    loss, found = losses.span_marginal(logits, torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool))
+    assert loss.tolist() == pytest.approx([0, 0], abs=1e-6) and found.all()
+
+
+@pytest.mark.parametrize("span", [1e4, 1e6])
+def test_extreme_values_stay_finite_in_float32(span: float) -> None:
+    scores = torch.tensor([[span, -span, 0.0], [-span, -span, -span], [span, span, span]], requires_grad=True)
+    targets = (torch.tensor([[-span, 0.0, -1.0]]).T * torch.ones(3, 3, 2)).requires_grad_()
+    valid, slots = torch.ones(3, 3, dtype=torch.bool), torch.ones(3, 2, dtype=torch.bool)
+    log_p_z = losses.candidate_log_probs(scores, valid)
+    values = [losses.marginal_nll_per_token(targets, log_p_z, slots)[0], losses.marginal_nll_joint(targets, log_p_z, slots)[0]]
+    values += [losses.retriever_marginal(scores, torch.eye(3).bool(), valid)[0], losses.ict(scores, scores / span, torch.arange(3))[0]]
+    for value in values:
+        assert torch.isfinite(value).all() and (value >= -1e-3).all()
+    sum(v.sum() for v in values).backward()
+    assert torch.isfinite(scores.grad).all() and torch.isfinite(targets.grad).all()
+    assert torch.isfinite(losses.retriever_gradient(targets, log_p_z, slots)).all()
+
+
+def test_padding_an_example_changes_nothing() -> None:
+    """More columns that are masked, more slots that are padding: the same loss, bit for bit where sums are short."""
+    e = Example(21, 2, 3, 2, whole=True)
+    wide_scores = torch.cat([e.scores, torch.full((2, 2), 9.0, dtype=torch.float64)], 1)
+    wide_valid = torch.cat([e.valid, torch.zeros(2, 2, dtype=torch.bool)], 1)
+    wide_targets = torch.nn.functional.pad(e.targets, (0, 3, 0, 2), value=-1.0)
+    wide_slots = torch.cat([e.slots, torch.zeros(2, 3, dtype=torch.bool)], 1)
+    for form in (losses.marginal_nll_per_token, losses.marginal_nll_joint):
+        narrow, _ = form(e.targets, e.log_p_z, e.slots)
+        wide, _ = form(wide_targets, losses.candidate_log_probs(wide_scores, wide_valid), wide_slots)
+        torch.testing.assert_close(wide, narrow, rtol=1e-14, atol=0)

@@ -1,0 +1,223 @@
+"""The index belongs to one document embedder, and every document added later is embedded by that one (design decision 6)."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import add_documents, build_corpus
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import Featurizer
+from realm.errors import RealmError, RunError, SnapshotError
+from realm.index.snapshot import current_generation, published_generations
+from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.model import ModelSpec, RealmModel, state_sha256
+from realm.paths import RunPaths
+from realm.refresh import (
+    KEEP_GENERATIONS,
+    embed_corpus,
+    embed_difference,
+    missing_rows,
+    open_generation,
+    publish_parameters,
+    refresh_index,
+)
+
+NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
+
+
+def write(path: Path, names: list[str]) -> Path:
+    """Documents of quite different lengths."""
+    with open(path, "w", encoding="utf-8") as file:
+        for number, name in enumerate(names):
+            text = f"The capital of {name} is {name} City. " + f"Its river flows to the sea for {number + 3} miles. " * (1 + number % 5)
+            file.write(json.dumps({"id": name, "title": name, "text": text}) + "\n")
+    return path
+
+
+def open_inputs(corpus: Path) -> BlockInputs:
+    store = BlockStore.open(corpus)
+    special = store.tokenizer.special
+    return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """A run with a corpus."""
+    run = RunPaths(tmp_path / "run")
+    build_corpus([write(tmp_path / "docs.jsonl", NAMES)], run.corpus, vocab_size=300)
+    return run
+
+
+@pytest.fixture
+def inputs(paths: RunPaths) -> BlockInputs:
+    return open_inputs(paths.corpus)
+
+
+def make_model(inputs: BlockInputs, seed: int = 0, *, hidden: int = 32) -> RealmModel:
+    torch.manual_seed(seed)
+    vocabulary = inputs.store.tokenizer.vocab_size
+    sizes = {"hidden": hidden, "layers": 2, "heads": 2, "intermediate": 2 * hidden}
+    body = bert_spec(vocab_size=vocabulary, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    return RealmModel(ModelSpec(body=BodySpec(body.config), projection=16))
+
+
+def learn(model: RealmModel, inputs: BlockInputs) -> None:
+    """Move the live embedder."""
+    assert model.embedder is not None
+    model.embedder.train()(inputs.blocks([0, 1])).pow(3).sum().backward()
+    torch.optim.SGD(model.embedder.parameters(), lr=0.1).step()
+
+
+def test_a_generation_is_what_its_embedder_says(paths: RunPaths, inputs: BlockInputs) -> None:
+    model = make_model(inputs).train()
+    before = state_sha256(model)
+    seen: list[tuple[int, int]] = []
+    generation = refresh_index(model, inputs, paths, step=7, progress=lambda done, total: seen.append((done, total)))
+    assert model.training and state_sha256(model) == before, "the live model is not touched"
+    assert generation.number == 1 == current_generation(paths.index) and generation.snapshot.manifest.step == 7
+    assert seen[-1] == (len(inputs.store), len(inputs.store))
+    assert not generation.embedder.training and not any(p.requires_grad for p in generation.embedder.parameters())
+    assert model.embedder is not None
+    assert state_sha256(generation.embedder) == state_sha256(model.embedder) == generation.snapshot.manifest.document_embedder_sha256
+    with torch.no_grad():
+        alone = torch.cat([generation.embedder([inputs.block(row)]) for row in range(len(inputs.store))]).numpy()
+    np.testing.assert_allclose(generation.snapshot.vectors, alone, atol=1e-5)
+    assert generation.snapshot.block_ids.tolist() == inputs.store.block_ids.tolist()
+    # Opened by another process: the same.
+    opened = open_generation(paths, open_inputs(paths.corpus))
+    assert opened.number == 1 and np.array_equal(opened.snapshot.vectors, generation.snapshot.vectors)
+
+
+def test_the_same_parameters_give_the_same_bits(paths: RunPaths, inputs: BlockInputs) -> None:
+    first, second = (refresh_index(make_model(inputs), inputs, paths, step=0) for _ in range(2))
+    assert (first.number, second.number) == (1, 2) and np.array_equal(first.snapshot.vectors, second.snapshot.vectors)
+
+
+def test_after_the_fork_the_document_side_makes_the_index(paths: RunPaths, inputs: BlockInputs) -> None:
+    model = make_model(inputs).fork_document_embedder()
+    learn(model, inputs)
+    generation = refresh_index(model, inputs, paths, step=0)
+    assert model.embedder is not None and model.document_embedder is not None
+    assert generation.snapshot.manifest.document_embedder_sha256 == state_sha256(model.document_embedder) != state_sha256(model.embedder)
+    published = RealmModel.from_pretrained(paths.params / "000001")
+    assert published.spec.parts == ("embedder",)
+
+
+def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
+    """Fine-tune (here: fork, and move the question side), add a document: its vector equals a full rebuild's to 1e-6 of its length.
+
+    Not bit for bit: in float32 the shape of a batch decides the last digits of its products.
+    """
+    model = make_model(inputs, hidden=128).fork_document_embedder()
+    first = refresh_index(model, inputs, paths, step=0)
+    learn(model, inputs)
+    assert missing_rows(first, inputs).tolist() == []
+    add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia", "Zembla", "Ruritania"])])
+    wider = open_inputs(paths.corpus)
+    assert open_generation(paths, wider).snapshot.block_ids.tolist() == inputs.store.block_ids.tolist()
+    assert missing_rows(first, wider).tolist() == [12, 13, 14]
+    extended, added = embed_difference(paths, wider)
+    assert added == 3 and extended.number == first.number and len(extended.index) == 15
+    assert np.array_equal(extended.snapshot.vectors[:12], first.snapshot.vectors)
+    rebuilt = refresh_index(model, wider, paths, step=0)
+    assert rebuilt.number == 2 and rebuilt.snapshot.block_ids.tolist() == extended.snapshot.block_ids.tolist()
+    apart = np.linalg.norm(extended.snapshot.vectors - rebuilt.snapshot.vectors, axis=1)
+    assert (apart <= 1e-6 * np.linalg.norm(rebuilt.snapshot.vectors, axis=1)).all()
+    moved = embed_corpus(model.embedder, wider, np.array([12])) if model.embedder is not None else None
+    assert moved is not None and np.abs(moved - rebuilt.snapshot.vectors[12]).max() > 1e-3, "the question side would give another vector"
+    # Again: nothing is left to do.
+    again, added = embed_difference(paths, wider)
+    assert added == 0 and again.number == 2
+
+
+def test_added_documents_are_found(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
+    refresh_index(make_model(inputs), inputs, paths, step=0)
+    add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
+    generation, _ = embed_difference(paths, open_inputs(paths.corpus))
+    query = torch.from_numpy(np.array(generation.snapshot.vectors[12:13]))
+    hits = generation.index.search(query, 20)
+    assert hits.valid.sum() == 13 and int(generation.snapshot.block_ids[12]) in hits.ids[0, :3].tolist()
+
+
+def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> None:
+    generation = refresh_index(make_model(inputs), inputs, paths, step=0)
+    gone = int(inputs.store.block_ids[3])
+    inputs.store.__dict__["live"] = np.asarray(inputs.store.block_ids) != gone  # a tombstone
+    opened = open_generation(paths, inputs)
+    query = torch.from_numpy(np.array(generation.snapshot.vectors[3:4]))
+    assert gone in generation.index.search(query, 12).ids[0] and gone not in opened.index.search(query, 12).ids[0]
+    rebuilt = refresh_index(make_model(inputs), inputs, paths, step=1)
+    assert gone not in rebuilt.snapshot.block_ids and missing_rows(rebuilt, inputs).tolist() == []
+
+
+def test_foreign_parameters_are_refused(paths: RunPaths, inputs: BlockInputs) -> None:
+    refresh_index(make_model(inputs), inputs, paths, step=0)
+    shutil.rmtree(paths.params / "000001")
+    with pytest.raises(RunError, match="no model"):
+        open_generation(paths, inputs)
+    publish_parameters(make_model(inputs, seed=1), paths.params / "000001")
+    with pytest.raises(SnapshotError, match="not those that embedded the index") as caught:
+        open_generation(paths, inputs)
+    assert "\n" not in str(caught.value) and caught.value.cure
+
+
+def test_an_index_of_another_embedder_or_corpus_is_refused(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
+    generation = refresh_index(make_model(inputs), inputs, paths, step=0)
+    sha = generation.snapshot.manifest.document_embedder_sha256
+    assert open_generation(paths, inputs, 1, document_embedder_sha256=sha).number == 1
+    with pytest.raises(SnapshotError, match="another document embedder"):
+        open_generation(paths, inputs, document_embedder_sha256="0" * 64)
+    other = RunPaths(tmp_path / "other")
+    build_corpus([write(tmp_path / "few.jsonl", NAMES[:5])], other.corpus, vocab_size=300)
+    with pytest.raises(SnapshotError, match="another corpus"):
+        open_generation(paths, open_inputs(other.corpus))
+    with pytest.raises(SnapshotError, match="generation 9 is not there"):
+        open_generation(paths, inputs, 9)
+
+
+def test_before_the_first_generation(paths: RunPaths, inputs: BlockInputs) -> None:
+    for call in (open_generation, embed_difference):
+        with pytest.raises(RealmError) as caught:
+            call(paths, inputs)
+        assert "\n" not in str(caught.value) and caught.value.cure
+
+
+def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, inputs: BlockInputs) -> None:
+    assert KEEP_GENERATIONS == 3
+    model = make_model(inputs)
+    for step in range(6):
+        refresh_index(model, inputs, paths, step=step, protect=frozenset({2}))
+    assert published_generations(paths.index) == [2, 4, 5, 6]
+    assert sorted(p.name for p in paths.params.iterdir()) == ["000002", "000004", "000005", "000006"]
+    assert open_generation(paths, inputs, 2).snapshot.manifest.step == 1
+    refresh_index(model, inputs, paths, step=6)
+    assert published_generations(paths.index) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("where", ["publish_snapshot", "embed_corpus"])
+def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
+    paths: RunPaths, inputs: BlockInputs, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Killed after its parameters were published: the next refresh, with other weights, must not take them for its own."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*args: object, **options: object) -> None:
+        raise Killed
+
+    refresh_index(make_model(inputs, seed=0), inputs, paths, step=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"realm.refresh.{where}", killed)
+        with pytest.raises(Killed):
+            refresh_index(make_model(inputs, seed=1), inputs, paths, step=1)
+    assert open_generation(paths, inputs).number == 1
+    model = make_model(inputs, seed=2)
+    generation = refresh_index(model, inputs, paths, step=2)
+    assert model.embedder is not None
+    assert generation.number == 2 and state_sha256(generation.embedder) == state_sha256(model.embedder)

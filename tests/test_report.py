@@ -1,0 +1,297 @@
+"""The report: everything there is shown, nothing hostile gets through, nothing missing costs the page, nothing is fetched."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.paths import RunPaths
+from realm.report import write_report
+from realm.report.chart import Series, line_chart, short
+from realm.report.evidence import marked
+from realm.report.markup import Html, tag
+
+HOSTILE = '<script>alert("x")</script>&amp;\u202e\x00 onload="y" \'z'
+VOID = {"meta", "br", "col"}
+
+
+class Page(HTMLParser):
+    """Checks that elements nest and collects tags, attributes and text."""
+
+    def __init__(self, text: str):
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+
+
+def metrics() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+
+    def add(stage: str, step: int, **values: Any) -> None:
+        rows.append({"stage": stage, "step": step, **values, "time": 1.7e9 + 4.2 * len(rows)})
+
+    for step in range(20, 401, 20):
+        add("ict", step, loss=4 * math.exp(-step / 120) + 0.1, lr=1e-3 * (1 - step / 400), accuracy=1 - math.exp(-step / 150), valid=64.0)
+    for step in range(20, 601, 20):
+        add("warm", step, loss=8.5 * math.exp(-step / 300), span_log_prob=-9 * math.exp(-step / 250), grad_norm=2.0 + math.sin(step))
+        if step % 100 == 0:
+            add("warm", step, filled_with_block=min(0.9, step / 600), filled_without=0.04 + step / 20000)
+    for step in range(20, 301, 20):
+        wave = 0.05 * math.sin(step)
+        add("pretrain", step, loss=3 - step / 250, marginal_utility=-0.2 + step / 400 + wave, p_null=0.6 - step / 1000, entropy=1.4 + wave)
+        rows[-1] |= {"distinct": 0.8 + wave, "staleness": float(step % 50), "skipped": 0.0}
+        if step % 100 == 0:
+            add("pretrain", step, probe_recall=0.4 + step / 2000, collapsed=0.0)
+    for step in range(20, 401, 20):
+        add("finetune", step, retriever_loss=2 - step / 300, reader_loss=3 - step / 160, found=0.9, readable=0.5 + step / 1000)
+        if step % 100 == 0:
+            add("finetune", step, dev_em=step / 450)
+    return rows
+
+
+def results(root: Path) -> None:
+    recall = {"1": 0.41, "5": 0.72, "20": 0.9, "100": 0.97}
+    more = {"1": 0.55, "5": 0.83, "20": 0.95, "100": 0.99}
+    write(root / "results/ict.json", {"name": "ict", "n": 400, "recall": recall, "recall_gold": recall, "seconds": 21.0})
+    write(root / "results/pretrain.json", {"name": "pretrain", "n": 400, "recall": more, "recall_gold": more, "seconds": 130})
+    tuned = {"n": 400, "em": 0.871, "em_interval": [0.838, 0.902], "f1": 0.89, "recall": more, "recall_gold": {**more, "1": 0.91}}
+    write(root / "results/finetune.json", {"name": "finetune", **tuned, "seconds": 3725})
+    write(root / "results/closed_book.json", {"name": "closed_book", "em": 0.05, "em_interval": [0.03, 0.07], "f1": 0.08, "train_em": 0.96})
+    write(root / "results/bm25.json", {"name": "bm25", "em": 0.74, "f1": 0.8, "recall": recall, "recall_gold": None})
+
+
+def examples(root: Path) -> None:
+    body = "The pound sterling is the currency of the United Kingdom and nine of its associated territories. It is divided into 100 pence."
+    other = "In the United Kingdom, shops price their goods in pounds. " + "The coins are struck at Llantrisant in Wales. " * 12
+    evidence = [
+        {
+            "doc_id": "1",
+            "block_id": 1,
+            "title": "Pound sterling",
+            "text": body,
+            "p_z": 0.71,
+            "p_span": 0.6,
+            "answer": "",
+            "start": 4,
+            "end": 18,
+        },
+        {"doc_id": "2", "block_id": 9, "title": "", "text": other, "p_z": 0.2, "p_span": 0.1, "answer": "pounds", "start": 50, "end": 56},
+        {
+            "doc_id": "3",
+            "block_id": 7,
+            "title": "Llantrisant",
+            "text": other,
+            "p_z": 0.09,
+            "p_span": 0.01,
+            "answer": "",
+            "start": 900,
+            "end": 2,
+        },
+        {"doc_id": "4", "block_id": 8, "title": "Wales", "text": other, "p_z": 0.0, "p_span": 0.0, "answer": "", "start": 0, "end": 2},
+    ]
+    answer = {"question": "What do people in the United Kingdom pay with?", "answer": "pound sterling", "p": 0.83, "evidence": evidence}
+    write(root / "results/answers.json", [answer, {"question": "And in Iceland?", "answer": "", "p": 0.0, "evidence": []}])
+    keys = ("block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility")
+    rows = [
+        (-1, "", "", True, 0.3, 0.02, -0.28, 0.0),
+        (3, "Great Britain", body, False, 0.6, 0.7, 0.31, 3.6),
+        (4, "Wales", other, False, 0.1, 2e-5, -0.09, -6.9),
+    ]
+    explanation = {
+        "text": "The [MASK] is the currency of the United Kingdom.",
+        "targets": ["pound"],
+        "p_y": 0.426,
+        "p_y_null": 0.02,
+        "excluded": [1],
+        "predictions": [{"text": "pound", "p": 0.426}, {"text": "euro", "p": 0.07}],
+        "candidates": [dict(zip(keys, row, strict=True)) for row in rows],
+    }
+    write(root / "results/explanation.json", explanation)
+
+
+def make_run(root: Path) -> RunPaths:
+    """A finished run as other modules write it."""
+    write(root / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in metrics()))
+    results(root)
+    examples(root)
+    write(root / "stages/warm/stage.json", {"format": 1, "stage": "warm", "fingerprint": "f00d", "steps": 600, "reads": True})
+    write(root / "stages/pretrain/stage.json", {"format": 1, "stage": "pretrain", "steps": 300, "generation": 7, "probe": [0.4, 0.5]})
+    write(root / "config.toml", '[run]\nseed = 3\n[model]\npreset = "tiny"\nbody = ""\nlayers = 2\nhidden = 128\n[pretrain]\nlr = 0.0003\n')
+    return RunPaths(root)
+
+
+def report(paths: RunPaths) -> Page:
+    written = write_report(paths)
+    assert written == paths.report
+    return Page(written.read_text("utf-8"))
+
+
+def test_everything_there_is_shown(tmp_path: Path) -> None:
+    page = report(make_run(tmp_path / "atlas"))
+    for words in (
+        "atlas",
+        "87.1 %",
+        "83.8 to 90.2 %",
+        "BM25 + reader",
+        "96.0",
+        "1 h 2 min",
+        "Marginal utility",
+        "pound sterling",
+        "tiny: 2 layers × 128",
+    ):
+        assert words in page.text, words
+    for words in ("REALM pre-training", "Fine-tuning", "Held-out spans filled", "And in Iceland?", "no document", "p(y|x) = 0.426"):
+        assert words in page.text, words
+    assert "f00d" not in page.text and "seen in this run" not in page.text
+    assert page.tags.count("svg") >= 16 and page.tags.count("mark") == 3
+    assert page.tags.count("h1") == page.tags.count("main") == 1
+
+
+def test_the_page_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
+    paths = make_run(tmp_path)
+    page = report(paths)
+    assert not {"script", "link", "img", "iframe", "object", "a"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name in ("src", "href", "action") or name.startswith("on")]
+    assert not re.search(r"url\(|@import|https?:", paths.report.read_text("utf-8"))
+
+
+def test_every_picture_and_table_has_a_name(tmp_path: Path) -> None:
+    page = report(make_run(tmp_path))
+    assert page.tags.count("table") == page.tags.count("caption")
+    assert page.tags.count("svg") == page.tags.count("desc") == [name for name, value in page.attributes if value == "img"].count("role")
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    root = tmp_path / "run <b>"
+    rows = [{"stage": HOSTILE, "step": s, HOSTILE: s / 2, "loss": "1", "time": None} for s in range(3)]
+    write(root / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(root / "stages" / "x" / "stage.json", {HOSTILE: HOSTILE})
+    write(root / "results/x.json", {"name": HOSTILE, "em": 0.5, "recall": {HOSTILE: 1, "5": HOSTILE}})
+    block = {"title": HOSTILE, "text": HOSTILE, "start": 1, "end": 5, "p_z": HOSTILE}
+    write(root / "results/answers.json", [{"question": HOSTILE, "answer": HOSTILE, "p": None, "evidence": [block, 3]}, "x"])
+    found = {"text": HOSTILE + "[MASK][MASK]", "targets": [HOSTILE], "predictions": [{"text": HOSTILE}], "candidates": [block]}
+    write(root / "results/explanation.json", found)
+    write(root / "config.toml", f"[{json.dumps('<script>')}]\n{json.dumps('<i>')} = {json.dumps('<script>')}\n")
+    page = report(RunPaths(root))
+    assert not {"script", "b onload", "i onload"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert 'alert("x")' in page.text and "run <b>" in page.text
+    assert root.joinpath("report.html").read_text("utf-8").count("<style>") == 1
+
+
+def test_nothing_there_is_a_page_too(tmp_path: Path) -> None:
+    page = report(RunPaths(tmp_path / "empty"))
+    assert "What to try when it goes wrong" in page.text and "Results" not in page.text
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "null", "[]", "3", '{"name": null}', '{"em": NaN, "recall": 4, "em_interval": [1]}', '"\\ud800"', "\x00"]
+)
+def test_odd_files_only_make_it_shorter(tmp_path: Path, damage: str) -> None:
+    root = make_run(tmp_path).root
+    for file in (
+        "results/finetune.json",
+        "results/answers.json",
+        "results/explanation.json",
+        "stages/warm/stage.json",
+        "config.toml",
+        "metrics.jsonl",
+    ):
+        write(root / file, damage)
+        assert "ICT alone" in report(RunPaths(root)).text
+
+
+def test_nulls_and_odd_rows_leave_gaps(tmp_path: Path) -> None:
+    rows = [
+        '{"stage": "ict", "step": 1, "loss": null, "time": 1}',
+        '{"stage": "ict", "step": 2, "loss": 1.5, "accuracy": NaN, "time": 2}',
+        '{"stage": "ict", "step": null, "loss": 99999}',
+        '{"stage": null, "step": 1, "loss": 1}',
+        '{"stage": "ict", "step": 3, "loss": 1e999, "flag": true, "huge": %s}' % ("9" * 400),
+        '{"stage": "ict", "step": 4, "loss": 1.25, "constant": 0}',
+        '["no row"]',
+        '{"stage": "ict", "st',
+    ]
+    write(tmp_path / "metrics.jsonl", "\n".join(rows))
+    page = report(RunPaths(tmp_path))
+    assert "1.25" in page.text and "99,999" not in page.text and "huge" not in page.text and "flag" not in page.text
+
+
+def test_troubles_of_this_run_come_first(tmp_path: Path) -> None:
+    rows = [{"stage": "pretrain", "step": s, "marginal_utility": -0.1, "p_null": 0.99, "distinct": 0.05, "time": s} for s in (1, 2)]
+    rows.append({"stage": "finetune", "step": 1, "found": 0.1, "time": 3})
+    write(tmp_path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "stages/warm/stage.json", {"reads": False})
+    page = report(RunPaths(tmp_path))
+    assert page.text.count("seen in this run") == 5
+
+
+def test_a_resumed_run_counts_no_pause(tmp_path: Path) -> None:
+    times = [0, 10, 20, 30, 90000, 90010]
+    write(
+        tmp_path / "metrics.jsonl",
+        "".join(json.dumps({"stage": "ict", "step": i, "loss": 1.0, "time": t}) + "\n" for i, t in enumerate(times)),
+    )
+    assert "ict (40 s)" in report(RunPaths(tmp_path)).text
+
+
+@pytest.mark.parametrize(
+    "points", [[(0.0, 0.0)], [(5.0, -3.0)], [(1.0, 1e-9), (2.0, 1e12)], [(float(i), i % 7) for i in range(100000)], [(0, 5), (1, 5)]]
+)
+@pytest.mark.parametrize("zero", [False, True])
+def test_charts_of_any_numbers_stay_inside(points: list[tuple[float, float]], zero: bool) -> None:
+    svg = line_chart("t", [Series("a", points)], zero=zero)
+    assert "nan" not in svg and "inf" not in svg and len(svg) < 60000
+    for y in re.findall(r'cy="([-\d.]+)"', svg):
+        assert 0 <= float(y) <= 190
+    assert 2 <= svg.count('text-anchor="end"') <= 9
+
+
+def test_markup_escapes_what_is_not_markup() -> None:
+    assert tag("p", "<", Html("<b>"), None, 3, class_='"') == '<p class="&quot;">&lt;<b>3</p>'
+    assert marked("a <b> c", 2, 5) == "a <mark>&lt;b&gt;</mark> c"
+    assert [short(v) for v in (0.0, 0.12345, 12.5, 1234.5, -0.5, 1e-5, None, math.nan)] == [
+        "0",
+        "0.123",
+        "12.5",
+        "1,234",
+        "−0.5",
+        "1 · 10⁻⁵",
+        "–",
+        "–",
+    ]

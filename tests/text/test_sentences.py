@@ -1,0 +1,57 @@
+"""Sentence boundaries: plain, doubtful, CJK, line ends; nothing lost; linear time."""
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.text.sentences import split_sentences
+
+
+def sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It rained. We stayed.", ["It rained.", "We stayed."]),
+        ("Why? Because! Yes.", ["Why?", "Because!", "Yes."]),
+        ("Dr. Smith met J. R. R. Tolkien in St. Louis. They talked.", ["Dr. Smith met J. R. R. Tolkien in St. Louis.", "They talked."]),
+        ("It costs 3.5 pounds, e.g. in London. Fine.", ["It costs 3.5 pounds, e.g. in London.", "Fine."]),
+        ('He said "Go away." Then he left.', ['He said "Go away."', "Then he left."]),
+        ("First line\nsecond line. Third\n\n  \nfourth", ["First line", "second line.", "Third", "fourth"]),
+        ("他来了。她走了！真的？是", ["他来了。", "她走了！", "真的？", "是"]),
+        ("「はい。」と言った。終わり。", ["「はい。」", "と言った。", "終わり。"]),
+        ("It was in 1969. The crew came home.", ["It was in 1969.", "The crew came home."]),
+        ("yahoo! is a site. ok", ["yahoo! is a site. ok"]),
+        ("", []),
+        (" \n\t ", []),
+    ],
+)
+def test_boundaries(text: str, expected: list[str]) -> None:
+    assert sentences(text) == expected
+
+
+PIECES = st.sampled_from(
+    ["Dr.", "A.", "word", "Word", ". ", "! ", "? ", "\n", " ", "\u2028", "。", "(", ")", '"', "...", "1969", "é", "\u00a0", "etc. "]
+)
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
+def test_every_visible_character_lies_in_exactly_one_sentence(text: str) -> None:
+    ranges = split_sentences(text)
+    assert all(0 <= start < end <= len(text) for start, end in ranges)
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(ranges))
+    assert all(text[start:end] == text[start:end].strip() for start, end in ranges)
+    assert "".join("".join(text[start:end] for start, end in ranges).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("unit", ["a", ".", "A. B ", "(a. ", "。", '."', "Abc.Def"])
+def test_time_is_linear_on_hostile_lines(unit: str) -> None:
+    text = unit * (200_000 // len(unit))
+    begin = time.perf_counter()
+    split_sentences(text)
+    assert time.perf_counter() - begin < 10

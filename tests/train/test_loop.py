@@ -1,0 +1,293 @@
+"""The loop: exact resume wherever it was killed, damage survived, and alarms instead of silence."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from realm.errors import RunError, TrainingError
+from realm.nn.model import state_sha256
+from realm.train.checkpoint import CheckpointDirectory
+from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
+from realm.train.metrics import MetricsLog
+
+OPTIONS = LoopOptions(steps=13, lr=0.05, warmup=3, seed=4, log_every=3, checkpoint_every=4)
+
+
+class Killed(BaseException):
+    """Stands for a process that dies here."""
+
+
+class Regression(Task):
+    """Linear regression with dropout and noisy data: every random source must come back for a resume to be exact.
+
+    Args:
+        killed_at: step inside which the process dies.
+        broken: steps whose gradients are not finite.
+        empty: steps without a valid example.
+    """
+
+    name = "toy"
+
+    def __init__(self, killed_at: int = -1, broken: frozenset[int] = frozenset(), empty: frozenset[int] = frozenset(), ends: int = 10**9):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.LayerNorm(8), nn.Linear(8, 1))
+        self.killed_at, self.broken, self.empty, self.ends = killed_at, broken, empty, ends
+        self.drawn = 0.0
+        self.calls: list[int] = []
+
+    def step(self, step: int) -> StepResult:
+        if step == self.killed_at:
+            raise Killed
+        assert self.model.training
+        x = torch.randn(5, 3)
+        self.drawn += float(x.sum())
+        loss = (self.model(x).squeeze(-1) - x.sum(-1)).pow(2).mean()
+        if step in self.broken:
+            loss = loss * float("nan")
+        return StepResult(loss, 0 if step in self.empty else 5, {"drawn": self.drawn, "odd": float(step % 2)})
+
+    def between(self, step: int) -> Metrics | None:
+        self.calls.append(step)
+        return {"checked": float(step)} if step and step % 5 == 0 else None
+
+    def finished(self, step: int) -> bool:
+        return step >= self.ends
+
+    def state(self) -> dict[str, Any]:
+        return {"drawn": self.drawn}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.drawn = state["drawn"]
+
+
+def directory(run: Path, fingerprint: str = "f") -> CheckpointDirectory:
+    return CheckpointDirectory(run / "checkpoints", fingerprint=fingerprint)
+
+
+def silent(stage: str, step: int, steps: int, values: Metrics) -> None:
+    """A report that says nothing."""
+
+
+def train(task: Task, run: Path, options: LoopOptions = OPTIONS, fingerprint: str = "f") -> int:
+    return fit(task, options, log=MetricsLog(run / "metrics.jsonl"), checkpoints=directory(run, fingerprint), report=silent)
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """The metric rows but for their times."""
+    return [{k: v for k, v in row.items() if k != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
+    """Weights and rows of the uninterrupted run."""
+    run, task = tmp_path_factory.mktemp("whole"), Regression()
+    assert train(task, run) == OPTIONS.steps
+    return state_sha256(task.model), rows(run)
+
+
+def test_rows_hold_the_means_of_their_window(whole: tuple[str, list[dict[str, Any]]]) -> None:
+    table = whole[1]
+    assert [(r["step"], "checked" in r) for r in table] == [
+        (3, False), (5, True), (6, False), (9, False), (10, True), (12, False), (13, False)
+    ]  # fmt: skip
+    first = table[0]
+    assert first["stage"] == "toy" and first["odd"] == pytest.approx(1 / 3, abs=1e-6) and first["valid"] == 5 and first["skipped"] == 0
+    assert first["lr"] == pytest.approx(0.05) and first["grad_norm"] > 0
+    assert table[-1]["lr"] == pytest.approx(0.05 * 1 / 10)
+
+
+def test_between_is_called_before_every_step_and_after_the_last(tmp_path: Path) -> None:
+    task = Regression()
+    train(task, tmp_path)
+    assert task.calls == list(range(OPTIONS.steps + 1))
+
+
+@pytest.mark.parametrize("killed_at", range(OPTIONS.steps))
+def test_resume_is_exact_wherever_the_run_was_killed(tmp_path: Path, whole: tuple[str, list[dict[str, Any]]], killed_at: int) -> None:
+    with pytest.raises(Killed):
+        train(Regression(killed_at), tmp_path)
+    torch.manual_seed(999)  # the new process starts with another random state
+    task = Regression()
+    assert train(task, tmp_path) == OPTIONS.steps
+    assert (state_sha256(task.model), rows(tmp_path)) == whole
+    assert task.calls[0] == killed_at // 4 * 4
+
+
+def test_killed_again_and_again(tmp_path: Path, whole: tuple[str, list[dict[str, Any]]]) -> None:
+    for killed_at in (2, 6, 5, 9, 9, 12):
+        with pytest.raises(Killed):
+            train(Regression(killed_at), tmp_path)
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write('{"stage": "toy", "st')  # and in the middle of a row
+    task = Regression()
+    train(task, tmp_path)
+    assert (state_sha256(task.model), rows(tmp_path)) == whole
+
+
+def test_rows_of_other_stages_stay(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.write("before", 1, x=1)
+    with pytest.raises(Killed):
+        train(Regression(11), tmp_path)
+    log.write("beside", 2, x=2)
+    train(Regression(), tmp_path)
+    assert [r["stage"] for r in rows(tmp_path) if r["stage"] != "toy"] == ["before", "beside"]
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "bit", "missing"])
+def test_a_damaged_checkpoint_is_passed_over(
+    tmp_path: Path, whole: tuple[str, list[dict[str, Any]]], caplog: pytest.LogCaptureFixture, file: str, damage: str
+) -> None:
+    with pytest.raises(Killed):
+        train(Regression(10), tmp_path)
+    newest = sorted((tmp_path / "checkpoints").iterdir())[-1]
+    assert newest.name == "step-0000008"
+    data = (newest / file).read_bytes()
+    if damage == "missing":
+        (newest / file).unlink()
+    elif damage == "truncated":
+        (newest / file).write_bytes(data[: len(data) // 2])
+    else:
+        (newest / file).write_bytes(data[:2] + bytes([data[2] ^ 1]) + data[3:])
+    task = Regression()
+    with caplog.at_level(logging.WARNING):
+        assert train(task, tmp_path) == OPTIONS.steps
+    if (file, damage) != ("state.json", "bit"):  # a flipped bit in JSON's white space or names may go either way
+        assert "using an older one" in caplog.text and task.calls[0] == 4
+    assert (state_sha256(task.model), rows(tmp_path)) == whole
+
+
+def test_a_damaged_checkpoint_is_replaced_when_the_run_comes_by_again(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train(Regression(10), tmp_path)
+    weights = tmp_path / "checkpoints" / "step-0000008" / "weights.safetensors"
+    weights.write_bytes(b"")
+    with pytest.raises(Killed):
+        train(Regression(9), tmp_path)
+    task = Regression()
+    train(task, tmp_path)
+    assert task.calls[0] == 8
+
+
+def test_only_the_newest_checkpoints_stay_and_leftovers_go(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-0000004.staging").mkdir(parents=True)
+    options = LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 2})
+    train(Regression(), tmp_path, options)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-0000010", "step-0000012"]
+    directory(tmp_path).discard()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_no_checkpoints_when_switched_off(tmp_path: Path) -> None:
+    train(Regression(), tmp_path, LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 0}))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_another_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train(Regression(10), tmp_path)
+    with pytest.raises(RunError, match="another recipe or corpus") as caught:
+        train(Regression(), tmp_path, fingerprint="g")
+    assert "\n" not in str(caught.value) and "step-0000008" in str(caught.value)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-0000004", "step-0000008"]
+
+
+@pytest.mark.parametrize("keep_the_rest", [True, False])
+def test_another_format_is_refused(tmp_path: Path, keep_the_rest: bool) -> None:
+    """Whatever else the file of another version holds."""
+    with pytest.raises(Killed):
+        train(Regression(10), tmp_path)
+    path = tmp_path / "checkpoints" / "step-0000008" / "state.json"
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if keep_the_rest else {}), "format": 99}))
+    with pytest.raises(RunError, match="checkpoint format 99, this version reads 1"):
+        train(Regression(), tmp_path)
+
+
+def test_a_step_with_bad_gradients_changes_nothing_and_is_counted(tmp_path: Path) -> None:
+    plain, broken = Regression(), Regression(broken=frozenset({5}))
+    one_less = LoopOptions(**{**vars(OPTIONS), "steps": 6, "checkpoint_every": 5})
+    train(broken, tmp_path / "a", one_less)
+    train(plain, tmp_path / "b", LoopOptions(**{**vars(OPTIONS), "steps": 6, "checkpoint_every": 5}))
+    assert state_sha256(broken.model) != state_sha256(plain.model)
+    saved = Regression()
+    restored = directory(tmp_path / "a").restore(saved.model, torch.optim.AdamW(saved.model.parameters(), lr=1.0))
+    assert restored is not None and restored.step == 5
+    assert state_sha256(saved.model) == state_sha256(broken.model)
+    last = rows(tmp_path / "a")[-1]
+    assert last["skipped"] == pytest.approx(1 / 3, abs=1e-6) and isinstance(last["loss"], float)
+
+
+def test_a_checkpoint_right_after_a_bad_step_resumes_exactly(tmp_path: Path) -> None:
+    broken = frozenset({3, 7})
+    reference = Regression(broken=broken)
+    train(reference, tmp_path / "a")
+    with pytest.raises(Killed):
+        train(Regression(9, broken), tmp_path / "b")
+    task = Regression(broken=broken)
+    train(task, tmp_path / "b")
+    assert state_sha256(task.model) == state_sha256(reference.model) and rows(tmp_path / "b") == rows(tmp_path / "a")
+
+
+def test_bad_gradients_in_a_row_stop_the_run(tmp_path: Path) -> None:
+    train(Regression(broken=frozenset({2, 3, 5, 6, 8})), tmp_path / "scattered")
+    task = Regression(broken=frozenset({6, 7, 8}))
+    with pytest.raises(TrainingError, match=r"toy: 3 steps in a row had non-finite gradients.*learning rate"):
+        train(task, tmp_path / "row")
+    assert task.calls[-1] == 8
+    # Resumed from the checkpoint in the middle of them, the alarm comes at the same step.
+    again = Regression(broken=frozenset({6, 7, 8}))
+    with pytest.raises(TrainingError):
+        train(again, tmp_path / "row")
+    assert again.calls[0] == 8 and again.calls[-1] == 8
+
+
+def test_windows_without_a_valid_example_stop_the_run(tmp_path: Path) -> None:
+    empty = frozenset(range(3, 13))
+    task = Regression(empty=empty)
+    with pytest.raises(TrainingError, match="toy: no valid example in 9 steps"):
+        train(task, tmp_path / "a")
+    assert task.calls[-1] == 11
+    last = [row for row in rows(tmp_path / "a") if "loss" in row][-1]
+    assert last["loss"] is None and last["valid"] == 0 and last["step"] == 9
+    again = Regression(empty=empty)
+    with pytest.raises(TrainingError):
+        train(again, tmp_path / "a")
+    assert again.calls[-1] == 11
+
+
+def test_a_stage_may_end_early_and_stays_ended(tmp_path: Path) -> None:
+    assert train(Regression(ends=9), tmp_path) == 9
+    task = Regression(ends=9)
+    assert train(task, tmp_path) == 9 and task.calls == [8, 9]
+
+
+def test_no_steps(tmp_path: Path) -> None:
+    task = Regression()
+    before = state_sha256(task.model)
+    assert train(task, tmp_path, LoopOptions(**{**vars(OPTIONS), "steps": 0})) == 0
+    assert state_sha256(task.model) == before and task.calls == [0]
+
+
+def test_frozen_parameters_stay(tmp_path: Path) -> None:
+    task = Regression()
+    task.model[0].requires_grad_(False)
+    frozen, learnt = state_sha256(task.model[0]), state_sha256(task.model[3])
+    train(task, tmp_path)
+    assert state_sha256(task.model[0]) == frozen and state_sha256(task.model[3]) != learnt
+
+
+def test_report_hears_every_row(tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int, bool]] = []
+
+    def report(stage: str, step: int, steps: int, values: Metrics) -> None:
+        heard.append((stage, step, steps, "loss" in values))
+
+    fit(Regression(), OPTIONS, log=MetricsLog(tmp_path / "m.jsonl"), checkpoints=directory(tmp_path), report=report)
+    assert heard == [("toy", step, 13, True) for step in (3, 6, 9, 12, 13)]

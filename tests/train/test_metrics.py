@@ -1,0 +1,56 @@
+"""metrics.jsonl survives a killed writer."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from realm.train.metrics import MetricsLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MetricsLog:
+    log = MetricsLog(tmp_path / "run" / "metrics.jsonl")
+    for step in (1, 2, 3):
+        log.write("ict", step, loss=1 / step)
+    log.write("warm", 1, loss=0.5)
+    return log
+
+
+def steps(log: MetricsLog) -> list[tuple[str, int]]:
+    return [(row["stage"], row["step"]) for row in log.rows()]
+
+
+def test_rows_are_plain_json(log: MetricsLog) -> None:
+    log.write("eval", 4, em=float("nan"), f1=float("inf"), n=3, name="caf\u00e9 \u2028 x", ok=True)
+    row = list(log.rows())[-1]
+    assert row["em"] is None and row["f1"] is None and row["n"] == 3 and row["ok"] is True and row["name"] == "café \u2028 x"
+    assert list(log.rows())[1]["loss"] == 0.5 and all("time" in r for r in log.rows())
+    assert len(log.path.read_bytes().split(b"\n")) == 6
+
+
+def test_nothing_there_is_no_row(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "none.jsonl")
+    log.rewind("ict", 0)
+    assert list(log.rows()) == [] and log.count("ict") == 0 and not log.path.exists()
+
+
+def test_rewind_keeps_the_first_rows_of_one_stage(log: MetricsLog) -> None:
+    log.rewind("ict", 2)
+    assert steps(log) == [("ict", 1), ("ict", 2), ("warm", 1)] and log.count("ict") == 2
+    before = log.path.stat().st_mtime_ns
+    log.rewind("ict", 2)
+    assert log.path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_half_a_row_is_passed_over_and_never_glued_to_the_next(log: MetricsLog, cut: int) -> None:
+    half = json.dumps({"stage": "ict", "step": 4, "é": 1}, ensure_ascii=False).encode()[:-1]
+    with open(log.path, "ab") as file:
+        file.write(half[:cut])
+    whole = [("ict", 1), ("ict", 2), ("ict", 3), ("warm", 1)]
+    assert steps(log) == whole
+    log.write("warm", 2)
+    assert steps(log) == [*whole, ("warm", 2)]
+    log.rewind("warm", 1)
+    assert steps(log) == whole and log.path.read_bytes().endswith(b"}\n") and log.path.read_bytes().count(b"\n") == 4
