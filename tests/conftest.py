@@ -1,7 +1,9 @@
 """What every test gets: no network, two threads, the shared data directory."""
 
+import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 # Before anything imports torch or transformers; the commands that tests start inherit it.
@@ -32,3 +34,86 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"no data at {path}: set REALM_DATA")
     return path
+
+
+COUNTRIES = [("Arvad", "Tirel"), ("Belmor", "Osten"), ("Carsin", "Levka"), ("Dulwen", "Marop"), ("Estrag", "Nivel"), ("Faldor", "Quessa")]
+TINY_RECIPE = """
+[run]
+threads = 1
+device = "cpu"
+checkpoint_every = 2
+[corpus]
+sources = ["docs.jsonl"]
+vocab_size = 300
+block_length = 64
+[model]
+hidden = 32
+layers = 1
+heads = 2
+intermediate = 64
+projection = 16
+span_hidden = 16
+query_length = 32
+dropout = 0.1
+[warm]
+steps = 5
+batch = 4
+check_every = 50
+[ict]
+steps = 5
+batch = 4
+[pretrain]
+steps = 5
+batch = 4
+candidates = 4
+refresh_every = 2
+probe_queries = 8
+force = true
+[finetune]
+train = "qa.jsonl"
+dev = "qa.jsonl"
+steps = 5
+batch = 4
+read = 3
+eval_every = 4
+[eval]
+qa = "qa.jsonl"
+k = [1, 5]
+"""
+
+
+@pytest.fixture(scope="session")
+def write_tiny() -> Callable[[Path], Path]:
+    """Writes documents, questions and a recipe of seconds into a directory; returns the recipe."""
+
+    def write(root: Path) -> Path:
+        root.mkdir(parents=True, exist_ok=True)
+        documents, questions = [], []
+        for name, money in COUNTRIES:
+            for part, text in enumerate(
+                [
+                    f"People in {name} pay with the {money}. The {money} has one hundred cents. Many visit {name} in 1950.",
+                    f"The currency of {name} is the {money}. In {name} the winters are long. The {money} was made in 1950.",
+                ]
+            ):
+                documents.append({"id": f"{name}/{part}", "title": name, "text": text})
+            question = {"id": name, "question": f"What is the currency of {name}?", "answers": [money]}
+            questions.append(question | {"positive_ids": [f"{name}/0", f"{name}/1"]})
+        more = {"id": "Novaria/0", "title": "Novaria", "text": "The currency of Novaria is the Belmor crown. Nobody lives there."}
+        for file, rows in (("docs", documents), ("qa", questions), ("more", [more])):
+            (root / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        (root / "recipe.toml").write_text(TINY_RECIPE, "utf-8")
+        return root / "recipe.toml"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+    """A run that went through every stage, its files beside it. Tests that change it work on a copy."""
+    from realm.pipeline import run_recipe
+    from realm.progress import Progress
+
+    root = tmp_path_factory.mktemp("tiny")
+    run_recipe(write_tiny(root), root / "run", stages=None, progress=Progress(quiet=True))
+    return root / "run"

@@ -17,6 +17,8 @@ from realm.text.answers import normalize_answer
 BATCH = 16
 SPANS_KEPT = 64
 """Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
+Offsets = dict[tuple[int, int], list[tuple[int, int]]]
+"""Wordpiece offsets by (row, sentence)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Answer:
     """An answer in the documents' own spelling.
 
     ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
+    ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
     """
 
     question: str
@@ -92,16 +95,22 @@ class Answerer:
         p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
         answers = [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
         each = 1000 / len(questions)
-        timings = {"search": (searched - started) * each, "read": (time.perf_counter() - searched) * each}
+        seconds = {
+            "embed": found.embed_seconds,
+            "search": searched - started - found.embed_seconds,
+            "read": time.perf_counter() - searched,
+        }
+        timings = {name: round(value * each, 3) for name, value in seconds.items()}
         return [Answer(a.question, a.answer, a.p, a.evidence, self.versions, timings) for a in answers]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
         """One answer from [k] rows and [k, t, w] span log-probabilities."""
-        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j]) for j, row in enumerate(rows) if row >= 0]
-        text, p = self._best_string(rows, log_p)
+        known: Offsets = {}
+        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], known) for j, row in enumerate(rows) if row >= 0]
+        text, p = self._best_string(rows, log_p, known)
         return Answer(question, text, p, tuple(evidence), self.versions, {})
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor) -> tuple[str, float]:
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, known: Offsets) -> tuple[str, float]:
         """The string with the most mass over the best spans, in the spelling of its best span."""
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
@@ -110,7 +119,7 @@ class Answerer:
             if value == float("-inf"):
                 break
             j, start, width = np.unravel_index(place, log_p.shape)
-            first, last = span_characters(self.inputs, int(rows[j]), int(start), int(start + width + 1))
+            first, last = span_characters(self.inputs, int(rows[j]), int(start), int(start + width + 1), known)
             words = self.inputs.store.block(int(rows[j])).text[first:last]
             key = normalize_answer(words) or words
             spelling.setdefault(key, words)
@@ -120,29 +129,35 @@ class Answerer:
         best = max(mass, key=lambda key: mass[key])
         return spelling[best], min(1.0, mass[best])
 
-    def _evidence(self, row: int, p_z: float, log_p: Tensor) -> Evidence:
+    def _evidence(self, row: int, p_z: float, log_p: Tensor, known: Offsets) -> Evidence:
         block = self.inputs.store.block(row)
         value, place = log_p.flatten().max(-1)
         start, width = np.unravel_index(int(place), log_p.shape)
-        first, last = span_characters(self.inputs, row, int(start), int(start + width + 1))
+        first, last = span_characters(self.inputs, row, int(start), int(start + width + 1), known)
         words = block.text[first:last]
         return Evidence(
             block.doc_id, block.block_id, block.title, block.text, p_z, float(value.exp()), words, first, last, block.char_start
         )
 
 
-def span_characters(inputs: BlockInputs, row: int, start: int, end: int) -> tuple[int, int]:
-    """Code-point range in a block's text of the body wordpieces [start, end). Recomputed only for blocks that are shown."""
-    store = inputs.store
-    sentences, text = store.sentences(row), store.block(row).text
-    first = _character(store, sentences, text, start)[0]
-    return first, _character(store, sentences, text, end - 1)[1]
+def span_characters(inputs: BlockInputs, row: int, start: int, end: int, known: Offsets | None = None) -> tuple[int, int]:
+    """Code-point range in a block's text of the body wordpieces [start, end). Recomputed only for blocks that are shown.
+
+    Args:
+        known: offsets found by earlier calls; grows. The best spans of a question lie in few sentences.
+    """
+    known = {} if known is None else known
+    return _character(inputs, row, start, known)[0], _character(inputs, row, end - 1, known)[1]
 
 
-def _character(store: Any, sentences: Any, text: str, wordpiece: int) -> tuple[int, int]:
+def _character(inputs: BlockInputs, row: int, wordpiece: int, known: Offsets) -> tuple[int, int]:
     """Code-point range of one body wordpiece."""
+    store = inputs.store
+    sentences = store.sentences(row)
     at = int(np.searchsorted(sentences.tokens[:, 1], wordpiece, side="right"))
     begin, finish = (int(v) for v in sentences.chars[at])
-    _, offsets = store.tokenizer.encode_offsets(text[begin:finish])
+    if (row, at) not in known:
+        known[row, at] = store.tokenizer.encode_offsets(store.block(row).text[begin:finish])[1]
+    offsets = known[row, at]
     inside = min(wordpiece - int(sentences.tokens[at, 0]), len(offsets) - 1)
     return begin + offsets[inside][0], begin + offsets[inside][1]

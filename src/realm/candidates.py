@@ -1,5 +1,6 @@
 """Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient."""
 
+import time
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
@@ -17,13 +18,17 @@ from realm.retrieval import Retriever
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none)."""
+    """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none).
+
+    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing.
+    """
 
     rows: np.ndarray
     scores: Tensor
+    embed_seconds: float = 0.0
 
     def best(self, k: int) -> "Candidates":
-        return Candidates(self.rows[:, :k], self.scores[:, :k])
+        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds)
 
     @property
     def valid(self) -> Tensor:
@@ -48,7 +53,9 @@ class DenseCandidates(nn.Module):
         self.inputs = inputs
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        started = time.perf_counter()
         query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
+        embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False)
         rows = np.full(found.block_ids.shape, -1, np.int64)
@@ -56,7 +63,7 @@ class DenseCandidates(nn.Module):
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb.device)
         scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
-        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0))
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded)
 
 
 class Bm25Candidates(nn.Module):

@@ -92,7 +92,7 @@ def refresh_index(
         generation=number,
     )
     _prune(paths, protect)
-    return open_generation(paths, inputs, number)
+    return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
 
 
 def _prune(paths: RunPaths, protect: frozenset[int]) -> None:
@@ -101,7 +101,12 @@ def _prune(paths: RunPaths, protect: frozenset[int]) -> None:
 
 
 def open_generation(
-    paths: RunPaths, inputs: BlockInputs, number: int | None = None, *, document_embedder_sha256: str | None = None
+    paths: RunPaths,
+    inputs: BlockInputs,
+    number: int | None = None,
+    *,
+    document_embedder_sha256: str | None = None,
+    device: torch.device | str = "cpu",
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
@@ -124,7 +129,8 @@ def open_generation(
     known = np.isin(snapshot.block_ids, np.asarray(store.block_ids))
     live = known.copy()
     live[known] = store.live[store.rows_of(snapshot.block_ids[known])]
-    return Generation(snapshot, embedder, ExactIndex(snapshot.vectors, snapshot.block_ids, live))
+    vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
+    return Generation(snapshot, embedder.to(device), ExactIndex(vectors, snapshot.block_ids, live))
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
@@ -134,15 +140,17 @@ def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
     return np.flatnonzero(store.live & ~held)
 
 
-def embed_difference(paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None) -> tuple[Generation, int]:
-    """Embed blocks added since the newest generation with its own embedder, as a delta of the same generation.
+def embed_difference(
+    paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, number: int | None = None
+) -> tuple[Generation, int]:
+    """Embed blocks added since a generation (the newest by default) with its own embedder, as a delta of the same generation.
 
     Returns:
         The generation with them, and how many blocks were embedded.
     """
     if current_generation(paths.index) is None:
         raise SnapshotError("no index yet", path=paths.index, cure="Train first: realm run RECIPE.toml")
-    generation = open_generation(paths, inputs)
+    generation = open_generation(paths, inputs, number)
     rows = missing_rows(generation, inputs)
     if len(rows):
         vectors = embed_corpus(generation.embedder, inputs, rows, progress)

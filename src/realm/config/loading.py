@@ -117,6 +117,7 @@ CHOICES = {
 }
 MINIMUM = {
     ("run", "threads"): 1,
+    ("run", "checkpoint_every"): 0,
     ("corpus", "vocab_size"): 200,
     ("corpus", "block_length"): 16,
     ("model", "hidden"): 8,

@@ -15,6 +15,8 @@ class RunConfig:
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast the networks to bfloat16."""
+    checkpoint_every: int = 50
+    """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,21 @@ class WarmConfig:
     """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
     batch: int = 32
     """Masked sentences a step."""
-    lr: float = 1e-3
+    lr: float = 3e-3
     """Peak learning rate."""
     warmup: int = 40
     """Steps of linear warm-up."""
+    hide_rate: float = 0.2
+    """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
+    partner_rate: float = 0.5
+    """How often the block is another one that holds the hidden span and a neighbour of it: the same names in other words."""
+    least_steps: int = 0
+    """Steps before the reading test may end the stage."""
     check_every: int = 50
     """Steps between tests on held-out pairs."""
     ratio: float = 3.0
     """The encoder reads when it fills spans at least so many times as often with the block as without."""
-    accuracy: float = 0.6
+    accuracy: float = 0.5
     """... and fills at least this share of held-out spans with the block given."""
 
 
@@ -171,6 +179,8 @@ class EvalConfig:
     """Depths at which recall is measured."""
     baselines: bool = False
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
+    closed_book_epochs: int = 20
+    """Passes of the closed-book baseline over the training questions; its training-set EM tells whether they suffice."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Model inputs of blocks by block id: the one place where rows of the store meet the featuriser."""
 
 from collections.abc import Sequence as SequenceOf
+from pathlib import Path
 
 import numpy as np
 
@@ -44,3 +45,15 @@ class BlockInputs:
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """Wordpieces of each row's block input, special tokens counted. int64 [n]."""
         return np.minimum(self.store.lengths[rows] + 3, self.featurizer.block_length)
+
+
+def open_inputs(corpus: Path, query_length: int) -> BlockInputs:
+    """Open a corpus and build the one featuriser of a run: special tokens and block length are the corpus's.
+
+    Raises:
+        CorpusError: no usable corpus is there.
+    """
+    store = BlockStore.open(corpus)
+    special, length = store.tokenizer.special, store.manifest.block_length
+    ids = {"cls": special.cls, "sep": special.sep, "mask": special.mask, "pad": special.pad}
+    return BlockInputs(store, Featurizer(**ids, query_length=query_length, block_length=length))

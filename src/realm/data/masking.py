@@ -5,6 +5,7 @@ not be learnt in part).
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,17 +62,26 @@ class MaskedSentences:
     def query(self, item: int, rng: np.random.Generator) -> MaskedQuery:
         """The sentence ``item`` with one of its spans masked, drawn by ``rng``."""
         row, sentence, spans = self._sentences[item]
-        return self.masked(row, sentence, spans[int(rng.integers(len(spans)))])
-
-    def masked(self, row: int, sentence: int, span: tuple[int, int]) -> MaskedQuery:
-        """One given span of one given sentence masked; ``span`` counts wordpieces from the sentence's start."""
+        chosen = spans[int(rng.integers(len(spans)))]
         table = self.store.sentences(row)
         first, last = (int(v) for v in table.tokens[sentence])
         ids = self.store.token_ids(row)[first:last].tolist()[: self.featurizer.query_length - 2]
-        start, end = span
+        start, end = chosen
+        others = tuple(tuple(ids[a:b]) for a, b in spans if (a, b) != chosen)
         targets = ids[start:end]
         ids[start:end] = [self.featurizer.mask] * (end - start)
         twins = self.store.rows_with_sentence(int(table.hashes[sentence]))
         rows = np.union1d(np.asarray(twins, np.int64), np.asarray([row], np.int64))
-        origin = int(self.store.block_ids[row])
-        return MaskedQuery(ids, list(range(start, end)), targets, origin, np.asarray(self.store.block_ids)[rows])
+        block_ids = np.asarray(self.store.block_ids)
+        return MaskedQuery(ids, list(range(start, end)), targets, int(block_ids[row]), sentence, block_ids[rows], others)
+
+
+def hide_more(query: MaskedQuery, rate: float, mask: int, rng: np.random.Generator) -> MaskedQuery:
+    """The query with each of its other wordpieces hidden too at ``rate``: more to fill from one sentence when the block is given."""
+    whole = list(query.ids)
+    for position, target in zip(query.positions, query.targets, strict=True):
+        whole[position] = target
+    draw = rng.random(len(whole)) < rate
+    positions = [p for p in range(len(whole)) if draw[p] or p in query.positions]
+    ids = [mask if p in set(positions) else wordpiece for p, wordpiece in enumerate(whole)]
+    return replace(query, ids=ids, positions=positions, targets=[whole[p] for p in positions])

@@ -11,7 +11,7 @@ from typing import Any
 from realm.demo.articles import Article, Ledger, write_domain, write_entity
 from realm.demo.links import note_links
 from realm.demo.questions import make_questions
-from realm.demo.tables import Domain, Entity, load_domains, render
+from realm.demo.tables import Domain, Entity, bare, load_domains, render
 
 INVENTED = Entity(
     domain="invented",
@@ -36,27 +36,40 @@ class Atlas:
     documents: list[dict[str, str]]
     questions: dict[str, list[dict[str, Any]]]
     invented: dict[str, Any]
+    phrases: list[str]
 
 
-def build_atlas(seed: int = 0) -> Atlas:
+def build_atlas(seed: int = 0, domains: tuple[str, ...] = ()) -> Atlas:
     """Build the atlas; the same seed always gives the same atlas."""
-    domains = load_domains()
+    chosen = [domain for domain in load_domains() if not domains or domain.name in domains]
     ledger = Ledger(seed)
-    articles = [article for domain in domains for article in write_domain(domain, ledger)]
-    note_links(domains, ledger)
+    articles = [article for domain in chosen for article in write_domain(domain, ledger)]
+    note_links(chosen, ledger)
     return Atlas(
         documents=[_document(article) for article in articles],
-        questions=make_questions(domains, ledger),
-        invented=_invent(domains, seed),
+        questions=make_questions(chosen, ledger),
+        invented=_invent(chosen, seed),
+        phrases=lower_case_phrases(chosen),
     )
 
 
-def write_atlas(directory: Path, seed: int = 0) -> None:
-    """Write the atlas into a directory as JSON lines, in UTF-8."""
-    atlas = build_atlas(seed)
+def lower_case_phrases(domains: list[Domain]) -> list[str]:
+    """Names and asked-for values that casing cannot give away ("pound sterling", "hydrogen"), for the salient-span gazetteer."""
+    found: set[str] = set()
+    for domain in domains:
+        for entity in domain.entities:
+            values = [entity.name, *(str(entity.value(kind)) for kind, fact in domain.facts.items() if fact.ask and entity.value(kind))]
+            found.update(bare(value) for value in values if bare(value)[:1].islower())
+    return sorted(found)
+
+
+def write_atlas(directory: Path, seed: int = 0, domains: tuple[str, ...] = ()) -> None:
+    """Write the atlas, or some of its domains, into a directory as JSON lines, in UTF-8."""
+    atlas = build_atlas(seed, domains)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "documents.jsonl", atlas.documents)
+    (directory / "gazetteer.txt").write_bytes("".join(f"{phrase}\n" for phrase in atlas.phrases).encode("utf-8"))
     for split, questions in atlas.questions.items():
         _write(directory / f"qa_{split}.jsonl", questions)
     _write(directory / "invented.jsonl", [atlas.invented["document"]])

@@ -4,16 +4,14 @@ A body comes from a configuration (training from nothing), from a local director
 segment ids are fed is part of the specification and is saved with the weights (design decision 3).
 """
 
-import math
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from realm.data.types import TokenInputs
 from realm.errors import ConfigError
+from realm.nn.beginnings import start_copying
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
     except (KeyError, ValueError) as error:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
     if config.model_type == "bert":
-        start_positions_from_sinusoids(model.embeddings.position_embeddings.weight)
+        start_copying(model)
     return Body(spec, model)
 
 
@@ -136,22 +134,3 @@ def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> d
     if segments and getattr(config, "type_vocab_size", 0) < 2:
         raise ConfigError(f"'{config.model_type}' has no second segment", cure="Set model.segments to false.")
     return {"add_pooling_layer": pooler and pooling == "pooler"} if bert_like else {}
-
-
-@torch.no_grad()
-def start_positions_from_sinusoids(weight: Tensor, scale: float = 0.02) -> None:
-    """Start learned position embeddings [t, h] from sinusoids of the usual spread.
-
-    A body from nothing must find "the wordpiece before this one" before it can copy a name from a document; sinusoids make that
-    offset a linear map from the first step on. Weights that are loaded later simply overwrite them.
-    """
-    positions, hidden = weight.shape
-    angle = torch.arange(positions).unsqueeze(1) * torch.exp(torch.arange(0, hidden, 2) * (-math.log(10000.0) / hidden))
-    weight[:, 0::2] = angle.sin() * scale * math.sqrt(2)
-    weight[:, 1::2] = angle.cos()[:, : hidden // 2] * scale * math.sqrt(2)
-
-
-def local_directory(source: str) -> Path | None:
-    """``source`` as a directory when it is one."""
-    path = Path(source)
-    return path if path.is_dir() else None

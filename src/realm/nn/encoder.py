@@ -20,6 +20,9 @@ class MlmHead(nn.Module):
     def __init__(self, hidden: int, vocab_size: int, layer_norm_eps: float):
         super().__init__()
         self.dense = nn.Linear(hidden, hidden)
+        # What the body copied from the document must reach the decoder unturned from the first step on.
+        nn.init.eye_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
         self.norm = nn.LayerNorm(hidden, eps=layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 

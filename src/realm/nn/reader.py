@@ -1,5 +1,6 @@
 """The span reader of fine-tuning (ORQA, section 4.1): every span of at most ten wordpieces inside a candidate's body gets a score."""
 
+import math
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
@@ -44,8 +45,9 @@ class Reader(nn.Module):
         self.dense = nn.Linear(body.spec.hidden, 2 * span_hidden)
         self.norm = nn.LayerNorm(span_hidden, eps=1e-3)
         self.score = nn.Linear(span_hidden, 1)
+        std = 0.02 * math.sqrt(768 / body.spec.hidden)
         for layer in (self.dense, self.score):
-            nn.init.trunc_normal_(layer.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
             nn.init.zeros_(layer.bias)
 
     def forward(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> SpanScores:

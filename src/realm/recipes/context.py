@@ -6,23 +6,38 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from realm.config import Recipe
 from realm.corpus.blocks import BlockStore
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import Featurizer
+from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import RunError
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel, start_from_body
-from realm.paths import RunPaths, publish_directory, write_json
+from realm.paths import RunPaths, publish_directory, sha256_file, write_json
+from realm.stages import RUN_FORMAT, stage_facts
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, Task, fit
 from realm.train.metrics import MetricsLog
 
-RUN_FORMAT = 1
+__all__ = [
+    "RUN_FORMAT",
+    "STAGE_SECTIONS",
+    "Report",
+    "StageContext",
+    "fingerprint",
+    "is_published",
+    "load_stage",
+    "new_model",
+    "open_context",
+    "publish_stage",
+    "stage_facts",
+    "train",
+]
+
 Report = Callable[[str, int, int, Metrics], None]
 
 
@@ -59,22 +74,11 @@ def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContex
     """Open the run's corpus and build the one featuriser of the run."""
     torch.set_num_threads(recipe.run.threads)
     wanted = recipe.run.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
-    store = BlockStore.open(paths.corpus)
-    return StageContext(paths, recipe, BlockInputs(store, featurizer(store, recipe)), device, MetricsLog(paths.metrics), report)
-
-
-def featurizer(store: BlockStore, recipe: Recipe) -> Featurizer:
-    """The featuriser of a run: special tokens of the corpus's tokenizer, lengths of the recipe and the corpus."""
-    special = store.tokenizer.special
-    return Featurizer(
-        cls=special.cls,
-        sep=special.sep,
-        mask=special.mask,
-        pad=special.pad,
-        query_length=recipe.model.query_length,
-        block_length=store.manifest.block_length,
-    )
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
 
 
 def new_model(context: StageContext) -> RealmModel:
@@ -102,19 +106,34 @@ def new_model(context: StageContext) -> RealmModel:
     return start_from_body(spec, model.body) if model.body else RealmModel(spec)
 
 
-STAGE_SECTIONS = {"ict": ("ict",), "warm": ("warm",), "pretrain": ("pretrain",), "finetune": ("finetune",)}
+STAGE_SECTIONS = {
+    "ict": ("ict",),
+    "warm": ("warm",),
+    "pretrain": ("pretrain",),
+    "finetune": ("finetune",),
+    "bm25": ("finetune",),
+    "closed_book": ("warm", "finetune", "eval"),
+}
 
 
 def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
     recipe = context.recipe
     sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
-    known = {"format": RUN_FORMAT, "corpus": context.store.manifest.corpus_id, "seed": recipe.run.seed, "bf16": recipe.run.bf16}
+    known: dict[str, Any] = {
+        "format": RUN_FORMAT,
+        "corpus": context.store.manifest.corpus_id,
+        "seed": recipe.run.seed,
+        "bf16": recipe.run.bf16,
+    }
+    if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
+        names = (recipe.finetune.train, recipe.finetune.dev)
+        known["questions"] = [sha256_file(Path(name)) if name and Path(name).is_file() else "" for name in names]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def train(context: StageContext, task: Task, section: Any, mark: str, *, checkpoint_every: int = 100) -> int:
+def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
     """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps."""
     options = LoopOptions(
         steps=section.steps,
@@ -123,7 +142,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str, *, checkpo
         seed=context.seed,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
-        checkpoint_every=checkpoint_every,
+        checkpoint_every=context.recipe.run.checkpoint_every,
     )
     checkpoints = CheckpointDirectory(context.paths.checkpoints(task.name), fingerprint=mark)
     return fit(task, options, log=context.log, checkpoints=checkpoints, report=context.report)
@@ -136,24 +155,6 @@ def publish_stage(context: StageContext, stage: str, model: RealmModel, mark: st
         model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
         write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
     shutil.rmtree(context.paths.checkpoints(stage), ignore_errors=True)
-
-
-def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
-    """What a published stage wrote about itself.
-
-    Raises:
-        RunError: the stage is not published, or by another version.
-    """
-    path = paths.stage(stage) / "stage.json"
-    try:
-        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}") from None
-    except ValueError as error:
-        raise RunError(f"not JSON: {error}", path=path, cure="Remove the stage's directory and run it again.") from error
-    if facts.get("format") != RUN_FORMAT:
-        raise RunError(f"run format {facts.get('format')}, this version reads {RUN_FORMAT}", path=path, cure="Start a new run.")
-    return facts
 
 
 def is_published(context: StageContext, stage: str, mark: str) -> bool:

@@ -106,7 +106,8 @@ def run_finetune(context: StageContext) -> None:
     if is_published(context, "finetune", mark):
         return
     model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
-    generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
+    number = stage_facts(context.paths, "pretrain")["generation"]
+    generation = open_generation(context.paths, context.inputs, number, device=context.device)
     assert model.embedder is not None and model.reader is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     questions, dev = training_questions(context)

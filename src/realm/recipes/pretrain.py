@@ -118,12 +118,12 @@ class PretrainTask(Task):
         due = step == 0 or (self.section.refresh == "inline" and step % self.section.refresh_every == 0) or step == self.section.steps
         if self._restored is not None:
             number, self._restored = self._restored, None
-            self.generation = open_generation(self.context.paths, self.context.inputs, number)
-            if self._generation_step() == step:
-                return None
+            self.generation = open_generation(self.context.paths, self.context.inputs, number, device=self.context.device)
         if not due:
             return None
-        self.generation = refresh_index(self.model, self.context.inputs, self.context.paths, step=step)
+        # A killed run goes back to a kept checkpoint and needs the generation that was searched then.
+        protect = frozenset(int(state["generation"]) for state in self.kept_states())
+        self.generation = refresh_index(self.model, self.context.inputs, self.context.paths, step=step, protect=protect)
         recall = self.probe.recall(self)
         self.collapsed = self.probe.collapse(recall)
         return {"probe_recall": recall, "collapsed": float(self.collapsed)}

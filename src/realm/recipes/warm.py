@@ -8,12 +8,15 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from realm import losses
 from realm.data.featurize import mask_slots
 from realm.data.loader import EpochOrder, generator
-from realm.data.masking import MaskedSentences
+from realm.data.masking import MaskedSentences, hide_more
+from realm.data.partners import Partners
 from realm.data.types import MaskedQuery
 from realm.errors import CorpusError, RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
@@ -33,7 +36,8 @@ def masked_sentences(context: StageContext) -> MaskedSentences:
     sentences = MaskedSentences(context.store, context.inputs.featurizer)
     if not len(sentences):
         cure = "Give a gazetteer ([corpus] gazetteer), or documents with names, dates or numbers."
-        raise CorpusError(f"no sentence has a salient span that can be masked {dict(sentences.dropped)}", path=context.paths.corpus, cure=cure)
+        problem = f"no sentence has a salient span that can be masked {dict(sentences.dropped)}"
+        raise CorpusError(problem, path=context.paths.corpus, cure=cure)
     return sentences
 
 
@@ -54,6 +58,7 @@ class Pairs:
     def __init__(self, context: StageContext):
         self.context = context
         self.sentences = masked_sentences(context)
+        self.partners = Partners(context.store)
         key = [hashlib.sha256(f"held out {item}".encode()).digest() for item in range(len(self.sentences))]
         order = sorted(range(len(self.sentences)), key=key.__getitem__)
         held = min(HELD_OUT, max(1, len(order) // 10))
@@ -63,25 +68,40 @@ class Pairs:
     def query(self, item: int, *key: int | str) -> MaskedQuery:
         return self.sentences.query(item, generator("warm", self.context.seed, *key))
 
-    def target_log_probs(self, encoder: KnowledgeAugmentedEncoder, queries: list[MaskedQuery], rows: list[int]) -> tuple[Any, Any]:
-        """log p(y_j|z,x) [b, m] of each query with one block (row -1 is the null document), and its slots [b, m]."""
-        where, what, slots = (t.to(self.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-        sequences = [self.context.inputs.joint(q.ids, row) for q, row in zip(queries, rows, strict=True)]
-        return encoder(sequences, where, what), slots
+    def example(self, item: int, position: int) -> tuple[MaskedQuery, list[int]]:
+        """A masked sentence and the wordpieces it is read with.
 
-    def origin_rows(self, queries: list[MaskedQuery]) -> list[int]:
-        import numpy as np
+        Either its own block, of which a random stretch of sentences around its own is given, and more of the sentence is hidden (all of
+        it can be copied); or a partner block, which states the same in other words.
+        """
+        rng = generator("warm", self.context.seed, position)
+        query = self.sentences.query(item, rng)
+        store, section = self.context.store, self.context.recipe.warm
+        if rng.random() < section.partner_rate:
+            rows = self.partners.rows(query.targets, query.others, set(store.rows_of(query.excluded).tolist()))
+            if rows:
+                return query, store.token_ids(rows[int(rng.integers(len(rows)))]).tolist()
+        row = int(store.rows_of(np.array([query.origin]))[0])
+        sentences = store.sentences(row).tokens
+        first = int(sentences[rng.integers(query.sentence + 1), 0])
+        last = int(sentences[rng.integers(query.sentence, len(sentences)), 1])
+        query = hide_more(query, section.hide_rate, self.context.inputs.featurizer.mask, rng)
+        return query, store.token_ids(row)[first:last].tolist()
 
-        return self.context.store.rows_of(np.array([q.origin for q in queries])).tolist()
+    def slots(self, queries: list[MaskedQuery]) -> tuple[Tensor, Tensor, Tensor]:
+        """Mask positions, targets and real slots, [b, m] each, on the run's device."""
+        where, what, slots = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+        return where.to(self.context.device), what.to(self.context.device), slots.to(self.context.device)
 
     @torch.no_grad()
     def test(self, encoder: KnowledgeAugmentedEncoder) -> Reading:
         """Fill the held-out spans with their block and with the null document."""
         encoder.eval()
         queries = [self.query(item, "held out", item) for item in self.held_out]
-        where, what, slots = (t.to(self.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+        where, what, slots = self.slots(queries)
+        own = self.context.store.rows_of(np.array([q.origin for q in queries])).tolist()
         shares = []
-        for rows in (self.origin_rows(queries), [-1] * len(queries)):
+        for rows in (own, [-1] * len(queries)):
             sequences = [self.context.inputs.joint(q.ids, row) for q, row in zip(queries, rows, strict=True)]
             right = (encoder.log_probs(sequences, where).argmax(-1) == what) | ~slots
             shares.append(float(right.all(-1).float().mean()))
@@ -104,8 +124,11 @@ class WarmTask(Task):
     def step(self, step: int) -> StepResult:
         assert self.model.encoder is not None
         drawn = self.order.batch(step, self.section.batch)
-        queries = [self.pairs.query(self.pairs.training[item], at) for at, item in drawn]
-        log_probs, slots = self.pairs.target_log_probs(self.model.encoder, queries, self.pairs.origin_rows(queries))
+        examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
+        queries = [query for query, _ in examples]
+        where, what, slots = self.pairs.slots(queries)
+        features = self.context.inputs.featurizer
+        log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what)
         certain = torch.zeros(len(queries), 1, device=log_probs.device)
         loss, valid = losses.marginal_nll_per_token(log_probs.unsqueeze(1), certain, slots)
         return StepResult(loss.sum() / slots.sum(), int(valid.sum()), {"span_log_prob": float(-loss.detach().mean())})
@@ -118,7 +141,9 @@ class WarmTask(Task):
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:
-        return self.reading is not None and self.reading.passes(self.section.ratio, self.section.accuracy)
+        return (
+            step >= self.section.least_steps and self.reading is not None and self.reading.passes(self.section.ratio, self.section.accuracy)
+        )
 
     def state(self) -> dict[str, Any]:
         return {"reading": None if self.reading is None else [self.reading.with_block, self.reading.without]}
@@ -136,8 +161,9 @@ def run_warm(context: StageContext) -> None:
     task = WarmTask(context, model)
     steps = train(context, task, context.recipe.warm, mark)
     reading = task.reading or task.pairs.test(model.encoder)  # type: ignore[arg-type]
-    facts = {"steps": steps, "filled_with_block": reading.with_block, "filled_without": reading.without}
-    publish_stage(context, "warm", model, mark, {**facts, "reads": task.section.steps == 0 or reading.passes(task.section.ratio, task.section.accuracy)})
+    reads = reading.passes(task.section.ratio, task.section.accuracy)
+    facts = {"steps": steps, "filled_with_block": reading.with_block, "filled_without": reading.without, "reads": reads}
+    publish_stage(context, "warm", model, mark, facts)
 
 
 def require_reading(context: StageContext) -> None:
@@ -148,6 +174,6 @@ def require_reading(context: StageContext) -> None:
     """
     facts = stage_facts(context.paths, "warm")
     if not facts["reads"] and not context.recipe.pretrain.force:
-        problem = f"the encoder fills {facts['filled_with_block']:.2f} of held-out spans with the block given, {facts['filled_without']:.2f} without"
-        cure = "Raise warm.steps, or set pretrain.force = true."
-        raise RunError(f"{problem}: it has not learnt to read, so pre-training cannot teach the retriever", path=context.paths.root, cure=cure)
+        shares = f"{facts['filled_with_block']:.2f} of held-out spans with the block given, {facts['filled_without']:.2f} without"
+        problem = f"the encoder fills {shares}: it has not learnt to read, so pre-training cannot teach the retriever"
+        raise RunError(problem, path=context.paths.root, cure="Raise warm.steps, or set pretrain.force = true.")

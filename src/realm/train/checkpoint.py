@@ -72,6 +72,16 @@ class CheckpointDirectory:
             return Restored(int(state["step"]), state["extra"])
         return None
 
+    def task_states(self) -> list[dict[str, Any]]:
+        """What the task put into each checkpoint that is kept; incomplete ones are passed over."""
+        states = []
+        for directory in self._steps():
+            try:
+                states.append(json.loads((directory / "state.json").read_text("utf-8"))["extra"]["task"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return states
+
     def discard(self) -> None:
         """Remove all checkpoints: the stage is published, they have served."""
         shutil.rmtree(self.path, ignore_errors=True)

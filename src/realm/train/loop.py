@@ -39,6 +39,9 @@ class Task:
     name: str
     model: Any
 
+    kept_states: Callable[[], list[dict[str, Any]]] = list
+    """What :meth:`state` gave for each checkpoint that is still kept; set by :func:`fit`."""
+
     def step(self, step: int) -> StepResult:
         """The loss of step ``step`` (from 0); a pure function of the weights, the task's state and the step."""
         raise NotImplementedError
@@ -99,9 +102,10 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
     """
     optimizer = adamw([task.model], lr=options.lr)
     window = _Window(task.name, options)
+    task.kept_states = checkpoints.task_states
     start = _resume(task, window, optimizer, checkpoints, log)
     for step in range(start, options.steps):
-        _between(task, step, log)
+        _between(task, step, options.steps, log, report)
         if task.finished(step):
             return step
         window.add(_one_step(task, step, optimizer, options))
@@ -112,7 +116,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
             report(task.name, done, options.steps, values)
         if options.checkpoint_every and done % options.checkpoint_every == 0 and done < options.steps:
             checkpoints.save(done, task.model, optimizer, {"task": task.state(), "window": window.state(), "rows": log.count(task.name)})
-    _between(task, options.steps, log)
+    _between(task, options.steps, options.steps, log, report)
     return options.steps
 
 
@@ -127,10 +131,11 @@ def _resume(task: Task, window: "_Window", optimizer: torch.optim.Optimizer, che
     return restored.step
 
 
-def _between(task: Task, step: int, log: MetricsLog) -> None:
+def _between(task: Task, step: int, steps: int, log: MetricsLog, report: Report) -> None:
     values = task.between(step)
     if values:
         log.write(task.name, step, **values)
+        report(task.name, step, steps, values)
 
 
 def _one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: LoopOptions) -> StepResult:

@@ -1,0 +1,7 @@
+"""``python -m realm``."""
+
+import sys
+
+from realm.cli import main
+
+sys.exit(main())

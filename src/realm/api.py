@@ -1,0 +1,88 @@
+"""The Python API: open a trained run, ask it, search it, add documents to it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from realm.answerer import Answer
+from realm.corpus.build import add_documents
+from realm.explain import Explanation, explain
+from realm.opening import Hit, OpenRun, open_run
+
+__all__ = ["Answer", "Explanation", "Hit", "Realm"]
+
+
+class Realm:
+    """A trained run that answers questions with evidence.
+
+    >>> from realm import Realm
+    >>> realm = Realm.open("runs/demo")
+    >>> answer = realm.ask("What is the currency of Arvad?", k=3)
+    >>> any(answer.answer in evidence.text for evidence in answer.evidence)
+    True
+    >>> best = answer.evidence[0]
+    >>> best.text[best.start : best.end] == best.answer
+    True
+    >>> round(sum(evidence.p_z for evidence in answer.evidence), 3)
+    1.0
+    >>> [hit.doc_id for hit in realm.search("the currency of Arvad", k=2)]  # doctest: +ELLIPSIS
+    ['...', '...']
+
+    Documents can be added at any time, without training:
+
+    >>> realm.add_documents("more.jsonl")
+    1
+    >>> realm.ask("What is the currency of Novaria?").versions["corpus"]
+    2
+    """
+
+    def __init__(self, run: OpenRun):
+        self._run = run
+
+    @classmethod
+    def open(cls, run: str | Path) -> "Realm":
+        """Open a run directory.
+
+        Raises:
+            RealmError: no run is there, its pre-training has not ended, or its parts do not belong together.
+        """
+        return cls(open_run(run))
+
+    def ask(self, question: str, k: int = 5) -> Answer:
+        """Answer a question from the k blocks that are most relevant to it.
+
+        Raises:
+            RunError: the run was not fine-tuned, so nothing reads answers.
+            ConfigError: k is below 1 or above the number of blocks.
+        """
+        run = self._current()
+        return run.answerer.answer([question], k=run.require_k(k))[0]
+
+    def search(self, text: str, k: int = 5) -> tuple[Hit, ...]:
+        """The k nearest blocks of a text, best first. Works without fine-tuning, too."""
+        return self._current().search(text, k)
+
+    def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
+        """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`."""
+        run = self._current()
+        return explain(run.pretrained, run.generation, run.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents)
+
+    def add_documents(self, *sources: str | Path) -> int:
+        """Add files or folders of documents to the corpus and embed them. Returns how many blocks became searchable.
+
+        Raises:
+            RealmError: a source cannot be read, or holds no usable document; nothing is changed.
+        """
+        add_documents(self._run.paths.corpus, [Path(source) for source in sources])
+        self._run, count = self._run.with_added()
+        return count
+
+    @property
+    def unsearchable(self) -> int:
+        """Blocks of the corpus that are not in the index yet, because somebody added documents only."""
+        return self._current().unsearchable
+
+    def _current(self) -> OpenRun:
+        """The run, opened again when its corpus has changed: removed documents must vanish at once."""
+        if self._run.inputs.store.changed():
+            self._run = open_run(self._run.paths.root)
+        return self._run

@@ -1,0 +1,64 @@
+"""The command ``realm``: parse, call one function, print. Errors that a user can cure are one line and exit code 2.
+
+Nothing heavy is imported here or when help is shown: torch and transformers come with the verb that needs them.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from realm.errors import RealmError
+
+USAGE, INTERRUPTED = 2, 130
+DESCRIPTION = "REALM for your own documents: a retriever and a reader trained together, answers with evidence."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 2 for what the user can cure, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _dispatch(arguments)
+    except RealmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return INTERRUPTED
+    except PermissionError as error:  # wherever it happens, it is the user's to cure
+        print(f"error: {error.filename}: {error.strerror}. Give a place that you may write to.", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:  # `realm ask ... | head`: whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _dispatch(arguments: list[str]) -> None:
+    from realm import __version__
+    from realm.cli import groups, verbs
+
+    if arguments in (["--version"], ["-V"]):
+        print(f"realm {__version__}")
+        return
+    if arguments and arguments[0] in groups.GROUPS:
+        name, rest = arguments[0], arguments[1:]
+        _parse(groups.GROUPS[name], f"realm {name}", groups.ABOUT[name], rest)
+        return
+    listed = {**verbs.VERBS, **{name: _stub(name, about) for name, about in groups.ABOUT.items()}}
+    _parse(listed, "realm", DESCRIPTION, arguments)
+
+
+def _parse(verbs: dict[str, Callable[..., Any]], prog: str, about: str, arguments: list[str]) -> None:
+    import tyro
+
+    config = (tyro.conf.FlagCreatePairsOff,)
+    tyro.extras.subcommand_cli_from_dict(verbs, prog=prog, description=about, args=arguments, config=config)
+
+
+def _stub(name: str, about: str) -> Callable[[], None]:
+    """A group of verbs in the list of verbs; :func:`_dispatch` answers for it."""
+
+    def group() -> None: ...
+
+    group.__doc__ = f"{about} (realm {name} --help)"
+    return group

@@ -1,0 +1,182 @@
+"""What people see: tables and marked text on standard output, and the one JSON line for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+NAMES = {"ict": "ICT alone", "pretrain": "REALM pre-training", "finetune": "REALM, fine-tuned"}
+EXCERPT = 300
+
+
+def last_line(value: Any, wanted: bool) -> None:
+    """``value`` as one JSON line, if it is wanted. A lone surrogate in a document must not cost the answer."""
+    if wanted:
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        sys.stdout.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
+        sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A remark on standard error."""
+    print(text, file=sys.stderr)
+
+
+def _print(*things: Any) -> None:
+    """Text and tables through rich, no markup read in text."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for thing in things:  # a pipe gets whole lines
+        console.print(thing, markup=False, soft_wrap=not console.is_terminal and not hasattr(thing, "columns"))
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left")
+    for number, name in enumerate(head):
+        table.add_column(name, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*(Text(cell if isinstance(cell, str) else rate(cell)) for cell in row))
+    return table
+
+
+def rate(value: float | None) -> str:
+    """A share or a score with three decimals."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def facts(values: dict[str, Any]) -> None:
+    """Names and values, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(Text(name.replace("_", " ")), Text(_plain(value)))
+    _print(table)
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == {}:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def blocks(values: list[dict[str, Any]]) -> None:
+    """Blocks of a document."""
+    for block in values:
+        _print(f"[{block['block_id']}] {block['title']}", block["text"], f"spans: {'; '.join(block['spans']) or 'none'}", "")
+
+
+def hits(values: list[dict[str, Any]]) -> None:
+    """Search results, best first."""
+    for hit in values:
+        _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
+
+
+def answer(value: dict[str, Any], mark: str = "") -> None:
+    """An answer, and the documents it comes from with the words marked."""
+    from rich.text import Text
+
+    _print(Text(f"{value['question']}"), Text.assemble(("  " + (value["answer"] or "no answer"), "bold"), f"  p = {value['p']:.2f}{mark}"))
+    for number, evidence in enumerate(value["evidence"][:3], 1):
+        text, start, end = evidence["text"], evidence["start"], evidence["end"]
+        first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
+        before, after = ("…" if first else "") + text[first:start], text[end:last] + ("…" if last < len(text) else "")
+        _print(
+            Text.assemble(
+                f"  {number}. {evidence['title']} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     ",
+                before,
+                (text[start:end], "bold underline"),
+                after,
+            )
+        )
+    _print("")
+
+
+def explanation(value: dict[str, Any]) -> None:
+    """One masked sentence, document by document."""
+    _print(
+        value["text"],
+        f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
+        "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
+    )
+    rows = [
+        ["no document" if c["null"] else f"{c['title']}: {c['text'][:60]}", rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}"]
+        for c in value["candidates"]
+    ]
+    _print(_table("", ["document", "p(z|x)", "p(y|z,x)", "r(z)"], rows))
+
+
+def evaluation(value: dict[str, Any]) -> None:
+    """Rates of one evaluation."""
+    shown = {name: value[name] for name in ("n", "em", "f1", "reader_oracle")}
+    if value["em_interval"]:
+        shown["em_interval"] = " to ".join(rate(v) for v in value["em_interval"])
+    facts(shown)
+    depths = list(value["recall"])
+    rows = [["by answer", *value["recall"].values()], ["gold", *((value["recall_gold"] or {}).get(d) for d in depths)]]
+    _print(_table("Recall", ["", *(f"@{d}" for d in depths)], rows))
+
+
+def results(value: dict[str, Any]) -> None:
+    """Stages of a run: seconds and rates."""
+    depths = sorted({d for stage in value["stages"].values() for d in stage.get("recall", {})}, key=int)
+    rows = [
+        [name, f"{stage['seconds'] or 0:.0f}", *((stage.get("recall") or {}).get(d) for d in depths), stage.get("em")]
+        for name, stage in value["stages"].items()
+    ]
+    _print(_table(value["run"], ["stage", "seconds", *(f"recall@{d}" for d in depths), "EM"], rows))
+
+
+def plan(value: dict[str, Any]) -> None:
+    """What a run will take."""
+    corpus, share = value["corpus"], value["corpus"]["single_block_span_share"]
+    rows = [
+        [name, str(stage.get("steps", "")), rate(stage.get("seconds_per_step")), clock(stage["seconds"])]
+        for name, stage in value["stages"].items()
+    ]
+    _print(
+        f"{corpus['blocks']:,} blocks, {corpus['spans']:,} salient spans, {share:.0%} of them in one block only",
+        _table("At most", ["stage", "steps", "s a step", "time"], [*rows, ["together", "", "", clock(value["seconds"])]]),
+        f"memory {value['memory_bytes'] / 2**30:.1f} GiB (peak of the probe), disk {value['disk_bytes'] / 2**30:.2f} GiB",
+        "This corpus can teach a retriever." if value["teaches"] else f"This corpus cannot teach a retriever. {value['advice']}.",
+    )
+
+
+def clock(seconds: float) -> str:
+    """h:mm:ss."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict[str, Any] | None) -> None:
+    """Everything that the demo ends with."""
+    rows = []
+    named = {**{NAMES[name]: row for name, row in summary["stages"].items()}}
+    named |= {label: summary[name] for name, label in (("closed_book", "Closed book"), ("bm25", "BM25 + reader")) if name in summary}
+    for name, row in named.items():
+        recall = row.get("recall") or {}
+        rows.append([name, recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
+    if rows:
+        _print(_table("The atlas, test questions", ["", "gold recall@1", "@5", "EM", "train EM", "utility"], rows))
+    for value in answers:
+        answer(value, "  right" if value["correct"] else f"  wrong: {' / '.join(value['accepted'])}")
+    if explained is not None:
+        explanation(explained)
+    if "added_document" in summary:
+        added = summary["added_document"]
+        _print(
+            "A document about an invented country was added; nothing was trained again:",
+            f"  {added['question']}  {added['answer']}  ({'right' if added['correct'] else 'wrong'})",
+        )
+    _print(f"{summary['run']}: {summary['seconds']:.0f} s of training and evaluation; see {summary['run']}/report.html")

@@ -1,0 +1,217 @@
+"""The verbs that train, evaluate and ask. Each loads what it needs when it runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from realm.cli import show
+from realm.progress import Progress
+
+Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
+Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
+Many = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+
+
+def demo(*, dir: Path = Path("runs/demo"), long: bool = False, stages: str = "", json: bool = False) -> None:
+    """Train on the bundled atlas from nothing, evaluate, answer, explain; started again, it goes on.
+
+    Args:
+        dir: the run directory.
+        long: train for longer and better.
+        stages: only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
+        json: print one JSON object as the last line.
+    """
+    with Progress() as progress:
+        progress.say(f"the demo trains in {dir} on the CPU; interrupt it when you like and start it again to go on")
+        from realm.pipeline import run_demo
+
+        result = run_demo(dir, long=long, progress=progress, stages=_stages(stages))
+    if not json:
+        show.demo(result.summary, result.answers, result.explanation)
+    show.last_line(result.summary, json)
+
+
+def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: bool = False, set: Many = (), json: bool = False) -> None:
+    """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval; started again, it goes on.
+
+    Args:
+        recipe: a recipe file (TOML).
+        out: the run directory; runs/NAME by default, after the recipe's file.
+        stages: only these stages, separated by commas.
+        plan: only say what the run will take, after a short probe.
+        set: section.key=value over the recipe, such as --set pretrain.steps=100; may be repeated.
+        json: print one JSON object as the last line.
+    """
+    from realm.config import load_recipe
+
+    loaded = load_recipe(recipe, _overrides(set))
+    directory = out or Path("runs") / recipe.stem
+    with Progress() as progress:
+        from realm import pipeline
+
+        if plan:
+            result = pipeline.plan(loaded, directory, progress=progress)
+        else:
+            result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress)
+    if not json:
+        (show.plan if plan else show.results)(result)
+    show.last_line(result, json)
+
+
+def _one_stage(stage: str, run: Path, json: bool) -> None:
+    from realm.opening import read_run_recipe
+    from realm.paths import RunPaths
+
+    recipe = read_run_recipe(RunPaths(run))
+    with Progress() as progress:
+        from realm.pipeline import run_recipe
+
+        result = run_recipe(recipe, run, stages=(stage,), progress=progress)
+    if not json:
+        show.results(result)
+    show.last_line(result, json)
+
+
+def warm(run: Run, /, *, json: bool = False) -> None:
+    """The reading warm start of a run: the encoder learns to fill a masked span from a block.
+
+    Args:
+        run: a run directory with a config.toml and a corpus.
+        json: print one JSON object as the last line.
+    """
+    _one_stage("warm", run, json)
+
+
+def ict(run: Run, /, *, json: bool = False) -> None:
+    """The inverse cloze task of a run: a first retriever.
+
+    Args:
+        run: a run directory with a config.toml and a corpus.
+        json: print one JSON object as the last line.
+    """
+    _one_stage("ict", run, json)
+
+
+def pretrain(run: Run, /, *, json: bool = False) -> None:
+    """REALM pre-training of a run: retriever and encoder learn together.
+
+    Args:
+        run: a run directory in which warm and ict have ended.
+        json: print one JSON object as the last line.
+    """
+    _one_stage("pretrain", run, json)
+
+
+def finetune(run: Run, /, *, json: bool = False) -> None:
+    """Fine-tuning of a run on questions: its config.toml names them.
+
+    Args:
+        run: a run directory in which pretrain has ended.
+        json: print one JSON object as the last line.
+    """
+    _one_stage("finetune", run, json)
+
+
+def eval(run: Run, /, *, qa: Path, json: bool = False) -> None:
+    """Exact match, F1 and recall of a run on any questions; without a reader, recall alone.
+
+    Args:
+        run: a run directory.
+        qa: questions (JSONL).
+        json: print one JSON object as the last line.
+    """
+    from realm.pipeline.evaluation import evaluate_run
+
+    result = evaluate_run(run, qa)
+    if not json:
+        show.evaluation(result)
+    show.last_line(result, json)
+
+
+def ask(run: Run, question: Text, /, *, k: int = 5, json: bool = False) -> None:
+    """Answer a question with its evidence.
+
+    Args:
+        run: a run directory.
+        question: the question.
+        k: blocks to read.
+        json: print one JSON object as the last line.
+    """
+    from realm.opening import open_run
+
+    opened = open_run(run)
+    if opened.unsearchable:
+        show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
+    answer = opened.answerer.answer([question], k=opened.require_k(k))[0].to_dict()
+    if not json:
+        show.answer(answer)
+    show.last_line(answer, json)
+
+
+def explain(run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), json: bool = False) -> None:
+    """Which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
+
+    Args:
+        run: a run directory.
+        text: a sentence; each [MASK] in it stands for a whole span.
+        target: what a [MASK] hides; once for each [MASK], or not at all.
+        k: documents, the null document counted.
+        exclude: id of a document that must not be used; may be repeated.
+        json: print one JSON object as the last line.
+    """
+    from realm.explain import explain as explain_sentence
+    from realm.opening import open_run
+
+    opened = open_run(run)
+    found = explain_sentence(
+        opened.pretrained, opened.generation, opened.inputs, text, targets=target, k=k, exclude_documents=exclude
+    ).to_dict()
+    if not json:
+        show.explanation(found)
+    show.last_line(found, json)
+
+
+def report(run: Run, /) -> None:
+    """Write report.html of a run, finished or not.
+
+    Args:
+        run: a run directory.
+    """
+    from realm.opening import read_run_recipe
+    from realm.paths import RunPaths
+    from realm.report import write_report
+
+    read_run_recipe(RunPaths(run))
+    print(write_report(RunPaths(run)))
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    verb.__name__: verb for verb in (demo, run, warm, ict, pretrain, finetune, eval, ask, explain, report)
+}
+
+
+def _stages(text: str) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or None
+
+
+def _overrides(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """``section.key=value`` as nested values; a value that is no TOML is a string."""
+    import tomllib
+
+    from realm.errors import ConfigError
+
+    values: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise ConfigError(f"--set {setting}: not a setting", cure="Write --set section.key=value, such as --set pretrain.steps=100.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        values.setdefault(section, {})[key] = value
+    return values

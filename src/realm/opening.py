@@ -1,0 +1,167 @@
+"""Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.answerer import Answerer
+from realm.candidates import DenseCandidates
+from realm.config import Recipe, load_recipe
+from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import ConfigError, RunError
+from realm.nn.embedder import Embedder
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths
+from realm.refresh import Generation, embed_difference, missing_rows, open_generation
+from realm.stages import check_run_format, has_stage, stage_facts
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One block that a search found; ``score`` is the inner product of the embeddings."""
+
+    doc_id: str
+    block_id: int
+    title: str
+    text: str
+    score: float
+
+
+def read_run_recipe(paths: RunPaths) -> Recipe:
+    """The resolved recipe of a run directory.
+
+    Raises:
+        RunError: no run is there, or one of another version.
+    """
+    if not paths.config.is_file():
+        raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
+    check_run_format(paths)
+    return load_recipe(paths.config)
+
+
+def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
+    """Open a run whose pre-training has ended.
+
+    Args:
+        root: the run directory.
+        device: where the networks live.
+
+    Raises:
+        RunError: no run, another version, or pre-training has not ended.
+        CorpusError, SnapshotError: tokenizer, corpus, index and document embedder do not belong together.
+    """
+    paths = RunPaths(Path(root))
+    recipe = read_run_recipe(paths)
+    facts = stage_facts(paths, "pretrain")
+    tuned: RealmModel | None = None
+    if has_stage(paths, "finetune"):
+        facts = stage_facts(paths, "finetune")
+        tuned = RealmModel.from_pretrained(paths.stage("finetune")).to(torch.device(device)).eval()
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    sha = None if tuned is None else state_sha256(tuned.documents)
+    generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
+    return OpenRun(paths, recipe, inputs, generation, tuned)
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that can be asked.
+
+    Attributes:
+        paths, recipe: where it lies and how it was made.
+        inputs: its corpus, with the featuriser.
+        generation: the index, with the document embedder that made it.
+        tuned: the fine-tuned networks; None when the run ended after pre-training.
+    """
+
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    generation: Generation
+    tuned: RealmModel | None
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What an answer depends on."""
+        manifest = self.generation.snapshot.manifest
+        return {"params": manifest.params_generation, "index": self.generation.number, "corpus": self.inputs.store.version}
+
+    @cached_property
+    def source(self) -> DenseCandidates:
+        """The question embedder (before fine-tuning: the one embedder) over the index."""
+        embedder: Embedder | None = self.generation.embedder if self.tuned is None else self.tuned.embedder
+        assert embedder is not None
+        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs).eval()
+
+    @cached_property
+    def answerer(self) -> Answerer:
+        """The answerer.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        if self.tuned is None or self.tuned.reader is None:
+            cure = (
+                f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
+                f'realm index search {self.paths.root} "..."'
+            )
+            raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
+        return Answerer(self.inputs, self.source, self.tuned.reader, versions=self.versions)
+
+    @cached_property
+    def pretrained(self) -> RealmModel:
+        """Embedder and encoder as pre-training left them: they explain masked sentences."""
+        device = next(self.generation.embedder.parameters()).device
+        return RealmModel.from_pretrained(self.paths.stage("pretrain")).to(device).eval()
+
+    @cached_property
+    def unsearchable(self) -> int:
+        """Blocks that were added to the corpus and are not in the index yet."""
+        return len(missing_rows(self.generation, self.inputs))
+
+    def require_k(self, k: int) -> int:
+        """``k``, checked against the index.
+
+        Raises:
+            ConfigError: below 1, or more than there are blocks.
+        """
+        blocks = int(self.inputs.store.live.sum()) - self.unsearchable
+        if not 1 <= k <= blocks:
+            raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
+        return k
+
+    @torch.inference_mode()
+    def search(self, text: str, k: int) -> tuple[Hit, ...]:
+        """The k nearest blocks of a text, best first."""
+        self.require_k(k)
+        store = self.inputs.store
+        found = self.source([text], store.tokenizer.encode([text]), k)
+        pairs = [(int(row), float(score)) for row, score in zip(found.rows[0], found.scores[0], strict=True) if row >= 0]
+        blocks = [(store.block(row), score) for row, score in pairs]
+        return tuple(Hit(block.doc_id, block.block_id, block.title, block.text, score) for block, score in blocks)
+
+    def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
+        """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
+        inputs = open_inputs(self.paths.corpus, self.recipe.model.query_length)
+        generation, count = embed_difference(self.paths, inputs, progress, number=self.generation.number)
+        return replace(self, inputs=inputs, generation=generation), count
+
+    def index_facts(self) -> dict[str, Any]:
+        """What ``realm index info`` prints."""
+        manifest = self.generation.snapshot.manifest
+        size = sum(file.stat().st_size for file in (self.paths.index / f"{self.generation.number:06d}").iterdir())
+        return {
+            "generation": manifest.generation,
+            "step": manifest.step,
+            "blocks": int(np.sum(np.isin(self.inputs.store.block_ids[self.inputs.store.live], self.generation.snapshot.block_ids))),
+            "missing": self.unsearchable,
+            "dim": manifest.dim,
+            "dtype": manifest.dtype,
+            "bytes": size,
+            "document_embedder_sha256": manifest.document_embedder_sha256,
+            "versions": self.versions,
+        }

@@ -1,0 +1,154 @@
+"""The run directory: its recipe, its format, its corpus, the seconds spent. What was trained is never mixed with another recipe."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from realm.config import Recipe, dump_recipe, load_recipe
+from realm.errors import ConfigError, CorpusError, RunError
+from realm.paths import RunPaths, sha256_file, write_atomic, write_json
+from realm.progress import Progress
+from realm.recipes.context import STAGE_SECTIONS
+from realm.stages import RUN_FORMAT, check_run_format
+
+FREE = ("device", "threads", "checkpoint_every")
+"""Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
+OTHER = "Give another directory with --out, or the same recipe."
+
+
+def settle(paths: RunPaths, recipe: Recipe) -> None:
+    """Make the run directory this recipe's, or see that it is already.
+
+    A section may still change as long as nothing was built from it: questions can be added to a run that ended after pre-training.
+
+    Raises:
+        RunError: the directory belongs to another recipe or version, or is no directory. Nothing is touched.
+    """
+    if paths.root.exists() and not paths.root.is_dir():
+        raise RunError("a file is here, not a run directory", path=paths.root, cure="Give another directory with --out.")
+    check_run_format(paths)
+    if paths.config.exists():
+        _check_same(paths, recipe)
+    text = dump_recipe(recipe)
+    if not paths.config.exists() or paths.config.read_text("utf-8") != text:
+        write_atomic(paths.config, text)
+    if not (paths.root / "run.json").exists():
+        from realm import __version__
+
+        write_json(paths.root / "run.json", {"format": RUN_FORMAT, "version": __version__})
+
+
+def _check_same(paths: RunPaths, recipe: Recipe) -> None:
+    try:
+        old = load_recipe(paths.config)
+    except ConfigError as error:
+        raise RunError(f"not this version's recipe: {error.problem}", path=paths.config, cure=OTHER) from error
+    for section in sorted(_used_sections(paths)):
+        before, now = (dataclasses.asdict(getattr(r, section)) for r in (old, recipe))
+        for key, value in before.items():
+            if now[key] != value and not (section == "run" and key in FREE):
+                problem = f"this run was made with {section}.{key} = {value!r}, the recipe says {now[key]!r}"
+                raise RunError(problem, path=paths.config, cure=OTHER)
+
+
+def _used_sections(paths: RunPaths) -> set[str]:
+    """Sections that something in the run was made from."""
+    used = {"corpus"} if paths.corpus.exists() else set()
+    for stage, sections in STAGE_SECTIONS.items():
+        if paths.stage(stage).exists() or paths.checkpoints(stage).exists():
+            used |= {"corpus", "run", "model", *sections}
+    return used
+
+
+def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> bool:
+    """Build the run's corpus, or see that the one there was built from the same files. Returns whether it was built now.
+
+    Raises:
+        ConfigError: the recipe names no sources.
+        CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
+    """
+    from realm.corpus.build import build_corpus
+
+    section = recipe.corpus
+    sources = [Path(source) for source in section.sources]
+    mark = paths.root / "sources.json"
+    if paths.corpus.exists():
+        _check_sources(mark, sources, paths)
+        return False
+    if not sources:
+        raise ConfigError("no documents: [corpus] sources is empty", path=paths.config, cure="Name files or folders of documents.")
+    build_corpus(
+        sources,
+        paths.corpus,
+        tokenizer=section.tokenizer or None,
+        vocab_size=section.vocab_size,
+        lowercase=section.lowercase,
+        block_length=section.block_length,
+        gazetteer=Path(section.gazetteer) if section.gazetteer else None,
+        strict=section.strict,
+        progress=lambda what, done: progress.count(f"corpus: {what}", done),
+    )
+    write_json(mark, _marks(sources))
+    return True
+
+
+def _check_sources(mark: Path, sources: list[Path], paths: RunPaths) -> None:
+    """Sizes and times first; contents only where those changed. Sources that are gone are no reason to stop: the corpus is there."""
+    try:
+        known = json.loads(mark.read_text("utf-8"))
+    except (OSError, ValueError):
+        return  # killed between the corpus and its mark, or built by hand: what is there is taken
+    here = [source for source in sources if source.exists()]
+    if len(here) < len(sources) or known["stat"] == _stat_digest(here):
+        return
+    now = _marks(here)
+    if now["content"] != known["content"]:
+        cure = "Give another directory with --out, or add documents with: realm corpus add"
+        raise CorpusError("the sources have changed since this corpus was built", path=paths.corpus, cure=cure)
+    write_json(mark, now)
+
+
+def _files(sources: list[Path]) -> Iterator[Path]:
+    for source in sources:
+        yield from sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
+
+
+def _stat_digest(sources: list[Path]) -> str:
+    rows = [[os.fspath(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in _files(sources)]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _marks(sources: list[Path]) -> dict[str, str]:
+    content = hashlib.sha256("".join(sha256_file(path) for path in _files(sources)).encode()).hexdigest()
+    return {"stat": _stat_digest(sources), "content": content}
+
+
+def read_seconds(paths: RunPaths) -> dict[str, float]:
+    """Seconds spent in each stage, over all starts that were not killed outright."""
+    return read_json(paths.root / "seconds.json") or {}
+
+
+@contextmanager
+def timed(paths: RunPaths, stage: str) -> Iterator[None]:
+    """Add the time of the block to a stage's seconds, an interrupted block's too."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds = read_seconds(paths)
+        seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
+        write_json(paths.root / "seconds.json", seconds)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value; None where there is none or a damaged one."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

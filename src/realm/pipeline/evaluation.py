@@ -1,0 +1,110 @@
+"""Evaluations of a run, each written to ``results/NAME.json`` once: recall after a stage, answers after fine-tuning, baselines."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from realm.answerer import Answerer
+from realm.candidates import DenseCandidates
+from realm.data.qa import load_questions
+from realm.data.types import Question
+from realm.nn.model import state_sha256
+from realm.opening import open_run
+from realm.paths import RunPaths, sha256_file, write_json
+from realm.pipeline.directory import read_json, read_seconds
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
+from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.scoring import Relevance
+from realm.refresh import open_generation, refresh_index
+
+LAST_ROWS = 5
+"""Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
+
+
+def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
+    """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
+    recipe, path = context.recipe, context.paths.results / f"{stage}.json"
+    questions = Path(recipe.eval.qa)
+    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.finetune.read]
+    mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    done = read_json(path)
+    if done is not None and done.get("fingerprint") == mark:
+        return dict(done)
+    score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
+    row = {"name": stage, "fingerprint": mark, **score(context, load_questions(questions))}
+    write_json(path, row | {"seconds": read_seconds(context.paths).get(stage)})
+    return row
+
+
+def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, Any]:
+    """Zero-shot recall of ICT alone, over an index that nobody needs afterwards."""
+    scratch = context.paths.root / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0)
+        source = DenseCandidates(generation.embedder, generation.snapshot, generation.index, context.inputs)
+        return evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
+    """Zero-shot recall of REALM, with the marginal utility that its training ended with."""
+    number = stage_facts(context.paths, "pretrain")["generation"]
+    generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    source = DenseCandidates(generation.embedder, generation.snapshot, generation.index, context.inputs)
+    row = evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
+    return row | {"marginal_utility": last_utility(context)}
+
+
+def last_utility(context: StageContext) -> float | None:
+    """Mean marginal utility over the last log rows of pre-training; None when there is none."""
+    rows = [row["marginal_utility"] for row in context.log.rows() if row["stage"] == "pretrain" and row.get("marginal_utility") is not None]
+    last = rows[-LAST_ROWS:]
+    return sum(last) / len(last) if last else None
+
+
+def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
+    model = load_stage(context, "finetune")
+    number = stage_facts(context.paths, "finetune")["generation"]
+    sha = state_sha256(model.documents)
+    generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
+    assert model.embedder is not None and model.reader is not None
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    relevance = Relevance(context.store)
+    answerer = Answerer(context.inputs, source, model.reader, versions={})
+    row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k)
+    return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.finetune.read)
+
+
+def evaluate_baselines(context: StageContext) -> None:
+    """Closed book and BM25 + reader: each trains, evaluates and writes its own row, unless that is done."""
+    from realm.recipes.bm25 import run_bm25
+    from realm.recipes.closed_book import run_closed_book
+
+    for name, run in (("closed_book", run_closed_book), ("bm25", run_bm25)):
+        published = is_published(context, name, fingerprint(context, name, "pretrain"))
+        if not published or read_json(context.paths.results / f"{name}.json") is None:
+            run(context)
+
+
+def evaluate_run(root: Path, questions: Path, *, read: int | None = None) -> dict[str, Any]:
+    """The ``eval --json`` object: a run on any questions. Without a reader only recall is known; the rates of answers are None.
+
+    Raises:
+        RealmError: the run cannot be opened, or the questions cannot be read.
+    """
+    from realm.data.check import require_readable
+
+    rows = load_questions(questions)
+    run = open_run(root)
+    require_readable(questions, run.inputs.store, rows)
+    relevance = Relevance(run.inputs.store)
+    result: dict[str, Any] = {"em": None, "em_interval": None, "f1": None, "reader_oracle": None}
+    result |= evaluate_retrieval(run.source, relevance, rows, run.recipe.eval.k)
+    if run.tuned is not None:
+        result |= evaluate_answers(run.answerer, relevance, rows, read=run.require_k(read or run.recipe.finetune.read))
+    names = ("n", "em", "em_interval", "f1", "recall", "recall_gold", "reader_oracle")
+    return {**{name: result[name] for name in names}, "versions": run.versions}

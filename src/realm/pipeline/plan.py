@@ -1,0 +1,188 @@
+"""``realm run --plan``: what a run will take, from the corpus and a few real steps of every stage on a fresh model."""
+
+import dataclasses
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.candidates import DenseCandidates
+from realm.config import Recipe, load_recipe
+from realm.corpus.info import corpus_info
+from realm.index.mips import ExactIndex
+from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths
+from realm.pipeline.checks import check_corpus, check_questions
+from realm.pipeline.directory import build_run_corpus, settle
+from realm.pipeline.run import tell_corpus
+from realm.progress import Progress
+from realm.recipes.context import StageContext, new_model, open_context
+from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.ict import IctTask
+from realm.recipes.pretrain import PretrainTask
+from realm.recipes.warm import WarmTask
+from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus
+from realm.train.checkpoint import CheckpointDirectory
+from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
+
+STEPS = 3
+"""Real steps timed for each stage; the first, which warms caches, does not count."""
+EMBEDDED = 128
+"""Blocks embedded to learn how long the whole corpus takes."""
+FLOAT = 4
+
+
+def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """What a run will take. Nothing in ``out`` is changed.
+
+    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away.
+
+    Returns:
+        {"corpus": corpus_info, "teaches", "advice", "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds",
+        "memory_bytes", "disk_bytes"}. Memory is the peak of this process during the probe; warm may end before its last step.
+    """
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    quiet = progress or Progress(quiet=True)
+    check_questions(loaded)
+    with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
+        paths = RunPaths(Path(scratch))
+        settle(paths, loaded)
+        built = time.perf_counter()
+        if RunPaths(Path(out)).corpus.is_dir():
+            paths.corpus.symlink_to(RunPaths(Path(out)).corpus.resolve())
+        else:
+            build_run_corpus(paths, loaded, quiet)
+        seconds = time.perf_counter() - built
+        facts = corpus_info(paths.corpus)
+        tell_corpus(facts, quiet)
+        check_corpus(paths, loaded)
+        context = open_context(paths, loaded, lambda *_: None)
+        probe = _Probe(context, quiet)
+        stages = {"corpus": {"seconds": seconds}, **probe.stages()}
+        return {
+            "corpus": facts,
+            "teaches": facts["teaches"],
+            "advice": facts["advice"],
+            "parameters": probe.parameters,
+            "stages": stages,
+            "seconds": sum(stage["seconds"] for stage in stages.values()),
+            "memory_bytes": peak_memory(),
+            "disk_bytes": _disk(context, probe.parameters),
+        }
+
+
+def peak_memory() -> int:
+    """The most memory this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class _Timed(Task):
+    """A task without what it does between steps; notes when each step began and ended."""
+
+    def __init__(self, task: Task):
+        self.task = task
+        self.name = task.name
+        self.model = task.model
+        self.marks: list[float] = []
+
+    def step(self, step: int) -> StepResult:
+        return self.task.step(step)
+
+    def between(self, step: int) -> Metrics | None:
+        self.marks.append(time.perf_counter())
+        return None
+
+
+class _Probe:
+    """Times a few steps of every stage on a fresh model and a random index of the corpus's size."""
+
+    def __init__(self, context: StageContext, progress: Progress):
+        self.context = context
+        self.progress = progress
+        self.model: RealmModel = new_model(context).to(context.device)
+        self.parameters = {name: sum(p.numel() for p in getattr(self.model, name).parameters()) for name in self.model.spec.parts}
+        self.generation = self._generation()
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """Steps and seconds of each training stage."""
+        recipe, context, model = self.context.recipe, self.context, self.model
+        refresh = self._refresh_seconds()
+        rows = {
+            "warm": self._time(WarmTask(context, model.with_parts(embedder=None)), recipe.warm.steps),
+            "ict": self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps),
+            "pretrain": self._time(self._pretrain_task(), recipe.pretrain.steps),
+        }
+        refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
+        rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
+        rows["pretrain"]["seconds"] += refreshes * refresh
+        if recipe.finetune.train:
+            rows["finetune"] = self._time(self._reading_task(), recipe.finetune.steps)
+        return rows
+
+    def _time(self, task: Task, steps: int) -> dict[str, Any]:
+        self.progress.count(f"plan: {task.name}", 0, STEPS)
+        timed = _Timed(task)
+        options = LoopOptions(steps=STEPS, lr=1e-4, warmup=0, log_every=STEPS, checkpoint_every=0, device=self.context.device.type)
+        options = dataclasses.replace(options, bf16=self.context.recipe.run.bf16, seed=self.context.seed)
+        checkpoints = CheckpointDirectory(self.context.paths.checkpoints("probe"), fingerprint="probe")
+        fit(timed, options, log=self.context.log, checkpoints=checkpoints, report=self.context.report)
+        each = float(np.median(np.diff(timed.marks)[1:]))
+        self.progress.count(f"plan: {task.name}", STEPS, STEPS)
+        return {"steps": steps, "seconds_per_step": round(each, 4), "seconds": steps * each}
+
+    def _generation(self) -> Generation:
+        """A random index: a search takes as long in it as in a trained one, and embedding everything would take too long for a plan."""
+        store, dim = self.context.store, self.context.recipe.model.projection
+        ids = np.asarray(store.block_ids)[np.flatnonzero(store.live)]
+        vectors = np.random.default_rng(0).standard_normal((len(ids), dim), np.float32)
+        corpus, tokenizer = store.manifest.corpus_id, store.manifest.tokenizer_sha256
+        embedder, index = self.model.documents, self.context.paths.index
+        publish_snapshot(
+            index,
+            vectors,
+            ids,
+            params_generation=1,
+            step=0,
+            document_embedder_sha256=state_sha256(embedder),
+            corpus_id=corpus,
+            tokenizer_sha256=tokenizer,
+            corpus_version=store.version,
+        )
+        snapshot = Snapshot.open(index, corpus_id=corpus, tokenizer_sha256=tokenizer, document_embedder_sha256=None)
+        return Generation(snapshot, embedder, ExactIndex(snapshot.vectors, snapshot.block_ids, np.ones(len(ids), np.bool_)))
+
+    def _pretrain_task(self) -> PretrainTask:
+        task = PretrainTask(self.context, self.model)
+        task.generation = self.generation
+        return task
+
+    def _reading_task(self) -> ReadingTask:
+        model = self.model.with_reader(0).to(self.context.device)
+        assert model.embedder is not None and model.reader is not None
+        source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, self.context.inputs)
+        return ReadingTask("finetune", self.context, source, model.reader, training_questions(self.context)[0], [])
+
+    def _refresh_seconds(self) -> float:
+        """Embedding the whole corpus, from a sample of it."""
+        rows = np.flatnonzero(self.context.store.live)
+        sample = rows[:: max(1, len(rows) // EMBEDDED)][:EMBEDDED]
+        started = time.perf_counter()
+        embed_corpus(self.model.documents, self.context.inputs, sample)
+        return (time.perf_counter() - started) * len(rows) / len(sample)
+
+
+def _disk(context: StageContext, parameters: dict[str, int]) -> int:
+    """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder."""
+    corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
+    embedder, encoder = parameters["embedder"], parameters["encoder"]
+    both = embedder + encoder
+    stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.finetune.train else 0)
+    stages += 2 * encoder if context.recipe.eval.baselines else 0
+    vectors = int(context.store.live.sum()) * context.recipe.model.projection
+    return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))

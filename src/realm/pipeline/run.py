@@ -1,0 +1,149 @@
+"""``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.config import Recipe, load_recipe
+from realm.corpus.info import corpus_info
+from realm.errors import ConfigError
+from realm.paths import RunPaths
+from realm.pipeline.alarms import Alarms, attainable_share
+from realm.pipeline.checks import check_corpus, check_questions
+from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
+from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
+from realm.progress import Progress
+from realm.recipes.context import StageContext, open_context
+from realm.recipes.finetune import run_finetune
+from realm.recipes.ict import run_ict
+from realm.recipes.pretrain import run_pretrain
+from realm.recipes.warm import run_warm
+from realm.report import write_report
+
+STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the steps of one start share."""
+
+    paths: RunPaths
+    recipe: Recipe
+    progress: Progress
+    context: StageContext
+
+    @property
+    def asks(self) -> bool:
+        return bool(self.recipe.eval.qa)
+
+
+def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:
+    """Run the stages of a recipe in a directory; whatever is published there for this recipe is not done again.
+
+    Args:
+        recipe: a recipe or its file.
+        out: the run directory.
+        stages: which of ``STAGES``; None for all.
+        progress: where to show how it goes.
+
+    Returns:
+        {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
+
+    Raises:
+        RealmError: what the user can cure; the run goes on where it was when started again.
+    """
+    wanted = check_stages(stages)
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    paths = RunPaths(Path(out))
+    if set(wanted) - {"corpus"}:
+        check_questions(loaded, baselines="eval" in wanted)
+    settle(paths, loaded)
+    if "corpus" in wanted:
+        with timed(paths, "corpus"):
+            build_run_corpus(paths, loaded, progress)
+    tell_corpus(corpus_info(paths.corpus), progress)
+    results: dict[str, dict[str, Any]] = {}
+    skipped: list[str] = []
+    if set(wanted) - {"corpus"}:
+        check_corpus(paths, loaded)
+        run = _Run(paths, loaded, progress, _open(paths, loaded, progress))
+        results, skipped = _train(run, wanted)
+        write_report(paths)
+    progress.close()
+    for reason in skipped:
+        progress.say(reason)
+    seconds = read_seconds(paths)
+    shown = {name: {"seconds": seconds.get(name), **results.get(name, {})} for name in (*STAGES, "baselines") if name in seconds}
+    done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
+    return {**done, "stages": shown, "skipped": skipped}
+
+
+def check_stages(stages: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The stages asked for, in their order.
+
+    Raises:
+        ConfigError: one that does not exist.
+    """
+    for name in stages or ():
+        if name not in STAGES:
+            raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")
+    return tuple(name for name in STAGES if stages is None or name in stages)
+
+
+def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
+    """Size, and the share that foretells failure better than any loss."""
+    progress.say(
+        f"corpus: {facts['documents']:,} documents, {facts['blocks']:,} blocks, {facts['spans']:,} salient spans; "
+        f"{facts['single_block_span_share']:.0%} of the spans stand in one block only"
+    )
+    if facts["rejected"]:
+        progress.say("corpus: left out: " + ", ".join(f"{count} {reason}" for reason, count in facts["rejected"].items()))
+    if not facts["teaches"]:
+        progress.say(f"warning: this corpus cannot teach a retriever. {facts['advice']}.")
+
+
+def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
+    blocks = corpus_info(paths.corpus)["blocks"]
+    attainable = attainable_share(blocks, recipe.pretrain.batch, recipe.pretrain.candidates)
+    return open_context(paths, recipe, Alarms(progress.report, progress.say, attainable=attainable))
+
+
+TRAIN: dict[str, Callable[[StageContext], None]] = {
+    "warm": run_warm,
+    "ict": run_ict,
+    "pretrain": run_pretrain,
+    "finetune": run_finetune,
+}
+
+
+def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Every wanted stage with its evaluation. Returns results by name, and why stages were skipped."""
+    results: dict[str, dict[str, Any]] = {}
+    skipped: list[str] = []
+    for stage in wanted:
+        if stage in ("finetune", "eval") and not run.recipe.finetune.train:
+            skipped += [] if skipped else [_without_questions(run)]
+        elif stage in TRAIN:
+            with timed(run.paths, stage):
+                TRAIN[stage](run.context)
+            if stage in ("ict", "pretrain") and run.asks:
+                with timed(run.paths, "eval"):
+                    results[stage] = evaluate_stage(run.context, stage)
+        elif stage == "eval" and not run.asks:
+            skipped.append("No questions to evaluate on ([eval] qa is empty): eval was skipped.")
+        elif stage == "eval":
+            with timed(run.paths, "eval"):
+                results["finetune"] = evaluate_stage(run.context, "finetune")
+            if run.recipe.eval.baselines:
+                with timed(run.paths, "baselines"):
+                    evaluate_baselines(run.context)
+    return results, skipped
+
+
+def _without_questions(run: _Run) -> str:
+    root = run.paths.root
+    return (
+        "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
+        f'realm index search {root} "..."; to go on, name question files in the recipe and start the same command again.'
+    )

@@ -1,0 +1,56 @@
+"""What a published stage of a run says about itself: ``stages/NAME/stage.json``, and the format of the whole run directory."""
+
+import json
+from typing import Any
+
+from realm.errors import RunError
+from realm.paths import RunPaths
+
+RUN_FORMAT = 1
+
+
+def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
+    """What a published stage wrote about itself.
+
+    Raises:
+        RunError: the stage is not published, or by another version.
+    """
+    path = paths.stage(stage) / "stage.json"
+    facts = _read(path)
+    if facts is None:
+        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}")
+    _check_format(facts, path)
+    return facts
+
+
+def has_stage(paths: RunPaths, stage: str) -> bool:
+    """Whether the stage is published."""
+    return (paths.stage(stage) / "stage.json").exists()
+
+
+def check_run_format(paths: RunPaths) -> None:
+    """Refuse a run directory of another version; one that no version has written to passes.
+
+    Raises:
+        RunError: ``run.json`` names another format or cannot be read.
+    """
+    path = paths.root / "run.json"
+    facts = _read(path)
+    if facts is not None:
+        _check_format(facts, path)
+
+
+def _read(path: Any) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, OSError) as error:
+        raise RunError(f"cannot be read: {error}", path=path, cure="Remove its directory and run the stage again.") from error
+    return facts
+
+
+def _check_format(facts: Any, path: Any) -> None:
+    found = facts.get("format") if isinstance(facts, dict) else None
+    if found != RUN_FORMAT:
+        raise RunError(f"run format {found}, this version reads {RUN_FORMAT}", path=path, cure="Start a new run.")

@@ -1,0 +1,173 @@
+"""What users get wrong: one line that names file, line and cure, exit code 2, no traceback, and nothing published is touched."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from realm.cli import main
+from realm.paths import sha256_file
+
+Write = Callable[[Path], Path]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must end in one line and exit code 2; returns that line."""
+
+    def run(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 2
+        captured = capsys.readouterr()
+        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
+        return errors[0]
+
+    return run
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def document(name: str, text: str) -> str:
+    return json.dumps({"id": name, "title": name, "text": text}) + "\n"
+
+
+ONE = document("Arvad", "The currency of Arvad is the Tirel. In Arvad the winters are long.")
+SOME = "".join(document(n, f"The currency of {n} is the {n} crown. In {n} the winters are long.") for n in ("Arvad", "Belmor", "Carsin"))
+QUESTION = {"id": "a", "question": "What is the currency of Arvad?", "answers": ["Tirel"]}
+LONG = json.dumps(QUESTION) + "\n\n" + json.dumps({**QUESTION, "id": "b", "answers": ["crown " * 300]}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "problem", "cure"),
+    [
+        ("recipe.toml", None, r"recipe.toml: no such recipe", "recipes/"),
+        ("recipe.toml", "[ict\n", r"recipe.toml: not TOML.*line 1", ""),
+        ("recipe.toml", b"\xff\xfe\x00", r"recipe.toml: not TOML", ""),
+        ("recipe.toml", "[ict]\nstep = 3\n", r"recipe.toml: unknown key in \[ict\] 'step'", "Did you mean 'steps'"),
+        ("recipe.toml", '[model]\npreset = "huge"\n', r"recipe.toml: no preset 'huge'", "base, mini, small, tiny"),
+        ("recipe.toml", "[ict]\nsteps = -1\n", r"recipe.toml: \[ict\] needs steps >= 0", ""),
+        ("recipe.toml", "[ict]\nsteps = 1\n", r"config.toml: no documents: \[corpus\] sources is empty", "Name files"),
+        ("docs.jsonl", None, r"docs.jsonl", "Check|No such|no such"),
+        ("docs.jsonl", "", r"no usable document in .*docs.jsonl", "Check the sources"),
+        ("docs.jsonl", "{]\n3\n", r"no usable document in .*docs.jsonl \(1 bad json; 1 not an object\)", "Check the sources"),
+        ("docs.jsonl", ONE, r"corpus: the corpus has 1 blocks, fewer than pretrain.candidates = 4", "one block leaves nothing to retrieve"),
+        ("docs.jsonl", SOME, r"corpus: the corpus has 3 blocks, fewer than pretrain.candidates = 4", "set pretrain.candidates = 3"),
+        ("qa.jsonl", None, r"qa.jsonl: no such file", "Check the path"),
+        ("qa.jsonl", "", r"qa.jsonl: no questions", "Each line is"),
+        ("qa.jsonl", json.dumps(QUESTION) + "\n{\n", r"qa.jsonl:2: not JSON", "Each line is"),
+        ("qa.jsonl", json.dumps({**QUESTION, "answers": []}), r"qa.jsonl:1: no answers", "Each line is"),
+        ("qa.jsonl", json.dumps({"question": "Who?"}), r"qa.jsonl:1: no answers", "Each line is"),
+        ("qa.jsonl", LONG, r"qa.jsonl:3: the answer of 'b' has \d+ wordpieces, a block holds 61", "Shorten"),
+    ],
+)
+def test_a_run_that_cannot_start(
+    tmp_path: Path, write_tiny: Write, refused: Callable[..., str], file: str, text: str | bytes | None, problem: str, cure: str
+) -> None:
+    recipe = write_tiny(tmp_path)
+    if text is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_bytes(text.encode() if isinstance(text, str) else text)
+    line = refused("run", recipe, "--out", tmp_path / "run")
+    assert re.search(problem, line) and re.search(cure, line), line
+    assert not (tmp_path / "run" / "stages").exists()
+
+
+def test_a_corpus_without_salient_spans(
+    tmp_path: Path, write_tiny: Write, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is built, it is told that it cannot teach, and training names the cure."""
+    recipe = write_tiny(tmp_path)
+    words = ["wind", "rain", "snow", "sun", "cloud", "storm"]
+    texts = [f"we like the {a} and the {b}. nobody likes the {b} much." for a in words for b in words if a != b]
+    (tmp_path / "docs.jsonl").write_text("".join(document(f"d{n}", text) for n, text in enumerate(texts)))
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--stages", "corpus"]) == 0
+    assert "cannot teach a retriever. Few salient spans" in capsys.readouterr().err
+    for more in ([], ["--plan"]):
+        assert "gazetteer" in refused(*arguments, *more)
+
+
+def test_no_place_to_write(tiny_run: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/read/only")
+
+    monkeypatch.setattr("realm.report.write_report", forbidden)
+    assert "/read/only: Permission denied. Give a place" in refused("report", tiny_run)
+
+
+def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., str]) -> None:
+    recipe = write_tiny(tmp_path)
+    assert "section.key=value" in refused("run", recipe, "--set", "steps=3")
+    assert "'pretrain.steps' cannot be 'many'" in refused("run", recipe, "--set", "pretrain.steps=many")
+    assert "Stages are: corpus, warm" in refused("run", recipe, "--stages", "corpus,train")
+    if not torch.cuda.is_available():
+        assert "run.device is cuda" in refused("run", recipe, "--out", tmp_path / "gpu", "--set", 'run.device="cuda"')
+    (tmp_path / "file").write_text("x")
+    assert "a file is here" in refused("run", recipe, "--out", tmp_path / "file")
+    assert "cannot be read" in refused("run", tmp_path)
+    assert "--out" in refused("corpus", "build", tmp_path / "docs.jsonl", "--out", tmp_path / "file")
+    assert "no corpus here" in refused("corpus", "info", tmp_path)
+    assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")
+    assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
+    for verb in (
+        ["ask", tmp_path, "Who?"],
+        ["index", "build", tmp_path],
+        ["report", tmp_path],
+        ["warm", tmp_path],
+        ["explain", tmp_path, "[MASK]"],
+    ):
+        assert "config.toml is missing" in refused(*verb)
+
+
+def test_a_run_of_another_version(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    recipe = tiny_run.parent / "recipe.toml"
+    for name in ("run.json", "stages/warm/stage.json", "stages/pretrain/stage.json"):
+        run = shutil.copytree(tiny_run, tmp_path / name.replace("/", "-"))
+        path = run / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+        before = tree(run / "stages") | tree(run / "corpus") | tree(run / "index")
+        line = refused("run", recipe, "--out", run)
+        assert f"{path}: run format 99, this version reads 1. Start a new run." in line
+        assert tree(run / "stages") | tree(run / "corpus") | tree(run / "index") == before
+    run = shutil.copytree(tiny_run, tmp_path / "config")
+    (run / "config.toml").write_text("[future]\nkey = 1\n")
+    assert "config.toml" in refused("run", recipe, "--out", run) and (run / "config.toml").read_text() == "[future]\nkey = 1\n"
+
+
+def test_damage_is_named(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    weights = run / "stages" / "finetune" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert str(weights) in refused("ask", run, "Who?")
+    run = shutil.copytree(tiny_run, tmp_path / "index")
+    vectors = next(run.glob("index/000004/*.npy"))
+    vectors.write_bytes(vectors.read_bytes()[:-4])
+    assert "index" in refused("ask", run, "Who?", "--k", 2)
+    run = shutil.copytree(tiny_run, tmp_path / "mixed")  # a reader whose document embedder did not make this index
+    shutil.rmtree(run / "stages" / "finetune")
+    shutil.copytree(tiny_run / "stages" / "finetune", run / "stages" / "finetune")
+    facts = json.loads((run / "stages/finetune/stage.json").read_text())
+    (run / "stages/finetune/stage.json").write_text(json.dumps({**facts, "generation": 3}))
+    assert "another document embedder" in refused("ask", run, "Who?", "--k", 2)
+
+
+def test_bad_questions_to_a_run(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    before = tree(tiny_run)
+    assert "k = 13, and the index holds 12 blocks. Give a k of 1 to 12." in refused("ask", tiny_run, "Who?", "--k", 13)
+    assert "k = 0" in refused("index", "search", tiny_run, "Who?", "--k", 0)
+    assert "[MASK]" in refused("explain", tiny_run, "Nothing is hidden here.")
+    assert "no document 'Nowhere'" in refused("explain", tiny_run, "The [MASK] here.", "--exclude", "Nowhere")
+    assert "no such file" in refused("eval", tiny_run, "--qa", tmp_path / "none.jsonl")
+    (tmp_path / "long.jsonl").write_text(LONG)
+    assert "long.jsonl:3" in refused("eval", tiny_run, "--qa", tmp_path / "long.jsonl")
+    assert "long.jsonl:3" in refused("data", "check", tmp_path / "long.jsonl", "--corpus", tiny_run / "corpus")
+    assert "no document 'Arvad'" in refused("corpus", "show", tiny_run / "corpus", "Arvad")
+    assert "no usable document" in refused("corpus", "add", tiny_run / "corpus", tiny_run.parent / "docs.jsonl")
+    assert tree(tiny_run) == before | {"corpus/LOCK": sha256_file(tiny_run / "corpus" / "LOCK")}

@@ -1,0 +1,203 @@
+"""The command line: fast help, every verb end to end, the JSON objects of the contract, a reviewed list of all options."""
+
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import groups, main, verbs
+
+COMMANDS = {
+    **verbs.VERBS,
+    **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()},
+}
+Say = Callable[..., Any]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command that must succeed; returns the JSON object of its last line, or all it printed."""
+
+    def run(*arguments: object) -> Any:
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        out = capsys.readouterr().out
+        return json.loads(out.splitlines()[-1]) if "--json" in arguments else out
+
+    return run
+
+
+@pytest.fixture
+def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+def options_of(verb: Callable[..., None]) -> str:
+    parts = []
+    for name, parameter in inspect.signature(verb).parameters.items():
+        positional = parameter.kind is parameter.POSITIONAL_ONLY
+        default = "" if parameter.default is parameter.empty else f"={parameter.default}"
+        parts.append(name.upper() if positional else f"--{name.replace('_', '-')}{default}")
+    return " ".join(parts)
+
+
+def test_all_options_are_reviewed() -> None:
+    """A change of the command line is a change of tests/cli_options.txt, which somebody reads."""
+    listed = (Path(__file__).parent / "cli_options.txt").read_text("utf-8").splitlines()
+    assert [f"realm {name} {options_of(verb)}" for name, verb in COMMANDS.items()] == listed
+
+
+def test_help_is_fast_and_light() -> None:
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "realm", "--help"], capture_output=True, text=True)
+        seconds.append(time.perf_counter() - started)
+        assert done.returncode == 0 and all(name.split()[0] in done.stdout for name in COMMANDS)
+    assert min(seconds) < 0.5
+    code = (
+        "import sys\nfrom realm.cli import main\n"
+        f"for name in {list(COMMANDS)!r}:\n"
+        "    try:\n        main([*name.split(), '--help'])\n    except SystemExit as end:\n        assert end.code == 0, name\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pyarrow', 'tokenizers'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: realm") == len(COMMANDS)
+
+
+def test_every_parameter_is_explained() -> None:
+    for name, verb in COMMANDS.items():
+        for parameter in inspect.signature(verb).parameters:
+            assert f"\n        {parameter}: " in (verb.__doc__ or ""), f"realm {name}: {parameter}"
+
+
+def test_usage_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["nonsense"], ["ask"], ["corpus"], ["corpus", "nonsense"], ["ask", "run", "q", "--k", "many"], ["eval", "run"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("realm.opening.open_run", interrupt)
+    assert main(["ask", str(tiny_run), "Who?"]) == 130
+    assert capsys.readouterr().err == "interrupted; run the same command again to go on\n"
+
+
+def test_version(say: Say) -> None:
+    assert say("--version").startswith("realm 0.")
+
+
+def test_from_documents_to_an_answer(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+    """The installed command itself; standard output holds nothing but the object."""
+    recipe = write_tiny(tmp_path)
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--set", "ict.steps=3", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    result = json.loads(done.stdout)
+    assert result["run"] == str(tmp_path / "run") and result["stages"]["finetune"]["n"] == 6
+    assert "0% of the spans stand in one block only" in done.stderr and "pretrain  5/5" in done.stderr
+    assert "steps = 3" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_stage_by_stage(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Path], tiny_run: Path) -> None:
+    """Every stage also is a verb; together they make the very weights of one `realm run`."""
+    recipe, run = write_tiny(tmp_path), tmp_path / "run"
+    say("run", recipe, "--out", run, "--stages", "corpus")
+    for stage in ("warm", "ict", "pretrain", "finetune"):
+        assert stage in say(stage, run, "--json")["stages"]
+        name = f"stages/{stage}/model.safetensors"
+        assert (run / name).read_bytes() == (tiny_run / name).read_bytes()
+    assert (run / "results" / "pretrain.json").exists()
+
+
+def test_plan(say: Say, tiny_run: Path, tmp_path: Path) -> None:
+    recipe = tiny_run.parent / "recipe.toml"
+    found = say("run", recipe, "--out", tmp_path / "new", "--plan", "--json")
+    assert {"corpus", "teaches", "advice", "stages", "seconds", "memory_bytes", "disk_bytes"} <= set(found)
+    shown = say("run", recipe, "--out", tmp_path / "new", "--plan")
+    assert "12 blocks" in shown and "0% of them in one block only" in shown and "can teach" in shown
+    assert not (tmp_path / "new").exists()
+
+
+def test_corpus_verbs(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+    write_tiny(tmp_path)
+    corpus = tmp_path / "corpus"
+    built = say("corpus", "build", tmp_path / "docs.jsonl", "--out", corpus, "--vocab-size", 300, "--block-length", 64, "--json")
+    assert {"documents", "blocks", "spans", "version", "segments", "removed", "rejected"} <= set(built) and built["documents"] == 12
+    assert say("corpus", "add", corpus, tmp_path / "more.jsonl", "--json")["version"] == 2
+    assert say("corpus", "info", corpus, "--json")["documents"] == 13 and "single block span share" in say("corpus", "info", corpus)
+    shown = say("corpus", "show", corpus, "Novaria/0", "--json")
+    assert shown["blocks"][0]["title"] == "Novaria" and "Novaria" in shown["blocks"][0]["spans"]
+    checked = say("data", "check", tmp_path / "qa.jsonl", "--corpus", corpus, "--json")
+    assert (checked["questions"], checked["answerable"], checked["unknown_gold_documents"], checked["too_long"]) == (6, 1.0, 0, 0.0)
+    assert "answerable" in say("data", "check", tmp_path / "qa.jsonl", "--corpus", corpus)
+
+
+def test_ask(say: Say, tiny_run: Path) -> None:
+    found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
+    assert set(found) == {"question", "answer", "p", "evidence", "versions", "timings_ms"}
+    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start"}
+    assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
+    assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
+    assert all(value >= 0 for value in found["timings_ms"].values())
+    shown = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3)
+    assert found["answer"] in shown and found["evidence"][0]["doc_id"] in shown
+
+
+def test_eval(say: Say, tiny_run: Path) -> None:
+    found = say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", "--json")
+    assert set(found) == {"n", "em", "em_interval", "f1", "recall", "recall_gold", "reader_oracle", "versions"}
+    assert found["n"] == 6 and set(found["recall"]) == {"1", "5"} == set(found["recall_gold"]) and len(found["em_interval"]) == 2
+    assert "gold" in say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl")
+
+
+def test_explain(say: Say, tiny_run: Path) -> None:
+    text = "The currency of Arvad is the [MASK]."
+    found = say("explain", tiny_run, text, "--target", "Tirel", "--k", 4, "--exclude", "Belmor/0", "--json")
+    assert set(found) == {"text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"}
+    keys = {"block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"}
+    assert len(found["candidates"]) == 4 and all(set(c) == keys for c in found["candidates"]) and found["candidates"][0]["null"]
+    assert 2 in found["excluded"] and "p(z|x)" in say("explain", tiny_run, text, "--k", 3)
+
+
+def test_documents_added_later(say: Say, run_copy: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say("corpus", "add", run_copy / "corpus", tiny_run.parent / "more.jsonl")
+    assert main(["ask", str(run_copy), "What is the currency of Novaria?"]) == 0
+    assert "1 blocks of the corpus are not searchable yet" in capsys.readouterr().err
+    assert say("index", "info", run_copy, "--json")["missing"] == 1
+    built = say("index", "build", run_copy, "--json")
+    assert (built["embedded"], built["missing"], built["blocks"]) == (1, 0, 13)
+    assert say("index", "build", run_copy, "--json")["embedded"] == 0
+    found = say("index", "search", run_copy, "Novaria", "--k", 13, "--json")
+    assert "Novaria/0" in {hit["doc_id"] for hit in found["results"]} and found["versions"]["corpus"] == 2
+    assert main(["ask", str(run_copy), "What is the currency of Novaria?"]) == 0
+    assert "searchable" not in capsys.readouterr().err
+    assert "Novaria" in say("index", "search", run_copy, "Novaria", "--k", 13)
+
+
+def test_report(say: Say, run_copy: Path) -> None:
+    (run_copy / "report.html").unlink()
+    assert say("report", run_copy).strip() == str(run_copy / "report.html") and (run_copy / "report.html").is_file()
+
+
+def test_a_run_without_a_reader(say: Say, run_copy: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(run_copy / "stages" / "finetune")
+    assert main(["ask", str(run_copy), "Who?"]) == 2
+    error = capsys.readouterr().err
+    assert "has not been fine-tuned" in error and "realm index search" in error
+    found = say("eval", run_copy, "--qa", tiny_run.parent / "qa.jsonl", "--json")
+    assert found["em"] is None and found["recall_gold"]["5"] >= 0
+    assert len(say("index", "search", run_copy, "Arvad", "--json")["results"]) == 5

@@ -1,0 +1,246 @@
+"""Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import realm.train.loop
+from realm.config import Recipe, build_recipe, load_recipe
+from realm.errors import ConfigError, CorpusError, RunError
+from realm.opening import open_run
+from realm.paths import RunPaths, sha256_file
+from realm.pipeline import STAGES, plan, run_demo, run_recipe
+from realm.pipeline import demo as demo_module
+from realm.pipeline.alarms import ROWS, Alarms, attainable_share
+from realm.progress import Progress
+from realm.train.metrics import MetricsLog
+
+QUIET = Progress(quiet=True)
+Write = Callable[[Path], Path]
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Every file below a directory with its contents' hash."""
+    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def weights(run: Path) -> dict[str, str]:
+    return {name: sha for name, sha in tree(run / "stages").items() if name.endswith("model.safetensors")}
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl but for times."""
+    return [{key: value for key, value in row.items() if key != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
+
+
+def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
+    assert sorted(weights(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
+    results = {path.stem: json.loads(path.read_text()) for path in (tiny_run / "results").glob("*.json")}
+    assert set(results) == {"ict", "pretrain", "finetune"}
+    assert all(0 <= r["recall_gold"]["1"] <= r["recall_gold"]["5"] <= 1 and r["n"] == 6 for r in results.values())
+    assert isinstance(results["pretrain"]["marginal_utility"], float) and 0 <= results["finetune"]["em"] <= 1
+    assert (tiny_run / "report.html").is_file() and not (tiny_run / "scratch").exists()
+    assert set(json.loads((tiny_run / "seconds.json").read_text())) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
+
+
+def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    before = tree(run)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained or evaluated again")
+
+    monkeypatch.setattr("realm.recipes.context.fit", never)
+    monkeypatch.setattr("realm.pipeline.evaluation.evaluate_retrieval", never)
+    done = run_recipe(tiny_run.parent / "recipe.toml", run, stages=None, progress=QUIET)
+    changed = {name for name, sha in tree(run).items() if before.get(name) != sha}
+    assert changed <= {"seconds.json", "report.html"} and set(tree(run)) == set(before)
+    assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
+
+
+def test_interrupted_in_every_stage_and_resumed(tiny_run: Path, tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, pending, step_of = write_tiny(tmp_path), {"warm", "ict", "pretrain", "finetune"}, realm.train.loop._one_step
+
+    def interrupt(task: Any, step: int, *rest: Any) -> Any:
+        if task.name in pending and step == 3:
+            pending.discard(task.name)
+            raise KeyboardInterrupt
+        return step_of(task, step, *rest)
+
+    monkeypatch.setattr(realm.train.loop, "_one_step", interrupt)
+    for left in (3, 2, 1, 0):
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+        assert len(pending) == left
+    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    assert weights(tmp_path / "run") == weights(tiny_run)
+    assert rows(tmp_path / "run") == rows(tiny_run)
+
+
+def test_killed_and_started_again(tmp_path: Path, write_tiny: Write) -> None:
+    recipe = write_tiny(tmp_path)
+    overrides = {"pretrain": {"steps": 60, "refresh_every": 7}}
+    stages = ("corpus", "warm", "ict", "pretrain")
+    run_recipe(load_recipe(recipe, overrides), tmp_path / "whole", stages=stages, progress=QUIET)
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "killed"), "--set", "pretrain.steps=60", "--set", "pretrain.refresh_every=7"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "realm", *arguments, "--stages", ",".join(stages)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    checkpoints = tmp_path / "killed" / "checkpoints" / "pretrain"
+    deadline = time.monotonic() + 60
+    while not list(checkpoints.glob("step-00000[1-9]?")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "killed" / "stages" / "pretrain").exists(), "the kill came too late"
+    run_recipe(load_recipe(recipe, overrides), tmp_path / "killed", stages=stages, progress=QUIET)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+
+
+def test_another_recipe_is_refused(tiny_run: Path) -> None:
+    recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
+    for section, key, value in (("ict", "steps", 6), ("run", "seed", 1), ("corpus", "vocab_size", 301), ("model", "hidden", 64)):
+        with pytest.raises(RunError, match=rf"config.toml: .*{section}\.{key} = .*{value}.*--out"):
+            run_recipe(load_recipe(recipe, {section: {key: value}}), tiny_run, stages=None, progress=QUIET)
+    assert tree(tiny_run) == before
+    with pytest.raises(ConfigError, match="no stage 'pretain'"):
+        run_recipe(recipe, tiny_run, stages=("pretain",), progress=QUIET)
+
+
+def test_changed_sources_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:
+    recipe = write_tiny(tmp_path)
+    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    before = tree(tmp_path / "run")
+    (tmp_path / "docs.jsonl").touch()  # another time, the same words
+    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    shutil.copy(tmp_path / "more.jsonl", tmp_path / "docs.jsonl")
+    with pytest.raises(CorpusError, match="have changed"):
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    corpus = {name: sha for name, sha in before.items() if name.startswith("corpus/")}
+    assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
+
+
+def test_edited_questions_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:
+    recipe = write_tiny(tmp_path)
+    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    before = weights(tmp_path / "run")
+    (tmp_path / "qa.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
+    with pytest.raises(RunError, match="'finetune' was trained with another recipe or corpus"):
+        run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    assert weights(tmp_path / "run") == before
+
+
+def test_without_questions_the_run_ends_after_pretraining(tmp_path: Path, write_tiny: Write) -> None:
+    recipe = write_tiny(tmp_path)
+    none = {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
+    done = run_recipe(load_recipe(recipe, none), tmp_path / "run", stages=None, progress=QUIET)
+    assert len(done["skipped"]) == 1 and "index search" in done["skipped"][0] and "finetune" not in done["stages"]
+    run = open_run(tmp_path / "run")
+    assert len(run.search("the currency of Arvad", 3)) == 3
+    with pytest.raises(RunError, match=r"not been fine-tuned.*\[finetune\] train"):
+        _ = run.answerer
+    # Questions come later: the same run goes on.
+    kept = weights(tmp_path / "run")
+    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights(tmp_path / "run").items()
+
+
+def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
+    recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
+    for out in (tiny_run, tmp_path / "new"):
+        found = plan(recipe, out)
+        assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == 12
+        assert set(found["stages"]) == {"corpus", "warm", "ict", "pretrain", "finetune"}
+        assert found["stages"]["pretrain"]["steps"] == 5 and found["stages"]["pretrain"]["seconds_per_step"] > 0
+        assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
+        assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"].values()))
+    assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+
+
+def test_alarms_speak_once() -> None:
+    said: list[str] = []
+    alarms = Alarms(lambda *_: None, said.append, attainable=attainable_share(28, 16, 8))
+    for step in range(20, 120, 20):
+        alarms("pretrain", step, 1000, {"marginal_utility": -0.1, "distinct": 0.2})  # an ordinary start; 28 blocks cannot be more distinct
+    assert said == []
+    for step in range(500, 500 + 20 * (ROWS + 2), 20):
+        alarms("pretrain", step, 1000, {"marginal_utility": -0.1, "distinct": 0.01})
+    assert len(said) == 2 and "step 540" in said[0] and "utility -0.100" in said[0] and "distinct" in said[1]
+    alarms("pretrain", 700, 1000, {"probe_recall": 0.1, "collapsed": 1.0})
+    alarms("pretrain", 750, 1000, {"probe_recall": 0.1, "collapsed": 1.0})
+    assert len(said) == 3 and "0.100" in said[2]
+
+
+def small_atlas(directory: Path) -> None:
+    """The atlas's countries, and few questions on them."""
+    from realm.demo.atlas import build_atlas
+
+    atlas = build_atlas()
+    kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:120]
+    ids = {row["id"] for row in kept}
+    files = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
+    for split, questions in atlas.questions.items():
+        files[f"qa_{split}"] = [q for q in questions if ids & set(q["positive_ids"])][:12]
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, values in files.items():
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+
+
+def small_recipe(directory: Path, *, long: bool = False) -> Recipe:
+    """The bundled recipe's files and lengths, hardly trained."""
+    model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16, "query_length": 48}
+    few = {"steps": 2, "batch": 4}
+    values = {
+        "run": {"threads": 1, "device": "cpu"},
+        "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 800},
+        "model": model,
+        "warm": few,
+        "ict": few,
+        "pretrain": {**few, "force": True},
+        "finetune": {**few, "train": "atlas/qa_train.jsonl", "dev": "atlas/qa_dev.jsonl"},
+        "eval": {"qa": "atlas/qa_test.jsonl", "baselines": True, "closed_book_epochs": 1},
+    }
+    return build_recipe(values, path=directory / "recipe.toml")
+
+
+def test_the_bundled_recipes_load(tmp_path: Path) -> None:
+    for long in (False, True):
+        recipe = demo_module.demo_recipe(tmp_path, long=long)
+        assert recipe.corpus.sources == (str(tmp_path / "atlas" / "documents.jsonl"),) and recipe.corpus.vocab_size >= 4000
+        assert recipe.eval.baselines and recipe.model.dropout == 0 and recipe.run.checkpoint_every <= 100
+
+
+def test_the_demo_keeps_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "write_atlas", small_atlas)
+    monkeypatch.setattr(demo_module, "demo_recipe", small_recipe)
+    first = run_demo(tmp_path / "demo", long=False, progress=QUIET)
+    summary = first.summary
+    assert set(summary) == {"run", "seconds", "stages", "closed_book", "bm25", "added_document"}
+    assert {name: set(row) for name, row in summary["stages"].items()} == {
+        "ict": {"recall"},
+        "pretrain": {"recall", "marginal_utility"},
+        "finetune": {"em", "recall"},
+    }
+    assert all(set(row["recall"]) == {"1", "5"} for row in (*summary["stages"].values(), summary["bm25"]))
+    assert set(summary["closed_book"]) == {"em", "train_em"} and set(summary["bm25"]) == {"em", "recall"}
+    assert {"question", "answer", "correct"} <= set(summary["added_document"]) and "Valdoria" in summary["added_document"]["question"]
+    assert len(first.answers) >= 1 and first.explanation is not None and first.explanation["targets"] == ["pound sterling"]
+    json.dumps(summary, allow_nan=False)
+    page = (tmp_path / "demo" / "report.html").read_text("utf-8")
+    assert "pound sterling" in page and first.answers[0]["question"] in page
+    # Again: nothing is trained, the document that is there already is no error.
+    trained = weights(tmp_path / "demo")
+    again = run_demo(tmp_path / "demo", long=False, progress=QUIET)
+    assert weights(tmp_path / "demo") == trained
+    assert {**again.summary, "seconds": 0} == {**summary, "seconds": 0}
+    assert STAGES == ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
+    assert RunPaths(tmp_path / "demo").report.is_file()

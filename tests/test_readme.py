@@ -1,0 +1,131 @@
+"""The documentation says nothing that the code does not know: commands, targets, recipe keys, files, links, the Python example."""
+
+import dataclasses
+import functools
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import groups, main, verbs
+from realm.config import Recipe, build_recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+SPELLED = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()}}
+
+
+def fenced(path: Path, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(path.read_text("utf-8")) if kind == language]
+
+
+def inline(path: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", FENCE.sub("", path.read_text("utf-8")))
+
+
+def lines_of(path: Path, word: str) -> Iterator[str]:
+    """Whole command lines that begin with ``word``: in fenced blocks, and in the comments of recipes."""
+    text = (
+        "\n".join(fenced(path, "") + fenced(path, "sh"))
+        if path.suffix == ".md"
+        else re.sub(r"^# +", "", path.read_text("utf-8"), flags=re.M)
+    )
+    for line in text.splitlines():
+        if line.startswith(f"{word} "):
+            yield re.split(r"   +|  #", line)[0].strip()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the verbs that the real parser would have called."""
+    called: list[str] = []
+
+    def stub(name: str, verb: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def instead(*_: Any, **__: Any) -> None:
+            called.append(name)
+
+        return instead
+
+    monkeypatch.setattr(verbs, "VERBS", {name: stub(name, verb) for name, verb in verbs.VERBS.items()})
+    members = {group: {name: stub(f"{group} {name}", verb) for name, verb in of.items()} for group, of in groups.GROUPS.items()}
+    monkeypatch.setattr(groups, "GROUPS", members)
+    return called
+
+
+@pytest.mark.parametrize("path", DOCUMENTS + RECIPES, ids=lambda path: path.name)
+def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
+    for line in lines_of(path, "realm"):
+        arguments = shlex.split(line)[1:]
+        try:
+            assert main(arguments) == 0
+        except SystemExit as end:
+            pytest.fail(f"{line}: does not parse ({end.code})")
+        assert parsed and " ".join(arguments).startswith(parsed[-1])
+        settings = [value for option, value in zip(arguments, arguments[1:], strict=False) if option == "--set"]
+        build_recipe({}, overrides=verbs._overrides(tuple(settings)))
+
+
+def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:
+    assert any(lines_of(ROOT / "README.md", "realm"))
+    for wrong in (["serve", "runs/mine"], ["ask", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "remove", "c"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+    assert not parsed
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_verb_and_option_in_a_sentence_exists(path: Path) -> None:
+    """A command named in running text may lack its arguments, not its verb or options."""
+    for words in (text.split() for text in inline(path) if text.startswith("realm ")):
+        verb = SPELLED.get(" ".join(words[1:3])) or SPELLED.get(words[1])
+        assert verb is not None or words[1] in groups.GROUPS, " ".join(words)
+        known = (
+            {f"--{name.replace('_', '-')}" for name in (verb.__wrapped__ if hasattr(verb, "__wrapped__") else verb).__annotations__}
+            if verb
+            else set()
+        )
+        assert {word for word in words if word.startswith("--")} <= known | {"--help"}, " ".join(words)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_make_target_exists(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    named = [line.split()[1] for line in (*lines_of(path, "make"), *(text for text in inline(path) if text.startswith("make ")))]
+    assert set(named) <= targets
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_recipe_key_and_module_exists(path: Path) -> None:
+    sections = {field.name: {key.name for key in dataclasses.fields(getattr(Recipe(), field.name))} for field in dataclasses.fields(Recipe)}
+    for text in inline(path):
+        if found := re.fullmatch(r"([a-z]+)\.([a-z_]+)( = .+)?", text):
+            section, key, _ = found.groups()
+            assert section not in sections or key in sections[section], text
+        if found := re.fullmatch(r"([a-z_/]+\.py)(: (\w+))?", text):
+            module = next((base / found[1] for base in (ROOT / "src" / "realm", ROOT) if (base / found[1]).is_file()), None)
+            assert module is not None, text
+            assert not found[3] or re.search(rf"\b(def|class) {found[3]}\b", module.read_text("utf-8")), text
+    for block in fenced(path, "toml"):
+        build_recipe(tomllib.loads(block))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", path.read_text("utf-8"))
+    assert all((path.parent / link).exists() for link in links if "://" not in link), links
+
+
+def test_the_python_example_runs(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(tiny_run, tmp_path / "runs" / "mine")
+    shutil.copy(tiny_run.parent / "more.jsonl", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (example,) = fenced(ROOT / "README.md", "python")
+    exec(compile(example, "README.md", "exec"), {})

@@ -1,0 +1,42 @@
+"""Every recipe that a user can run parses, here and in an installed copy; the data it names need not be there."""
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from realm.config import build_recipe, dump_recipe, load_recipe
+from realm.pipeline.demo import demo_recipe
+
+RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
+BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.endswith(".toml"))
+
+
+def test_there_are_recipes() -> None:
+    assert {"own-documents.toml", "squad-small.toml"} <= {path.name for path in RECIPES}
+    assert BUNDLED == ["recipe-long.toml", "recipe.toml"]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_recipe_parses(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.corpus.sources and recipe.finetune.train and recipe.eval.qa
+    named = (*recipe.corpus.sources, recipe.finetune.train, recipe.finetune.dev, recipe.eval.qa)
+    assert all(Path(name).is_absolute() for name in named), "paths count from the recipe's file"
+    assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_the_commented_keys_exist(path: Path) -> None:
+    """`# key = value` in a recipe is an offer: taking it must not end in an error."""
+    lines = path.read_text("utf-8").splitlines()
+    offered = [line.removeprefix("# ") if line.startswith("# ") and line[2:].split(" = ")[0].isidentifier() else line for line in lines]
+    load_recipe_text = "\n".join(offered)
+    build_recipe(tomllib.loads(load_recipe_text), path=path)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_bundled_recipe_parses(name: str, tmp_path: Path) -> None:
+    recipe = demo_recipe(tmp_path, long=name == "recipe-long.toml")
+    assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)
