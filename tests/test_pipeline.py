@@ -180,11 +180,12 @@ def test_alarms_speak_once() -> None:
     assert len(said) == 3 and "0.100" in said[2]
 
 
-def small_atlas(directory: Path) -> None:
-    """The atlas's countries, and few questions on them."""
+def small_atlas(directory: Path, *, domains: tuple[str, ...]) -> None:
+    """The countries among the demo's part of the atlas, and few questions on them."""
     from realm.demo.atlas import build_atlas
 
-    atlas = build_atlas()
+    assert domains == demo_module.DEMO_DOMAINS
+    atlas = build_atlas(domains=domains)
     kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:120]
     ids = {row["id"] for row in kept}
     files = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
@@ -193,6 +194,7 @@ def small_atlas(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, values in files.items():
         (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+    (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
 
 
 def small_recipe(directory: Path, *, long: bool = False) -> Recipe:
@@ -201,7 +203,7 @@ def small_recipe(directory: Path, *, long: bool = False) -> Recipe:
     few = {"steps": 2, "batch": 4}
     values = {
         "run": {"threads": 1, "device": "cpu"},
-        "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 800},
+        "corpus": {"sources": ["atlas/documents.jsonl"], "gazetteer": "atlas/gazetteer.txt", "vocab_size": 800},
         "model": model,
         "warm": few,
         "ict": few,
@@ -216,6 +218,7 @@ def test_the_bundled_recipes_load(tmp_path: Path) -> None:
     for long in (False, True):
         recipe = demo_module.demo_recipe(tmp_path, long=long)
         assert recipe.corpus.sources == (str(tmp_path / "atlas" / "documents.jsonl"),) and recipe.corpus.vocab_size >= 4000
+        assert recipe.corpus.gazetteer == str(tmp_path / "atlas" / "gazetteer.txt") and recipe.model.layers == 3
         assert recipe.eval.baselines and recipe.model.dropout == 0 and recipe.run.checkpoint_every <= 100
 
 

@@ -1,12 +1,14 @@
-"""The documentation says nothing that the code does not know: commands, targets, recipe keys, files, links, the Python example."""
+"""The documentation names nothing that is not there: commands, make targets, recipe keys, modules, links; its Python example runs."""
 
 import dataclasses
 import functools
+import inspect
 import re
 import shlex
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+FILE_ENDINGS = {"json", "jsonl", "toml", "html", "txt", "npy", "md", "py", "safetensors"}
 SPELLED = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()}}
+
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
 def fenced(path: Path, language: str) -> list[str]:
@@ -31,12 +36,11 @@ def inline(path: Path) -> list[str]:
 
 
 def lines_of(path: Path, word: str) -> Iterator[str]:
-    """Whole command lines that begin with ``word``: in fenced blocks, and in the comments of recipes."""
-    text = (
-        "\n".join(fenced(path, "") + fenced(path, "sh"))
-        if path.suffix == ".md"
-        else re.sub(r"^# +", "", path.read_text("utf-8"), flags=re.M)
-    )
+    """Whole command lines that begin with ``word``: in fenced blocks of a document, in the comments of a recipe."""
+    if path.suffix == ".md":
+        text = "\n".join(fenced(path, "") + fenced(path, "sh"))
+    else:
+        text = re.sub(r"^# +", "", path.read_text("utf-8"), flags=re.M)
     for line in text.splitlines():
         if line.startswith(f"{word} "):
             yield re.split(r"   +|  #", line)[0].strip()
@@ -44,7 +48,7 @@ def lines_of(path: Path, word: str) -> Iterator[str]:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the verbs that the real parser would have called."""
+    """The verbs that the real parser would have called, none of which runs."""
     called: list[str] = []
 
     def stub(name: str, verb: Callable[..., Any]) -> Callable[..., None]:
@@ -69,55 +73,62 @@ def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
         except SystemExit as end:
             pytest.fail(f"{line}: does not parse ({end.code})")
         assert parsed and " ".join(arguments).startswith(parsed[-1])
-        settings = [value for option, value in zip(arguments, arguments[1:], strict=False) if option == "--set"]
+        settings = [value for option, value in pairwise(arguments) if option == "--set"]
         build_recipe({}, overrides=verbs._overrides(tuple(settings)))
 
 
 def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:
     assert any(lines_of(ROOT / "README.md", "realm"))
-    for wrong in (["serve", "runs/mine"], ["ask", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "remove", "c"]):
+    for wrong in (["server", "runs/mine"], ["ask", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "shuffle", "c"]):
         with pytest.raises(SystemExit):
             main(wrong)
     assert not parsed
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@each_document
 def test_every_verb_and_option_in_a_sentence_exists(path: Path) -> None:
-    """A command named in running text may lack its arguments, not its verb or options."""
+    """A command that is named in running text may lack its arguments; its verb and options are there."""
     for words in (text.split() for text in inline(path) if text.startswith("realm ")):
         verb = SPELLED.get(" ".join(words[1:3])) or SPELLED.get(words[1])
-        assert verb is not None or words[1] in groups.GROUPS, " ".join(words)
-        known = (
-            {f"--{name.replace('_', '-')}" for name in (verb.__wrapped__ if hasattr(verb, "__wrapped__") else verb).__annotations__}
-            if verb
-            else set()
-        )
+        assert verb is not None, " ".join(words)
+        known = {f"--{name.replace('_', '-')}" for name in inspect.signature(verb).parameters}
         assert {word for word in words if word.startswith("--")} <= known | {"--help"}, " ".join(words)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@each_document
 def test_every_make_target_exists(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
-    named = [line.split()[1] for line in (*lines_of(path, "make"), *(text for text in inline(path) if text.startswith("make ")))]
-    assert set(named) <= targets
+    named = [*lines_of(path, "make"), *(text for text in inline(path) if text.startswith("make "))]
+    assert {line.split()[1] for line in named} <= targets
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_recipe_key_and_module_exists(path: Path) -> None:
+@each_document
+def test_every_recipe_key_exists(path: Path) -> None:
     sections = {field.name: {key.name for key in dataclasses.fields(getattr(Recipe(), field.name))} for field in dataclasses.fields(Recipe)}
     for text in inline(path):
-        if found := re.fullmatch(r"([a-z]+)\.([a-z_]+)( = .+)?", text):
-            section, key, _ = found.groups()
-            assert section not in sections or key in sections[section], text
-        if found := re.fullmatch(r"([a-z_/]+\.py)(: (\w+))?", text):
-            module = next((base / found[1] for base in (ROOT / "src" / "realm", ROOT) if (base / found[1]).is_file()), None)
-            assert module is not None, text
-            assert not found[3] or re.search(rf"\b(def|class) {found[3]}\b", module.read_text("utf-8")), text
+        found = re.fullmatch(r"([a-z]+)\.([a-z_]+)(?: = .+)?", text)
+        if found and found[1] in sections and found[2] not in FILE_ENDINGS:
+            assert found[2] in sections[found[1]], text
     for block in fenced(path, "toml"):
         build_recipe(tomllib.loads(block))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@each_document
+def test_every_module_and_name_exists(path: Path) -> None:
+    """`module.py: name` is defined there; any other `CamelCase` or `snake_case` word stands somewhere in the source."""
+    source = {file.as_posix(): file.read_text("utf-8") for file in (ROOT / "src" / "realm").rglob("*.py")}
+    words = {word for text in source.values() for word in re.findall(r"\w+", text)}
+    for text in inline(path):
+        if found := re.fullmatch(r"([a-z_/]+\.py)(?:: ([\w.]+))?", text):
+            modules = [body for file, body in source.items() if file.endswith(f"/{found[1]}")]
+            assert modules or (ROOT / found[1]).is_file(), text
+            for name in found[2].split(".") if found[2] else ():
+                assert any(re.search(rf"\b(def|class) {name}\b", body) for body in modules), text
+        elif re.fullmatch(r"\.?\w*(_\w|[a-z][A-Z])[\w.]*", text) and not text.startswith("__"):
+            assert {word for word in text.split(".") if word} - FILE_ENDINGS <= words, text
+
+
+@each_document
 def test_every_link_leads_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", path.read_text("utf-8"))
     assert all((path.parent / link).exists() for link in links if "://" not in link), links

@@ -32,8 +32,7 @@ def test_the_commented_keys_exist(path: Path) -> None:
     """`# key = value` in a recipe is an offer: taking it must not end in an error."""
     lines = path.read_text("utf-8").splitlines()
     offered = [line.removeprefix("# ") if line.startswith("# ") and line[2:].split(" = ")[0].isidentifier() else line for line in lines]
-    load_recipe_text = "\n".join(offered)
-    build_recipe(tomllib.loads(load_recipe_text), path=path)
+    build_recipe(tomllib.loads("\n".join(offered)), path=path)
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -11,7 +11,7 @@ from realm.corpus.build import build_corpus
 from realm.data.featurize import Featurizer
 from realm.data.ict import InverseCloze
 from realm.data.loader import generator
-from realm.data.masking import MaskedSentences
+from realm.data.masking import MaskedSentences, hide_more
 from realm.data.types import MaskedQuery
 
 
@@ -24,9 +24,29 @@ def build(directory: Path, *texts: str) -> BlockStore:
     return BlockStore.open(directory / "corpus")
 
 
+class Chosen:
+    """Stands for a generator that draws what it is told."""
+
+    def __init__(self, value: int):
+        self.value = value
+
+    def integers(self, high: int) -> int:
+        assert 0 <= self.value < high
+        return self.value
+
+
 def all_queries(sentences: MaskedSentences) -> list[MaskedQuery]:
     """Every span of every sentence, masked."""
-    return [sentences.masked(row, number, span) for row, number, spans in sentences._sentences for span in spans]
+    places = [(item, span) for item, (_, _, spans) in enumerate(sentences._sentences) for span in range(len(spans))]
+    return [sentences.query(item, Chosen(span)) for item, span in places]  # type: ignore[arg-type]
+
+
+def restored(query: MaskedQuery) -> list[int]:
+    """The sentence with its targets back in place."""
+    whole = list(query.ids)
+    for position, target in zip(query.positions, query.targets, strict=True):
+        whole[position] = target
+    return whole
 
 
 def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featurizer) -> None:
@@ -37,12 +57,9 @@ def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featuri
         assert len(query.positions) == len(query.targets) > 0
         assert query.positions == list(range(query.positions[0], query.positions[-1] + 1))
         assert {p for p, token in enumerate(query.ids) if token == featurizer.mask} == set(query.positions)
-        restored = list(query.ids)
-        for position, target in zip(query.positions, query.targets, strict=True):
-            restored[position] = target
         row = int(store.rows_of(np.array([query.origin]))[0])
         table, body = store.sentences(row), store.token_ids(row).tolist()
-        assert restored in [body[start:end] for start, end in table.tokens.tolist()]
+        assert restored(query) == body[slice(*table.tokens[query.sentence].tolist())]
 
 
 def test_masked_spans_are_names_and_dates(store: BlockStore, featurizer: Featurizer) -> None:
@@ -99,6 +116,46 @@ def test_a_query_is_drawn_by_its_generator_alone(store: BlockStore, featurizer: 
     again = [sentences.query(item, generator("s", n)) for n in range(20)]
     assert [q.positions for q in drawn] == [q.positions for q in again]
     assert len({tuple(q.positions) for q in drawn}) == len(sentences._sentences[item][2]) > 1
+
+
+def test_the_other_spans_of_the_sentence_are_named(store: BlockStore, featurizer: Featurizer) -> None:
+    several = 0
+    for query in all_queries(MaskedSentences(store, featurizer)):
+        row = int(store.rows_of(np.array([query.origin]))[0])
+        body, table = store.token_ids(row).tolist(), store.spans(row)
+        here = [
+            tuple(body[start:end])
+            for (start, end), at in zip(table.tokens.tolist(), table.sentence.tolist(), strict=True)
+            if at == query.sentence
+        ]
+        assert sorted([tuple(query.targets), *query.others]) == sorted(here)
+        several += len(query.others) > 0
+    assert several >= 4
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_more_is_hidden_at_its_rate(store: BlockStore, featurizer: Featurizer, rate: float) -> None:
+    """Every [MASK] has its target, the sentence can be restored, the span stays hidden, and nothing else of the query changes."""
+    shown = hidden = 0
+    for item, query in enumerate(all_queries(MaskedSentences(store, featurizer))):
+        whole = restored(query)
+        for draw in range(20):
+            more = hide_more(query, rate, featurizer.mask, generator("hide", item, draw))
+            assert restored(more) == whole and more.positions == sorted(set(more.positions)) and set(query.positions) <= set(more.positions)
+            assert [p for p, token in enumerate(more.ids) if token == featurizer.mask] == more.positions
+            assert dataclasses.replace(more, ids=query.ids, positions=query.positions, targets=query.targets) == query
+            shown += len(whole) - len(query.positions)
+            hidden += len(more.positions) - len(query.positions)
+    assert hidden / shown == pytest.approx(rate, abs=0.02)
+
+
+def test_hiding_more_is_drawn_by_its_generator_and_leaves_the_query(store: BlockStore, featurizer: Featurizer) -> None:
+    query = max(all_queries(MaskedSentences(store, featurizer)), key=lambda q: len(q.ids))
+    before = (list(query.ids), list(query.positions), list(query.targets))
+    drawn = [hide_more(query, 0.5, featurizer.mask, generator("h", n)).positions for n in range(10)]
+    assert drawn == [hide_more(query, 0.5, featurizer.mask, generator("h", n)).positions for n in range(10)]
+    assert len({tuple(positions) for positions in drawn}) > 1
+    assert before == (query.ids, query.positions, query.targets)
 
 
 def test_inverse_cloze_takes_the_sentence_out(store: BlockStore) -> None:

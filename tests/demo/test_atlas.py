@@ -212,6 +212,7 @@ def test_deterministic(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
     assert set(digests[0]) == {
         "documents.jsonl",
+        "gazetteer.txt",
         "qa_train.jsonl",
         "qa_dev.jsonl",
         "qa_test.jsonl",

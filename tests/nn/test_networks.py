@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import realm.nn.embedder
-import realm.nn.encoder
-import realm.nn.reader
+import realm.nn.bodies
 from realm.data.types import Sequence
 from realm.nn.bodies import BodySpec
 from realm.nn.model import RealmModel
@@ -23,8 +21,7 @@ Make = Callable[..., RealmModel]
 @pytest.fixture(params=[4096, 70])
 def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """All rows in one bucket, or many buckets of two or three rows."""
-    for module in (realm.nn.embedder, realm.nn.encoder, realm.nn.reader):
-        monkeypatch.setattr(module, "TOKENS_PER_BUCKET", request.param)
+    monkeypatch.setattr(realm.nn.bodies, "TOKENS_PER_BUCKET", request.param)
     return int(request.param)
 
 

@@ -289,5 +289,8 @@ def test_report_hears_every_row(tmp_path: Path) -> None:
     def report(stage: str, step: int, steps: int, values: Metrics) -> None:
         heard.append((stage, step, steps, "loss" in values))
 
-    fit(Regression(), OPTIONS, log=MetricsLog(tmp_path / "m.jsonl"), checkpoints=directory(tmp_path), report=report)
-    assert heard == [("toy", step, 13, True) for step in (3, 6, 9, 12, 13)]
+    log = MetricsLog(tmp_path / "m.jsonl")
+    fit(Regression(), OPTIONS, log=log, checkpoints=directory(tmp_path), report=report)
+    steps = [(3, True), (5, False), (6, True), (9, True), (10, False), (12, True), (13, True)]  # means over a window, and checks between
+    assert heard == [("toy", step, 13, trained) for step, trained in steps]
+    assert [(row["step"], "loss" in row) for row in log.rows()] == steps

@@ -67,7 +67,7 @@ class ModelConfig:
     """On hidden states and on the projected embedding, in training."""
     attention_dropout: float = 0.0
     """On attention weights; anything above 0 makes CPU attention several times slower."""
-    span_hidden: int = 256
+    span_hidden: int = 64
     """Width of the reader's span representation."""
     max_span: int = 10
     """Longest answer in wordpieces."""
@@ -140,7 +140,7 @@ class PretrainConfig:
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
     stop_on_collapse: bool = False
-    """End the stage and keep the best parameters when the retriever collapses, instead of only saying so."""
+    """End the stage when the retriever collapses, instead of only saying so."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 
@@ -152,7 +152,7 @@ class FinetuneConfig:
     train: str = ""
     """Questions to learn from (JSONL)."""
     dev: str = ""
-    """Questions to watch, and to pick the best step by."""
+    """Questions whose exact match is logged while the stage runs; the last step is what is published."""
     steps: int = 400
     """Optimiser steps."""
     batch: int = 16

@@ -41,9 +41,9 @@ class MaskedQuery:
     """A sentence with one salient span masked (REALM, section 3.4).
 
     ``ids`` are the sentence's wordpieces with [MASK] in place of the span, without special tokens; ``positions`` index into ``ids``;
-    ``targets`` are the hidden wordpieces; ``origin`` is the block the sentence came from and ``sentence`` its number there; ``excluded`` are the ids of every block
-    that must not be retrieved for it (the origin and the blocks that hold the sentence verbatim); ``others`` are the wordpieces of the
-    sentence's other spans.
+    ``targets`` are the hidden wordpieces; ``origin`` is the block the sentence came from and ``sentence`` its number there; ``excluded``
+    are the ids of every block that must not be retrieved for it (the origin and the blocks that hold the sentence verbatim); ``others``
+    are the wordpieces of the sentence's other spans.
     """
 
     ids: TokenIds

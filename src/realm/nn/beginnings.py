@@ -19,6 +19,7 @@ FASTEST, SLOWEST = 3.0, 0.03
 """Radians a position of the fastest and the slowest sinusoid: neighbours are told apart, positions of a block too."""
 NEIGHBOUR_SHARPNESS = 1.5
 MATCH_SHARPNESS = 0.4
+AROUND_SHARPNESS = 1.5
 
 
 @torch.no_grad()
@@ -37,6 +38,9 @@ def start_copying(model: Any) -> None:
     pass_on(layers[0].attention, undo=False)
     match(layers[1].attention.self, hidden)
     pass_on(layers[1].attention, undo=True)
+    if len(layers) > 2:
+        look_around(layers[2].attention.self, frequencies, heads)
+        pass_on(layers[2].attention, undo=True)
 
 
 def start_positions(weight: Tensor, frequencies: Tensor) -> None:
@@ -65,6 +69,17 @@ def look_at_neighbours(attention: Any, frequencies: Tensor, heads: int) -> None:
         rows = slice(head * width, (head + 1) * width)
         attention.key.weight[rows] = fastest
         attention.query.weight[rows] = fastest @ rotation(frequencies, offset)
+
+
+def look_around(attention: Any, frequencies: Tensor, heads: int) -> None:
+    """Two heads take in the stretch before and the stretch behind, by slower sinusoids: a name is read with the words around it."""
+    hidden = 2 * len(frequencies)
+    width = hidden // heads
+    slower = torch.eye(hidden)[width // 4 : width // 4 + width] * AROUND_SHARPNESS
+    for head, offset in ((0, -4), (1, 4)):
+        rows = slice(head * width, (head + 1) * width)
+        attention.key.weight[rows] = slower
+        attention.query.weight[rows] = slower @ rotation(frequencies, offset)
 
 
 def match(attention: Any, hidden: int) -> None:

@@ -4,12 +4,16 @@ A body comes from a configuration (training from nothing), from a local director
 segment ids are fed is part of the specification and is saved with the weights (design decision 3).
 """
 
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from realm.data.types import TokenInputs
+from realm.data.featurize import length_buckets, pad_batch
+from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
 from realm.nn.beginnings import start_copying
 
@@ -62,6 +66,27 @@ class Body(nn.Module):
         # Without padding there is nothing to mask, and attention takes its faster path.
         mask = None if bool(inputs.mask.all()) else inputs.mask.long()
         return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
+
+
+TOKENS_PER_BUCKET = 4096
+"""Padded tokens of one bucket: large enough for good matrix products, small enough for the caches of a CPU."""
+
+
+def in_buckets(sequences: SequenceOf[Sequence], device: torch.device, run: Callable[[TokenInputs, list[int]], Tensor]) -> Tensor:
+    """Run ragged inputs in buckets of similar length, so that little padding is computed, and put the rows back in order.
+
+    Args:
+        sequences: n inputs.
+        device: where the networks live.
+        run: a padded bucket and the places of its rows among the sequences -> one tensor row for each.
+
+    Returns:
+        [n, ...] in the order of ``sequences``.
+    """
+    groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
+    rows = [run(pad_batch([sequences[i] for i in group], 0).to(device), group) for group in groups]
+    back = torch.tensor([i for group in groups for i in group], device=device).argsort()
+    return torch.cat(rows)[back]
 
 
 def bert_spec(

@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence as SequenceOf
 
-import torch
 from torch import Tensor, nn
 
-from realm.data.featurize import length_buckets, pad_batch
 from realm.data.types import Sequence
-from realm.nn.bodies import Body
-
-TOKENS_PER_BUCKET = 4096
+from realm.nn.bodies import Body, in_buckets
 
 
 class Embedder(nn.Module):
@@ -33,8 +29,5 @@ class Embedder(nn.Module):
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
-        device = self.dense.weight.device
-        groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
-        rows = [self.body.pooled(pad_batch([sequences[i] for i in group], 0).to(device)) for group in groups]
-        back = torch.tensor([i for group in groups for i in group], device=device).argsort()
-        return self.dropout(self.norm(self.dense(torch.cat(rows).float())))[back]
+        pooled = in_buckets(sequences, self.dense.weight.device, lambda inputs, _: self.body.pooled(inputs))
+        return self.dropout(self.norm(self.dense(pooled.float())))

@@ -7,11 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realm.data.featurize import length_buckets, pad_batch
-from realm.data.types import Sequence
-from realm.nn.bodies import Body
-
-TOKENS_PER_BUCKET = 4096
+from realm.data.types import Sequence, TokenInputs
+from realm.nn.bodies import Body, in_buckets
 
 
 class MlmHead(nn.Module):
@@ -48,15 +45,13 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     def mask_states(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """Hidden states at the mask positions only: ragged inputs of n rows, positions [n, m] -> [n, m, h]."""
-        device = positions.device
-        groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
-        rows = []
-        for group in groups:
-            states = self.body(pad_batch([sequences[i] for i in group], 0).to(device))
-            at = positions[torch.tensor(group, device=device)].unsqueeze(-1).expand(-1, -1, states.shape[-1])
-            rows.append(states.gather(1, at))
-        back = torch.tensor([i for group in groups for i in group], device=device).argsort()
-        return torch.cat(rows)[back]
+
+        def at_masks(inputs: TokenInputs, places: list[int]) -> Tensor:
+            states = self.body(inputs)
+            at = positions[torch.tensor(places, device=positions.device)].unsqueeze(-1).expand(-1, -1, states.shape[-1])
+            return states.gather(1, at)
+
+        return in_buckets(sequences, positions.device, at_masks)
 
     def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from realm.data.blocks import BlockInputs
-from realm.data.featurize import length_buckets, pad_batch
-from realm.data.types import Sequence
-from realm.nn.bodies import Body
-
-TOKENS_PER_BUCKET = 4096
+from realm.data.types import Sequence, TokenInputs
+from realm.nn.bodies import Body, in_buckets
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,14 @@ class Reader(nn.Module):
         device = self.dense.weight.device
         body_lengths = [len(s) - start - 1 for s, start in zip(sequences, body_starts, strict=True)]
         longest = max(1, *body_lengths)
-        groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
-        rows = []
-        for group in groups:
-            states = self.body(pad_batch([sequences[i] for i in group], 0).to(device))
-            starts = torch.tensor([body_starts[i] for i in group], device=device)
+
+        def body_states(inputs: TokenInputs, places: list[int]) -> Tensor:
+            states = self.body(inputs)
+            starts = torch.tensor([body_starts[i] for i in places], device=device)
             at = (starts.unsqueeze(1) + torch.arange(longest, device=device)).clamp(max=states.shape[1] - 1)
-            rows.append(states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1])))
-        back = torch.tensor([i for group in groups for i in group], device=device).argsort()
-        return self._spans(torch.cat(rows)[back], torch.tensor(body_lengths, device=device))
+            return states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+        return self._spans(in_buckets(sequences, device, body_states), torch.tensor(body_lengths, device=device))
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
         """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
@@ -80,7 +76,7 @@ class Reader(nn.Module):
         ends = torch.arange(t, device=states.device).unsqueeze(1) + torch.arange(self.max_span, device=states.device)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
         last = end[:, ends.clamp(max=t - 1)]
-        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1)
+        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
         valid = ends.unsqueeze(0) < lengths.view(-1, 1, 1)
         return SpanScores(logits, valid)
 

@@ -1,6 +1,7 @@
 """BM25 + reader: the same reader, initial weights, steps and seed as REALM's, on BM25's candidates (design decision 19)."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,8 +24,6 @@ def bm25_candidates(context: StageContext) -> Bm25Candidates:
 
 def run_bm25(context: StageContext) -> None:
     """Fine-tune a reader on BM25's candidates and write recall and EM to ``results/bm25.json``."""
-    from pathlib import Path
-
     started = time.perf_counter()
     source = bm25_candidates(context)
     mark = fingerprint(context, "bm25", "pretrain")

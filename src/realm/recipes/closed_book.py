@@ -6,7 +6,9 @@ is the one with the best mean log-probability. Its training-set EM shows whether
 """
 
 import dataclasses
+import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -120,8 +122,6 @@ def share_correct(context: StageContext, model: RealmModel, questions: list[Ques
 
 def run_closed_book(context: StageContext) -> None:
     """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``."""
-    from pathlib import Path
-
     mark = fingerprint(context, "closed_book", "pretrain")
     started = time.perf_counter()
     questions, _ = training_questions(context)
@@ -135,6 +135,7 @@ def run_closed_book(context: StageContext) -> None:
         section = dataclasses.replace(recipe.warm, steps=max(1, recipe.eval.closed_book_epochs * len(questions) // BATCH))
         steps = train(context, QuestionsTask(context, model, questions), section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps})
+        shutil.rmtree(context.paths.checkpoints("closed_book_pretrain"), ignore_errors=True)
     model = load_stage(context, "closed_book")
     test = load_questions(Path(context.recipe.eval.qa))
     hits = share_correct(context, model, test)

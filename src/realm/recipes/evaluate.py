@@ -3,9 +3,10 @@
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
+import numpy as np
 import torch
 
-from realm.answerer import Answerer
+from realm.answerer import Answer, Answerer
 from realm.candidates import Source
 from realm.data.types import Question
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_mean, is_correct, recall_at
@@ -50,7 +51,6 @@ def evaluate_answers(answerer: Answerer, relevance: Relevance, questions: Sequen
     }
 
 
-def _ids(answer: Any) -> Any:
-    import numpy as np
-
+def _ids(answer: Answer) -> np.ndarray:
+    """Block ids of the blocks that were read. int64 [k]."""
     return np.array([e.block_id for e in answer.evidence], np.int64)

@@ -3,6 +3,8 @@
 The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -94,8 +96,6 @@ def q_texts(questions: list[Question]) -> list[str]:
 
 def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
     """Questions to learn from and to watch, as the recipe names them."""
-    from pathlib import Path
-
     section = context.recipe.finetune
     return load_questions(Path(section.train)), load_questions(Path(section.dev)) if section.dev else []
 

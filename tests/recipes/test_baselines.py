@@ -1,0 +1,217 @@
+"""The baselines on a run of seconds: trained like the run, scored like the run, nothing done twice, nothing left over."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import realm.train.loop
+from realm.candidates import Bm25Candidates
+from realm.config import Recipe, load_recipe
+from realm.data.qa import load_questions
+from realm.data.types import Question
+from realm.errors import DataError
+from realm.nn.model import RealmModel
+from realm.paths import RunPaths, sha256_file, write_json
+from realm.pipeline import run_recipe
+from realm.pipeline.evaluation import evaluate_baselines
+from realm.progress import Progress
+from realm.recipes import closed_book
+from realm.recipes.bm25 import bm25_candidates, run_bm25
+from realm.recipes.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
+from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
+from realm.recipes.scoring import is_correct
+from realm.train.metrics import MetricsLog
+
+BASELINES = ("closed_book", "bm25")
+STAGES = {"closed_book_pretrain": 5, "closed_book": 6, "bm25": 5}
+"""Steps: as many masked sentences as warm and pretrain saw (20 + 20, in batches of 8), 8 epochs of 6 questions, [finetune] steps."""
+
+
+def open_run_context(run: Path, recipe: Recipe) -> StageContext:
+    return open_context(RunPaths(run), recipe, lambda *_: None)
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def small_batches() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closed_book, "BATCH", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_run: Path) -> Recipe:
+    return load_recipe(tiny_run.parent / "recipe.toml", {"eval": {"baselines": True, "closed_book_epochs": 8}})
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: Path, recipe: Recipe, small_batches: None, tmp_path_factory: pytest.TempPathFactory) -> StageContext:
+    """The tiny run, with both baselines."""
+    run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("baselines") / "run")
+    run_recipe(recipe, run, stages=None, progress=Progress(quiet=True))
+    return open_run_context(run, recipe)
+
+
+def result(context: StageContext, name: str) -> dict[str, Any]:
+    return json.loads((context.paths.results / f"{name}.json").read_text("utf-8"))
+
+
+def questions_of(context: StageContext) -> list[Question]:
+    return load_questions(Path(context.recipe.eval.qa))
+
+
+def test_what_they_leave(trained: StageContext, tiny_run: Path) -> None:
+    before, after = set(tree(tiny_run)), set(tree(trained.paths.root))
+    kept = {"README.md", "config.json", "model.safetensors", "stage.json", "tokenizer.json"}
+    new = {f"stages/{name}/{file}" for name in BASELINES for file in kept} | {f"results/{name}.json" for name in BASELINES}
+    assert new <= after and before <= after
+    assert {name for name in after - before - new if not name.startswith("stages/")} == set(), "only results and stages are new"
+    assert not any(trained.paths.checkpoints(name).exists() for name in STAGES)
+    assert "baselines" in json.loads((trained.paths.root / "seconds.json").read_text())
+
+
+def test_steps_are_what_the_run_saw(trained: StageContext) -> None:
+    rows = MetricsLog(trained.paths.metrics).rows()
+    for stage, steps in STAGES.items():
+        mine = [row for row in rows if row["stage"] == stage and "loss" in row]
+        assert mine[-1]["step"] == steps and np.isfinite(mine[-1]["loss"])
+    assert stage_facts(trained.paths, "closed_book")["steps"] == 6 and stage_facts(trained.paths, "bm25")["steps"] == 5
+
+
+def test_closed_book_results(trained: StageContext) -> None:
+    row, test = result(trained, "closed_book"), questions_of(trained)
+    assert set(row) == {"name", "n", "em", "em_interval", "train_em", "seconds"}
+    model = load_stage(trained, "closed_book")
+    assert model.embedder is None and model.reader is None
+    predictions = answer_closed_book(trained, model, test)
+    share = sum(is_correct(p, q) for p, q in zip(predictions, test, strict=True)) / len(test)
+    assert row["name"] == "closed_book" and row["n"] == 6 and row["em"] == share
+    assert 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1
+    assert row["train_em"] == share, "the tiny run learns from the questions that it is asked"
+
+
+def test_bm25_results(trained: StageContext) -> None:
+    row, test = result(trained, "bm25"), questions_of(trained)
+    assert set(row) == {"name", "n", "recall", "recall_gold", "em", "em_interval", "f1", "reader_oracle", "seconds"}
+    assert row["name"] == "bm25" and row["n"] == 6 and set(row["recall"]) == set(row["recall_gold"]) == {"1", "5"}
+    # Two blocks name the country of a question, both are gold, and one of them holds all its words.
+    assert row["recall_gold"] == {"1": 1.0, "5": 1.0} and row["recall"]["5"] == row["reader_oracle"] == 1.0
+    assert 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1 and row["em"] <= row["f1"] <= 1
+    facts, model = stage_facts(trained.paths, "bm25"), load_stage(trained, "bm25")
+    assert facts["scale"] != 1.0 and np.isfinite(facts["scale"]), "the scale is learnt"
+    assert model.reader is not None and model.embedder is None and model.encoder is None
+    found = bm25_candidates(trained)([test[0].text], [[]], 5)
+    assert isinstance(bm25_candidates(trained), Bm25Candidates)
+    assert {trained.store.block(int(r)).title for r in found.rows[0, :2]} == {"Arvad"}
+
+
+def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(trained.paths.root)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained or evaluated again")
+
+    monkeypatch.setattr("realm.recipes.context.fit", never)
+    with monkeypatch.context() as patch:
+        patch.setattr("realm.recipes.closed_book.answer_closed_book", never)
+        patch.setattr("realm.recipes.bm25.evaluate_retrieval", never)
+        patch.setattr("realm.recipes.bm25.evaluate_answers", never)
+        evaluate_baselines(trained)
+    assert tree(trained.paths.root) == before
+    # A row that is gone is evaluated anew, without training: the same but for the seconds.
+    rows = {name: result(trained, name) for name in BASELINES}
+    for name in BASELINES:
+        (trained.paths.results / f"{name}.json").unlink()
+    evaluate_baselines(trained)
+    for name in BASELINES:
+        assert result(trained, name) | {"seconds": 0} == rows[name] | {"seconds": 0}
+        write_json(trained.paths.results / f"{name}.json", rows[name])
+    assert tree(trained.paths.root) == before
+
+
+def test_interrupted_and_resumed_to_the_same_weights(
+    trained: StageContext, tiny_run: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    context, pending, step_of = open_run_context(run, recipe), set(STAGES), realm.train.loop._one_step
+
+    def interrupt(task: Any, step: int, *rest: Any) -> Any:
+        if task.name in pending and step == 3:
+            pending.discard(task.name)
+            raise KeyboardInterrupt
+        return step_of(task, step, *rest)
+
+    monkeypatch.setattr(realm.train.loop, "_one_step", interrupt)
+    for left in (2, 1, 0):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate_baselines(context)
+        assert len(pending) == left
+    evaluate_baselines(context)
+    for name in BASELINES:
+        weights = "model.safetensors"
+        assert sha256_file(context.paths.stage(name) / weights) == sha256_file(trained.paths.stage(name) / weights)
+        assert result(context, name) | {"seconds": 0} == result(trained, name) | {"seconds": 0}
+    assert not any(context.paths.checkpoints(name).exists() for name in STAGES)
+
+
+def test_each_runs_alone(trained: StageContext, tiny_run: Path, recipe: Recipe, tmp_path: Path) -> None:
+    """Neither needs the other's result, and both end like in the pipeline."""
+    for name, run_one in (("closed_book", run_closed_book), ("bm25", run_bm25)):
+        context = open_run_context(shutil.copytree(tiny_run, tmp_path / name), recipe)
+        run_one(context)
+        assert result(context, name) | {"seconds": 0} == result(trained, name) | {"seconds": 0}
+        assert [other for other in BASELINES if context.paths.stage(other).exists()] == [name]
+
+
+def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> None:
+    """Against a loop over single questions and widths."""
+    model, tokenizer, mask = load_stage(trained, "closed_book"), trained.store.tokenizer, trained.inputs.featurizer.mask
+    assert model.encoder is not None
+    model.encoder.eval()
+    questions = questions_of(trained)
+    expected = []
+    for question in questions:
+        ids = tokenizer.encode([question.text])[0]
+        best = (-np.inf, "")
+        for width in range(1, LONGEST_ANSWER + 1):
+            where = torch.tensor([[len(ids) + 1 + i for i in range(width)]])
+            with torch.no_grad():
+                values, filled = model.encoder.log_probs([empty_joint(trained, [*ids, *[mask] * width])], where).max(-1)
+            best = max(best, (float(values.mean()), tokenizer.decode(filled[0].tolist())), key=lambda pair: pair[0])
+        expected.append(best[1])
+    assert answer_closed_book(trained, model, questions) == expected
+    assert answer_closed_book(trained, model, questions[:1]) == expected[:1]
+
+
+def questions_task(context: StageContext, model: RealmModel, *answers: tuple[str, ...]) -> QuestionsTask:
+    rows = [Question(str(n), f"What is the currency of Arvad number {n}?", a) for n, a in enumerate(answers)]
+    return QuestionsTask(context, model, rows)
+
+
+def test_the_answer_stands_in_masks_behind_the_question(trained: StageContext) -> None:
+    encode, mask = trained.store.tokenizer.encode, trained.inputs.featurizer.mask
+    long = "Arvad Belmor Carsin Dulwen Estrag Faldor Arvad Belmor"
+    task = questions_task(trained, load_stage(trained, "closed_book"), ("Tirel",), (long, "Osten"), (long,))
+    assert len(encode([long])[0]) > LONGEST_ANSWER and len(task.items) == 2, "an answer that is too long is left out, another is taken"
+    for item, answer in enumerate(("Tirel", "Osten")):
+        question, target = encode([f"What is the currency of Arvad number {item}?"])[0], encode([answer])[0]
+        ids, positions, targets = task.example(0, item)
+        assert ids == question + [mask] * len(target) and targets == target
+        assert positions == list(range(len(question), len(question) + len(target)))
+    with pytest.raises(DataError, match="at most six wordpieces"):
+        questions_task(trained, load_stage(trained, "closed_book"), (long,))
+
+
+def test_questions_without_strings_are_left_out(trained: StageContext) -> None:
+    regex = dataclasses.replace(questions_of(trained)[0], answer_type="regex")
+    with pytest.raises(DataError, match="at most six wordpieces"):
+        QuestionsTask(trained, load_stage(trained, "closed_book"), [regex])
