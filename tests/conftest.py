@@ -1,4 +1,4 @@
-"""What every test gets: no network, two threads, the shared data directory."""
+"""What every test gets: no network, one thread, the shared data directory."""
 
 import json
 import os
@@ -9,7 +9,8 @@ from pathlib import Path
 # Before anything imports torch or transformers; the commands that tests start inherit it.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "2"
+# One thread: on a busy machine two wait for each other longer than such small networks compute.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 import hypothesis
 import pytest
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def pytest_collection_finish() -> None:
     """Fix the number of threads, on which bits of a sum depend, without importing torch for tests that need none."""
     if torch := sys.modules.get("torch"):
-        torch.set_num_threads(2)
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

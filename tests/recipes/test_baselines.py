@@ -80,7 +80,7 @@ def test_what_they_leave(trained: StageContext, tiny_run: Path) -> None:
 
 
 def test_steps_are_what_the_run_saw(trained: StageContext) -> None:
-    rows = MetricsLog(trained.paths.metrics).rows()
+    rows = list(MetricsLog(trained.paths.metrics).rows())
     for stage, steps in STAGES.items():
         mine = [row for row in rows if row["stage"] == stage and "loss" in row]
         assert mine[-1]["step"] == steps and np.isfinite(mine[-1]["loss"])
