@@ -140,7 +140,14 @@ MINIMUM = {
     ("finetune", "eval_every"): 1,
     **{(stage, "warmup"): 0 for stage in ("ict", "warm", "pretrain", "finetune")},
 }
-SHARES = (("model", "dropout"), ("model", "attention_dropout"), ("ict", "keep_rate"), ("warm", "accuracy"))
+SHARES = (
+    ("model", "dropout"),
+    ("model", "attention_dropout"),
+    ("ict", "keep_rate"),
+    ("warm", "accuracy"),
+    ("warm", "hide_rate"),
+    ("warm", "partner_rate"),
+)
 
 
 def _check(recipe: Recipe, path: Path | None) -> None:
