@@ -235,7 +235,7 @@ def test_the_demo_keeps_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     assert all(set(row["recall"]) == {"1", "5"} for row in (*summary["stages"].values(), summary["bm25"]))
     assert set(summary["closed_book"]) == {"em", "train_em"} and set(summary["bm25"]) == {"em", "recall"}
-    assert {"question", "answer", "correct"} <= set(summary["added_document"]) and "Valdoria" in summary["added_document"]["question"]
+    assert {"question", "answer", "correct"} <= set(summary["added_document"]) and "Tarvania" in summary["added_document"]["question"]
     assert len(first.answers) >= 1 and first.explanation is not None and first.explanation["targets"] == ["pound sterling"]
     json.dumps(summary, allow_nan=False)
     page = (tmp_path / "demo" / "report.html").read_text("utf-8")

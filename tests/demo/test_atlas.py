@@ -256,9 +256,9 @@ def test_tables_name_source_and_licence() -> None:
 def test_invented_country_is_not_in_the_atlas(atlas: Atlas, questions: list[dict]) -> None:
     everything = " ".join(map(_full, atlas.documents)) + " ".join(q["question"] for q in questions)
     document = atlas.invented["document"]
-    assert document["title"] == "Valdoria"
+    assert document["title"] == "Tarvania"
     assert len(atlas.invented["questions"]) >= 2
-    for word in ("Valdoria", "Marenburg", "florin"):
+    for word in ("Tarvania", "Marenburg", "florin"):
         assert word not in everything
     for question in atlas.invented["questions"]:
         assert question["answers"][0] in document["text"]

@@ -15,18 +15,18 @@ from realm.demo.tables import Domain, Entity, bare, load_domains, render
 
 INVENTED = Entity(
     domain="invented",
-    name="Valdoria",
+    name="Tarvania",
     cells={
         "capital": ("Marenburg",),
         "currency": ("silver florin",),
-        "language": ("Valdorian",),
+        "language": ("Tarvanian",),
         "continent": ("Europe",),
-        "domain": (".vd",),
+        "domain": (".tq",),
     },
 )
 """A country that does not exist, to be added to the atlas by the demo."""
 
-_INVENTED_KINDS = ("capital", "currency", "language")
+_INVENTED_KINDS = ("currency", "capital", "language")
 
 
 @dataclass(frozen=True)
