@@ -139,4 +139,6 @@ def test_the_python_example_runs(tiny_run: Path, tmp_path: Path, monkeypatch: py
     shutil.copy(tiny_run.parent / "more.jsonl", tmp_path)
     monkeypatch.chdir(tmp_path)
     (example,) = fenced(ROOT / "README.md", "python")
-    exec(compile(example, "README.md", "exec"), {})
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert names["answer"].question == "Who repaired the bridge?" and names["best"] is names["answer"].evidence[0]

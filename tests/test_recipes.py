@@ -32,7 +32,9 @@ def test_the_commented_keys_exist(path: Path) -> None:
     """`# key = value` in a recipe is an offer: taking it must not end in an error."""
     lines = path.read_text("utf-8").splitlines()
     offered = [line.removeprefix("# ") if line.startswith("# ") and line[2:].split(" = ")[0].isidentifier() else line for line in lines]
-    build_recipe(tomllib.loads("\n".join(offered)), path=path)
+    values = tomllib.loads("\n".join(offered))
+    recipe = build_recipe(values, path=path)
+    assert all(hasattr(getattr(recipe, section), key) for section, keys in values.items() for key in keys)
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -6,14 +6,12 @@ is the one with the best mean log-probability. Its training-set EM shows whether
 """
 
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from realm import losses
 from realm.data.featurize import mask_slots
 from realm.data.loader import EpochOrder, generator
 from realm.data.qa import load_questions
@@ -24,7 +22,8 @@ from realm.paths import write_json
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
 from realm.recipes.finetune import training_questions
 from realm.recipes.scoring import bootstrap_interval, is_correct
-from realm.recipes.warm import masked_sentences
+from realm.recipes.warm import masked_sentences, one_document_nll
+from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import StepResult, Task
 
 LONGEST_ANSWER = 6
@@ -54,8 +53,7 @@ class ClosedBookTask(Task):
         drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch)]
         where, what, slots = (t.to(self.context.device) for t in mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn]))
         log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what)
-        certain = torch.zeros(len(drawn), 1, device=log_probs.device)
-        loss, valid = losses.marginal_nll_per_token(log_probs.unsqueeze(1), certain, slots)
+        loss, valid = one_document_nll(log_probs, slots)
         return StepResult(loss.sum() / slots.sum(), int(valid.sum()))
 
     order: EpochOrder
@@ -135,7 +133,7 @@ def run_closed_book(context: StageContext) -> None:
         section = dataclasses.replace(recipe.warm, steps=max(1, recipe.eval.closed_book_epochs * len(questions) // BATCH))
         steps = train(context, QuestionsTask(context, model, questions), section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps})
-        shutil.rmtree(context.paths.checkpoints("closed_book_pretrain"), ignore_errors=True)
+        CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard()
     model = load_stage(context, "closed_book")
     test = load_questions(Path(context.recipe.eval.qa))
     hits = share_correct(context, model, test)

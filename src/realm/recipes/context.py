@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +153,7 @@ def publish_stage(context: StageContext, stage: str, model: RealmModel, mark: st
     with publish_directory(final) as staging:
         model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
         write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
-    shutil.rmtree(context.paths.checkpoints(stage), ignore_errors=True)
+    CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
 
 
 def is_published(context: StageContext, stage: str, mark: str) -> bool:

@@ -54,6 +54,7 @@ class ReadingTask(Task):
         self.order = EpochOrder(len(self.questions), name, context.seed)
 
     def step(self, step: int) -> StepResult:
+        """Retriever loss over the wide beam plus reader loss over the best few, divided by the questions of the batch."""
         items = [item for _, item in self.order.batch(step, self.section.batch)]
         texts, tokens = [self.questions[i].text for i in items], [self.tokens[i] for i in items]
         wide = self.source(texts, tokens, max(self.section.beam, self.section.read))

@@ -115,6 +115,7 @@ class PretrainTask(Task):
         return self.generation.snapshot.manifest.step
 
     def between(self, step: int) -> Metrics | None:
+        """Open the generation that a checkpoint was searching, refresh the index when it is due, and probe the retriever."""
         due = step == 0 or (self.section.refresh == "inline" and step % self.section.refresh_every == 0) or step == self.section.steps
         if self._restored is not None:
             number, self._restored = self._restored, None

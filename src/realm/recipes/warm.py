@@ -41,6 +41,12 @@ def masked_sentences(context: StageContext) -> MaskedSentences:
     return sentences
 
 
+def one_document_nll(target_log_probs: Tensor, slots: Tensor) -> losses.Loss:
+    """The marginal likelihood where only one document is read: log p(y_j|z,x) and slots, [b, m] each -> loss [b], valid [b]."""
+    certain = torch.zeros(len(target_log_probs), 1, device=target_log_probs.device)
+    return losses.marginal_nll_per_token(target_log_probs.unsqueeze(1), certain, slots)
+
+
 @dataclass(frozen=True)
 class Reading:
     """Share of held-out spans filled exactly, with the block and with nothing."""
@@ -129,8 +135,7 @@ class WarmTask(Task):
         where, what, slots = self.pairs.slots(queries)
         features = self.context.inputs.featurizer
         log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what)
-        certain = torch.zeros(len(queries), 1, device=log_probs.device)
-        loss, valid = losses.marginal_nll_per_token(log_probs.unsqueeze(1), certain, slots)
+        loss, valid = one_document_nll(log_probs, slots)
         return StepResult(loss.sum() / slots.sum(), int(valid.sum()), {"span_log_prob": float(-loss.detach().mean())})
 
     def between(self, step: int) -> Metrics | None:
