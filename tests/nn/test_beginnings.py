@@ -120,6 +120,19 @@ def test_slower_heads_take_in_the_stretch_on_each_side() -> None:
         assert sum(share for offset, share in shares.items() if -12 < side * offset < 0) < 0.2
 
 
+@pytest.mark.parametrize(("hidden", "heads", "head"), [(128, 2, 1), (256, 4, 2)])
+@torch.no_grad()
+def test_a_head_of_the_third_layer_takes_in_the_question_from_everywhere(hidden: int, heads: int, head: int) -> None:
+    model = started(hidden=hidden, heads=heads)
+    ids = torch.randint(5, 500, (4, LENGTH), generator=torch.Generator().manual_seed(1))
+    states = model(input_ids=ids, token_type_ids=(torch.arange(LENGTH) >= 20).long().expand(4, -1), output_hidden_states=True).hidden_states
+    weights = attention(model.encoder.layer[2].attention.self, states[2], heads)
+    on_question = weights[..., 20:, :20].sum(-1).mean(dim=(0, 2))
+    assert float(on_question[head]) > 0.9
+    assert all(float(on_question[other]) < 0.75 for other in range(heads) if other != head), on_question
+    assert float(weights[:, head, :, :20].max()) < 0.6, "it takes in the whole question, not one wordpiece of it"
+
+
 @torch.no_grad()
 def test_matching_heads_look_at_a_like_state() -> None:
     module = start().encoder.layer[1].attention.self

@@ -165,6 +165,26 @@ def test_candidates_are_scored_like_single_inputs_plus_their_relevance(bert: Bod
     assert relevance.grad[0, 1].item() == pytest.approx(int(scores.valid[0, 1].sum()))
 
 
+def test_a_renaming_holds_for_a_question_and_all_its_candidates(bert: BodySpec, make_model: Make) -> None:
+    reader, inputs = make_model(bert, "reader").reader, Inputs()
+    assert reader is not None
+    renamed = np.arange(100)
+    renamed[[5, 6, 10, 11]] = [6, 10, 11, 5]
+
+    class Renamed(Inputs):
+        def joint(self, question: list[int], row: int) -> Sequence:
+            sequence = super().joint(question, row)
+            return Sequence(renamed[sequence.ids].tolist(), sequence.segments)
+
+    questions, rows, relevance = [[5, 6], [5, 8]], np.array([[3, 0], [3, 0]]), torch.zeros(2, 2)
+    scores = read_candidates(reader, inputs, questions, rows, relevance, renamings=[renamed, None])  # type: ignore[arg-type]
+    for i, source in enumerate((Renamed(), inputs)):
+        expected = read_candidates(reader, source, questions, rows, relevance)  # type: ignore[arg-type]
+        torch.testing.assert_close(scores.logits[i], expected.logits[i], rtol=1e-4, atol=1e-5)
+        other = read_candidates(reader, (inputs, Renamed())[i], questions, rows, relevance)  # type: ignore[arg-type]
+        assert not torch.allclose(scores.logits[i], other.logits[i], rtol=1e-4, atol=1e-5)
+
+
 def test_no_candidate_at_all_is_no_span(bert: BodySpec, make_model: Make) -> None:
     reader = make_model(bert, "reader").reader
     assert reader is not None

@@ -14,7 +14,7 @@ class RunConfig:
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
-    """Autocast the networks to bfloat16."""
+    """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
 
@@ -165,6 +165,8 @@ class FinetuneConfig:
     """Blocks over which the retriever's loss runs; bounded by the corpus."""
     read: int = 5
     """Blocks that the reader reads."""
+    rename_rate: float = 0.5
+    """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
     eval_every: int = 100
     """Steps between evaluations on dev."""
 

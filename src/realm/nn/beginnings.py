@@ -4,7 +4,9 @@ The encoder is useful to the retriever only once it copies a name from where its
 many thousands of steps to find that circuit. Structured starts are known to spare most of that time (sinusoids for learned positions,
 query and key maps that agree, value and output maps that undo each other: Trockman and Kolter 2023, "Mimetic initialization of
 self-attention layers"). Here the first layer starts by looking at the wordpieces before and after, the second by looking for wordpieces
-with like neighbours and passing on what it finds. Everything stays trainable; weights that are loaded later overwrite it all.
+with like neighbours and passing on what it finds. A third, if there is one, takes in the words around and, with a head of its own, the
+question: without that head a reader learns what an answer looks like long before it heeds what was asked. Everything stays trainable;
+weights that are loaded later overwrite it all.
 """
 
 import math
@@ -20,6 +22,8 @@ FASTEST, SLOWEST = 3.0, 0.03
 NEIGHBOUR_SHARPNESS = 1.5
 MATCH_SHARPNESS = 0.4
 AROUND_SHARPNESS = 1.5
+QUESTION_LOGIT = 4.0
+"""Before the softmax, by design; at the start a question of 16 wordpieces before a document of 84 gets 0.97 of the weight."""
 
 
 @torch.no_grad()
@@ -41,6 +45,7 @@ def start_copying(model: Any) -> None:
     if len(layers) > 2:
         look_around(layers[2].attention.self, frequencies, heads)
         pass_on(layers[2].attention, undo=True)
+        look_at_question(layers[2].attention, model.embeddings.token_type_embeddings.weight, heads)
 
 
 def start_positions(weight: Tensor, frequencies: Tensor) -> None:
@@ -80,6 +85,26 @@ def look_around(attention: Any, frequencies: Tensor, heads: int) -> None:
         rows = slice(head * width, (head + 1) * width)
         attention.key.weight[rows] = slower
         attention.query.weight[rows] = slower @ rotation(frequencies, offset)
+
+
+def look_at_question(attention: Any, segments: Tensor, heads: int) -> None:
+    """One head takes in the whole first segment from everywhere, by a bias; what it passes on is turned away from all else.
+
+    With two heads it takes the place of the second head of :func:`look_around`.
+    """
+    width = segments.shape[1] // heads
+    head = min(2, heads - 1)
+    rows = slice(head * width, (head + 1) * width)
+    towards = segments[0] - segments[1]
+    query, key = attention.self.query, attention.self.key
+    for side in (query, key):
+        nn.init.normal_(side.weight[rows], std=0.02)
+        nn.init.zeros_(side.bias[rows])
+    query.weight[rows.start] = 0.0
+    query.bias[rows.start] = QUESTION_LOGIT * math.sqrt(width) / 5
+    key.weight[rows.start] = towards / towards.norm()
+    turn = nn.init.orthogonal_(torch.empty_like(attention.output.dense.weight))
+    attention.output.dense.weight[:, rows] = turn[:, rows]
 
 
 def match(attention: Any, hidden: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.data.blocks import BlockInputs
+from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 
@@ -82,7 +83,13 @@ class Reader(nn.Module):
 
 
 def read_candidates(
-    reader: Reader, inputs: BlockInputs, questions: SequenceOf[SequenceOf[int]], rows: np.ndarray, relevance: Tensor
+    reader: Reader,
+    inputs: BlockInputs,
+    questions: SequenceOf[SequenceOf[int]],
+    rows: np.ndarray,
+    relevance: Tensor,
+    *,
+    renamings: SequenceOf[np.ndarray | None] | None = None,
 ) -> SpanScores:
     """Score every span of every candidate jointly: span score plus relevance score of its block (ORQA, section 4.1).
 
@@ -90,6 +97,7 @@ def read_candidates(
         questions: wordpieces of b questions.
         rows: [b, k] rows of the store, -1 where there is no candidate.
         relevance: [b, k] scores of the candidates; a gradient reaches them.
+        renamings: for each question what stands for each wordpiece, in it and in its candidates alike; None for itself.
 
     Returns:
         logits and valid [b, k, t, w]; nothing is valid in a missing candidate.
@@ -98,7 +106,9 @@ def read_candidates(
     if not len(example):
         nothing = relevance.new_zeros((*rows.shape, 1, reader.max_span))
         return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool))
-    sequences = [inputs.joint(questions[i], int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    names = renamings or [None] * len(questions)
+    pairs = zip(example.tolist(), candidate.tolist(), strict=True)
+    sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]
     starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
     scores = reader(sequences, starts)
     place = (torch.from_numpy(example).to(relevance.device), torch.from_numpy(candidate).to(relevance.device))

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, Source
-from realm.data.loader import EpochOrder
+from realm.data.loader import EpochOrder, generator
 from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.renaming import Renaming
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
@@ -52,16 +53,19 @@ class ReadingTask(Task):
         locator = AnswerLocator(context.store)
         self.answers: list[Spans] = [locator.spans(answer_wordpieces(context.store, q)) for q in self.questions]
         self.order = EpochOrder(len(self.questions), name, context.seed)
+        self.renaming = Renaming(context.store)
 
     def step(self, step: int) -> StepResult:
         """Retriever loss over the wide beam plus reader loss over the best few, divided by the questions of the batch."""
-        items = [item for _, item in self.order.batch(step, self.section.batch)]
+        drawn = self.order.batch(step, self.section.batch)
+        items = [item for _, item in drawn]
         texts, tokens = [self.questions[i].text for i in items], [self.tokens[i] for i in items]
         wide = self.source(texts, tokens, max(self.section.beam, self.section.read))
         correct = torch.from_numpy(np.stack([np.isin(rows, list(self.answers[i])) for i, rows in zip(items, wide.rows, strict=True)]))
         retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), wide.valid)
         read = wide.best(self.section.read)
-        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores)
+        renamings = [self._renaming(position) for position, _ in drawn]
+        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
         gold = self._gold(items, read.rows, spans)
         reading, readable = losses.span_marginal(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
         loss = (retrieval + reading).sum() / len(items)
@@ -72,6 +76,11 @@ class ReadingTask(Task):
             "readable": float(readable.float().mean()),
         }
         return StepResult(loss, int((found | readable).sum()), metrics)
+
+    def _renaming(self, position: int) -> np.ndarray | None:
+        """What stands for each wordpiece in the example at ``position``; None where the names are left alone."""
+        rng = generator("rename", self.name, self.context.seed, position)
+        return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
 
     def _gold(self, items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
         """True at spans that equal an answer, [b, k, t, w]."""

@@ -17,6 +17,7 @@ from realm.errors import TrainingError
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
 from realm.train.optim import adamw, schedule
+from realm.train.precision import has_bf16
 
 Metrics = dict[str, float]
 
@@ -74,7 +75,7 @@ class LoopOptions:
         seed: of the whole run.
         log_every: steps between metric rows.
         checkpoint_every: steps between checkpoints; 0 for none.
-        bf16: autocast the networks to bfloat16.
+        bf16: autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32.
         device: where the model lives.
         patience: windows of ``log_every`` steps without a valid example, or steps in a row with non-finite gradients, before stopping.
     """
@@ -144,7 +145,7 @@ def _one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: 
     task.model.train()
     for group in optimizer.param_groups:
         group["lr"] = options.lr * schedule(step, steps=options.steps, warmup=options.warmup)
-    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
+    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16 and has_bf16(options.device)):
         result = task.step(step)
     if result.valid == 0:
         return StepResult(result.loss.detach(), 0, result.metrics)

@@ -1,0 +1,65 @@
+"""Renaming: a permutation of names among their like that leaves all else, and every span, in its place."""
+
+import numpy as np
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.data.blocks import BlockInputs
+from realm.data.loader import generator
+from realm.data.qa import AnswerLocator
+from realm.data.renaming import Renaming, rename
+from realm.data.types import Sequence
+
+
+@pytest.fixture(scope="module")
+def renaming(store: BlockStore) -> Renaming:
+    return Renaming(store)
+
+
+def test_it_is_a_permutation_of_names_among_their_like(store: BlockStore, renaming: Renaming) -> None:
+    renamed = renaming.draw(generator("test"))
+    assert sorted(renamed.tolist()) == list(range(store.tokenizer.vocab_size))
+    moved = np.flatnonzero(renamed != np.arange(len(renamed)))
+    assert len(moved) > 5
+    token = store.tokenizer.token
+    for wordpiece in moved.tolist():
+        was, becomes = token(wordpiece), token(int(renamed[wordpiece]))
+        assert was.startswith("##") == becomes.startswith("##")
+        assert any(c.isdigit() for c in was) == any(c.isdigit() for c in becomes)
+
+
+def test_only_wordpieces_that_mostly_stand_in_spans_move(store: BlockStore, renaming: Renaming) -> None:
+    inside: dict[int, list[bool]] = {}
+    for row in range(len(store)):
+        spans = store.spans(row).tokens.tolist()
+        for at, wordpiece in enumerate(store.token_ids(row).tolist()):
+            inside.setdefault(wordpiece, []).append(any(start <= at < end for start, end in spans))
+    expected = {wordpiece for wordpiece, flags in inside.items() if 2 * sum(flags) > len(flags)}
+    assert set(np.concatenate(renaming.groups).tolist()) == expected
+    special = store.tokenizer.special
+    assert not expected & {special.cls, special.sep, special.mask, special.pad, special.unk}
+
+
+def test_the_draw_depends_on_the_generator_alone(renaming: Renaming) -> None:
+    assert np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 1)))
+    assert not np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 2)))
+
+
+def test_an_answer_stays_where_it_stands(store: BlockStore, inputs: BlockInputs, renaming: Renaming) -> None:
+    question, answer = store.tokenizer.encode(["What is the money of France?", "euro"])
+    ((row, spans),) = AnswerLocator(store).spans([answer]).items()
+    sequence = inputs.joint(question, row)
+    renamed = renaming.draw(generator("test"))
+    other = rename(sequence, renamed)
+    assert other.segments == sequence.segments and len(other) == len(sequence)
+    start = inputs.featurizer.body_start(question)
+    for first, last in spans:
+        assert other.ids[start + first : start + last] == renamed[answer].tolist()
+    # Equal names are equal afterwards, different ones different: what matched still matches.
+    assert len(set(other.ids)) == len(set(sequence.ids))
+    assert all(renamed[was] == becomes for was, becomes in zip(sequence.ids, other.ids, strict=True))
+
+
+def test_without_a_renaming_nothing_changes() -> None:
+    sequence = Sequence([1, 2, 3], [0, 0, 1])
+    assert rename(sequence, None) is sequence
