@@ -173,7 +173,7 @@ def test_each_runs_alone(trained: StageContext, tiny_run: Path, recipe: Recipe, 
 
 
 def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> None:
-    """Against a loop over single questions and widths."""
+    """Against a loop over single questions and lengths."""
     model, tokenizer, mask = load_stage(trained, "closed_book"), trained.store.tokenizer, trained.inputs.featurizer.mask
     assert model.encoder is not None
     model.encoder.eval()
@@ -181,15 +181,36 @@ def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> No
     expected = []
     for question in questions:
         ids = tokenizer.encode([question.text])[0]
-        best = (-np.inf, "")
-        for width in range(1, LONGEST_ANSWER + 1):
-            where = torch.tensor([[len(ids) + 1 + i for i in range(width)]])
-            with torch.no_grad():
-                values, filled = model.encoder.log_probs([empty_joint(trained, [*ids, *[mask] * width])], where).max(-1)
-            best = max(best, (float(values.mean()), tokenizer.decode(filled[0].tolist())), key=lambda pair: pair[0])
-        expected.append(best[1])
+        where = torch.tensor([[len(ids) + 1 + i for i in range(LONGEST_ANSWER)]])
+        with torch.no_grad():
+            slots = model.encoder.log_probs([empty_joint(trained, [*ids, *[mask] * LONGEST_ANSWER])], where)[0]
+        expected.append(tokenizer.decode(best_of_all_lengths(slots, trained.inputs.featurizer.pad)))
     assert answer_closed_book(trained, model, questions) == expected
     assert answer_closed_book(trained, model, questions[:1]) == expected[:1]
+
+
+def best_of_all_lengths(slots: torch.Tensor, pad: int) -> list[int]:
+    best: tuple[float, list[int]] = (-np.inf, [])
+    for length in range(1, len(slots) + 1):
+        total, ids = 0.0, []
+        for slot, row in enumerate(slots.tolist()):
+            if slot < length:
+                wordpiece = max((w for w in range(len(row)) if w != pad), key=row.__getitem__)
+                ids.append(wordpiece)
+                total += row[wordpiece]
+            else:
+                total += row[pad]
+        best = max(best, (total, ids), key=lambda pair: pair[0])
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lengths_of_fillings(seed: int) -> None:
+    log_probs = torch.randn(7, LONGEST_ANSWER, 20, generator=torch.Generator().manual_seed(seed)).mul(3).log_softmax(-1)
+    log_probs[:, 2:, 4] += 6 * torch.rand(7, LONGEST_ANSWER - 2, generator=torch.Generator().manual_seed(seed))
+    lengths, filled = closed_book.best_fillings(log_probs, 4)
+    assert [ids[:n] for ids, n in zip(filled.tolist(), lengths.tolist(), strict=True)] == [best_of_all_lengths(row, 4) for row in log_probs]
+    assert len(set(lengths.tolist())) > 1 and 4 not in filled.flatten().tolist()
 
 
 def questions_task(context: StageContext, model: RealmModel, *answers: tuple[str, ...]) -> QuestionsTask:
@@ -205,8 +226,9 @@ def test_the_answer_stands_in_masks_behind_the_question(trained: StageContext) -
     for item, answer in enumerate(("Tirel", "Osten")):
         question, target = encode([f"What is the currency of Arvad number {item}?"])[0], encode([answer])[0]
         ids, positions, targets = task.example(0, item)
-        assert ids == question + [mask] * len(target) and targets == target
-        assert positions == list(range(len(question), len(question) + len(target)))
+        assert ids == question + [mask] * LONGEST_ANSWER
+        assert targets == target + [trained.inputs.featurizer.pad] * (LONGEST_ANSWER - len(target)), "nothing gives its length away"
+        assert positions == list(range(len(question), len(question) + LONGEST_ANSWER))
     with pytest.raises(DataError, match="at most six wordpieces"):
         questions_task(trained, load_stage(trained, "closed_book"), (long,))
 

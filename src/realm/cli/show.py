@@ -110,6 +110,9 @@ def explanation(value: dict[str, Any]) -> None:
         f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
         "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
     )
+    if "baseline" in value:
+        other = value["baseline"]
+        _print(f"  {other['run']}: p(y|x) = {other['p_y']:.3g} with documents, {other['p_y_null']:.3g} with none")
     rows = [
         ["no document" if c["null"] else f"{c['title']}: {c['text'][:60]}", rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}"]
         for c in value["candidates"]

@@ -151,7 +151,9 @@ def ask(run: Run, question: Text, /, *, k: int = 5, json: bool = False) -> None:
     show.last_line(answer, json)
 
 
-def explain(run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), json: bool = False) -> None:
+def explain(
+    run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), baseline: Path | None = None, json: bool = False
+) -> None:
     """Which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
 
     Args:
@@ -160,15 +162,21 @@ def explain(run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: 
         target: what a [MASK] hides; once for each [MASK], or not at all.
         k: documents, the null document counted.
         exclude: id of a document that must not be used; may be repeated.
+        baseline: another run, which fills the same masks with the same words for comparison.
         json: print one JSON object as the last line.
     """
     from realm.explain import explain as explain_sentence
     from realm.opening import open_run
 
-    opened = open_run(run)
-    found = explain_sentence(
-        opened.pretrained, opened.generation, opened.inputs, text, targets=target, k=k, exclude_documents=exclude
-    ).to_dict()
+    def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
+        opened = open_run(directory)
+        found = explain_sentence(opened.pretrained, opened.generation, opened.inputs, text, targets=targets, k=k, exclude_documents=exclude)
+        return found.to_dict()
+
+    found = explained(run, target)
+    if baseline is not None:
+        other = explained(baseline, tuple(found["targets"]))
+        found["baseline"] = {"run": str(baseline), "p_y": other["p_y"], "p_y_null": other["p_y_null"]}
     if not json:
         show.explanation(found)
     show.last_line(found, json)

@@ -18,7 +18,7 @@ class Alarms:
     """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
 
     ``marginal_utility <= 0`` counts after the first quarter of the stage, ``distinct`` from the start; both must hold for three rows.
-    The probe set's own alarm (recall below that of ICT at two refreshes in a row) is passed on as it comes.
+    The probe set's own alarm (recall clearly below that of ICT at two refreshes in a row) is passed on as it comes.
 
     Args:
         report: gets every call.

@@ -126,7 +126,7 @@ class PretrainTask(Task):
         protect = frozenset(int(state["generation"]) for state in self.kept_states())
         self.generation = refresh_index(self.model, self.context.inputs, self.context.paths, step=step, protect=protect)
         recall = self.probe.recall(self)
-        self.collapsed = self.probe.collapse(recall)
+        self.collapsed = self.probe.collapse()
         return {"probe_recall": recall, "collapsed": float(self.collapsed)}
 
     def finished(self, step: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from realm.data.loader import generator
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from realm.recipes.pretrain import PretrainTask
 
 COLLAPSE_AFTER = 2
+MARGIN = 2.0
+"""Standard errors of a recall measured on so few sentences: a fall of less is chance, and an alarm that rings for it is not heeded."""
 
 
 class ProbeSet:
@@ -42,10 +45,21 @@ class ProbeSet:
         self.history.append(value)
         return value
 
-    def collapse(self, recall: float) -> bool:
-        """Whether recall stood below its first value (the ICT retriever's) at the last refreshes in a row."""
-        recent = self.history[-COLLAPSE_AFTER:]
-        return len(self.history) > COLLAPSE_AFTER and all(value < self.history[0] for value in recent) and recall < self.history[0]
+    def collapse(self) -> bool:
+        """Whether the retriever does worse than that of ICT, with which the stage began."""
+        return has_collapsed(self.history, len(self.queries))
+
+
+def has_collapsed(history: list[float], size: int) -> bool:
+    """Whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row.
+
+    Args:
+        history: recall at every refresh; the first is the ICT retriever's.
+        size: sentences that it was measured on.
+    """
+    first, recent = history[0], history[-COLLAPSE_AFTER:]
+    margin = MARGIN * math.sqrt(first * (1 - first) / size)
+    return len(history) > COLLAPSE_AFTER and all(first - recall > margin for recall in recent)
 
 
 def _holds(body: list[int], span: list[int]) -> bool:
