@@ -37,14 +37,21 @@ def rows(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
-def test_same_seed_twice(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
-    recipe = write_tiny(tmp_path)
-    run_recipe(load_recipe(recipe, OVERRIDES), tmp_path / "here", stages=STAGES, progress=Progress(quiet=True))
-    settings = [f"--set={section}.{key}={str(v).lower()}" for section, values in OVERRIDES.items() for key, v in values.items()]
-    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "there"), "--stages", ",".join(STAGES), *settings]
-    # Another process, whose sets of strings are ordered differently.
-    done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "12345"}, capture_output=True, text=True, timeout=240)
+def run_elsewhere(recipe: Path, out: Path, threads: int, hash_seed: int) -> None:
+    """In a process of its own, whose sets of strings are ordered by ``hash_seed``."""
+    overrides = OVERRIDES | {"run": {**OVERRIDES["run"], "threads": threads}}
+    settings = [f"--set={section}.{key}={str(v).lower()}" for section, values in overrides.items() for key, v in values.items()]
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(out), "--stages", ",".join(STAGES), *settings]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_same_seed_twice(tmp_path: Path, write_tiny: Callable[[Path], Path], threads: int) -> None:
+    recipe = write_tiny(tmp_path)
+    for name, hash_seed in (("here", 1), ("there", 12345)):
+        run_elsewhere(recipe, tmp_path / name, threads, hash_seed)
     assert {row["stage"] for row in rows(tmp_path / "here")} == set(TRAINED)
     assert rows(tmp_path / "here") == rows(tmp_path / "there")
     assert weights(tmp_path / "here") == weights(tmp_path / "there")
