@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Before anything imports torch or transformers; the commands that tests start inherit it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -118,3 +119,22 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Pat
     root = tmp_path_factory.mktemp("tiny")
     run_recipe(write_tiny(root), root / "run", stages=None, progress=Progress(quiet=True))
     return root / "run"
+
+
+@pytest.fixture
+def interrupt_each(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
+    """Makes each of the named stages end with Ctrl-C before its fourth step, once; a name is taken out of the set when that happens."""
+    import realm.train.loop
+
+    step_of = realm.train.loop._one_step
+
+    def arm(pending: set[str]) -> None:
+        def one_step(task: Any, step: int, *rest: Any) -> Any:
+            if task.name in pending and step == 3:
+                pending.discard(task.name)
+                raise KeyboardInterrupt
+            return step_of(task, step, *rest)
+
+        monkeypatch.setattr(realm.train.loop, "_one_step", one_step)
+
+    return arm

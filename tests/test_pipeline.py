@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import realm.train.loop
 from realm.config import Recipe, build_recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
@@ -66,16 +65,11 @@ def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch
     assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
 
 
-def test_interrupted_in_every_stage_and_resumed(tiny_run: Path, tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe, pending, step_of = write_tiny(tmp_path), {"warm", "ict", "pretrain", "finetune"}, realm.train.loop._one_step
-
-    def interrupt(task: Any, step: int, *rest: Any) -> Any:
-        if task.name in pending and step == 3:
-            pending.discard(task.name)
-            raise KeyboardInterrupt
-        return step_of(task, step, *rest)
-
-    monkeypatch.setattr(realm.train.loop, "_one_step", interrupt)
+def test_interrupted_in_every_stage_and_resumed(
+    tiny_run: Path, tmp_path: Path, write_tiny: Write, interrupt_each: Callable[[set[str]], None]
+) -> None:
+    recipe, pending = write_tiny(tmp_path), {"warm", "ict", "pretrain", "finetune"}
+    interrupt_each(pending)
     for left in (3, 2, 1, 0):
         with pytest.raises(KeyboardInterrupt):
             run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-import realm.train.loop
 from realm.candidates import Bm25Candidates
 from realm.config import Recipe, load_recipe
 from realm.data.qa import load_questions
@@ -139,18 +139,11 @@ def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.Monkey
 
 
 def test_interrupted_and_resumed_to_the_same_weights(
-    trained: StageContext, tiny_run: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: StageContext, tiny_run: Path, recipe: Recipe, tmp_path: Path, interrupt_each: Callable[[set[str]], None]
 ) -> None:
     run = shutil.copytree(tiny_run, tmp_path / "run")
-    context, pending, step_of = open_run_context(run, recipe), set(STAGES), realm.train.loop._one_step
-
-    def interrupt(task: Any, step: int, *rest: Any) -> Any:
-        if task.name in pending and step == 3:
-            pending.discard(task.name)
-            raise KeyboardInterrupt
-        return step_of(task, step, *rest)
-
-    monkeypatch.setattr(realm.train.loop, "_one_step", interrupt)
+    context, pending = open_run_context(run, recipe), set(STAGES)
+    interrupt_each(pending)
     for left in (2, 1, 0):
         with pytest.raises(KeyboardInterrupt):
             evaluate_baselines(context)
