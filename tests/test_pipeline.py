@@ -153,11 +153,19 @@ def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
     for out in (tiny_run, tmp_path / "new"):
         found = plan(recipe, out)
         assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == 12
-        assert set(found["stages"]) == {"corpus", "warm", "ict", "pretrain", "finetune"}
+        assert set(found["stages"]) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
         assert found["stages"]["pretrain"]["steps"] == 5 and found["stages"]["pretrain"]["seconds_per_step"] > 0
         assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
         assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"].values()))
     assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+
+
+def test_plan_counts_the_baselines(tiny_run: Path) -> None:
+    recipe = load_recipe(tiny_run.parent / "recipe.toml", {"eval": {"baselines": True}, "finetune": {"steps": 1000}})
+    stages = plan(recipe, tiny_run)["stages"]
+    # A reader as long as REALM's, and the closed book beside it.
+    assert stages["baselines"]["seconds"] > stages["finetune"]["seconds"] > 900 * stages["finetune"]["seconds_per_step"]
+    assert 0 < stages["eval"]["seconds"] < stages["finetune"]["seconds"]
 
 
 def test_alarms_speak_once() -> None:

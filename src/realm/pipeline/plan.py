@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
+from realm.data.qa import load_questions
+from realm.data.types import Question
 from realm.index.mips import ExactIndex
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
@@ -21,8 +24,9 @@ from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, settle
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
+from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps
 from realm.recipes.context import StageContext, new_model, open_context
-from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.finetune import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain import PretrainTask
 from realm.recipes.warm import WarmTask
@@ -34,6 +38,8 @@ STEPS = 3
 """Real steps timed for each stage; the first, which warms caches, does not count."""
 EMBEDDED = 128
 """Blocks embedded to learn how long the whole corpus takes."""
+ANSWERED = 32
+"""Questions answered to learn how long an evaluation takes."""
 FLOAT = 4
 
 
@@ -122,8 +128,37 @@ class _Probe:
         rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
         rows["pretrain"]["seconds"] += refreshes * refresh
         if recipe.finetune.train:
-            rows["finetune"] = self._time(self._reading_task(), recipe.finetune.steps)
+            rows |= self._with_questions()
         return rows
+
+    def _with_questions(self) -> dict[str, dict[str, Any]]:
+        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too."""
+        recipe, (questions, dev) = self.context.recipe, training_questions(self.context)
+        task = self._reading_task(questions)
+        rows = {"finetune": self._time(task, recipe.finetune.steps)}
+        answering = self._seconds_per_answer(task, questions)
+        looks = -(-recipe.finetune.steps // recipe.finetune.eval_every)
+        rows["finetune"]["seconds"] += looks * min(len(dev), DEV_QUESTIONS) * answering
+        if recipe.eval.qa:
+            scored = len(load_questions(Path(recipe.eval.qa)))
+            rows["eval"] = {"seconds": scored * answering}
+            if recipe.eval.baselines:
+                rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + rows["finetune"]["seconds"] + scored * answering}
+        return rows
+
+    def _closed_book_seconds(self, questions: list[Question]) -> float:
+        recipe, context, model = self.context.recipe, self.context, self.model.with_parts(embedder=None)
+        sentences = sentence_steps(recipe, recipe.warm.steps, recipe.pretrain.steps)
+        rows = [self._time(SentencesTask(context, model), sentences)]
+        rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(questions))))
+        return sum(row["seconds"] for row in rows)
+
+    def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
+        answerer = Answerer(self.context.inputs, task.source, task.reader, versions={})
+        texts = [question.text for question in questions[:ANSWERED]]
+        started = time.perf_counter()
+        answerer.answer(texts, k=self.context.recipe.finetune.read)
+        return (time.perf_counter() - started) / len(texts)
 
     def _time(self, task: Task, steps: int) -> dict[str, Any]:
         self.progress.count(f"plan: {task.name}", 0, STEPS)
@@ -162,11 +197,11 @@ class _Probe:
         task.generation = self.generation
         return task
 
-    def _reading_task(self) -> ReadingTask:
+    def _reading_task(self, questions: list[Question]) -> ReadingTask:
         model = self.model.with_reader(0).to(self.context.device)
         assert model.embedder is not None and model.reader is not None
         source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, self.context.inputs)
-        return ReadingTask("finetune", self.context, source, model.reader, training_questions(self.context)[0], [])
+        return ReadingTask("finetune", self.context, source, model.reader, questions, [])
 
     def _refresh_seconds(self) -> float:
         """Embedding the whole corpus, from a sample of it."""

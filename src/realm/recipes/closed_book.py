@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from realm.config import Recipe
 from realm.data.featurize import mask_slots
 from realm.data.loader import EpochOrder, generator
 from realm.data.qa import load_questions
@@ -143,6 +144,16 @@ def share_correct(context: StageContext, model: RealmModel, questions: list[Ques
     return [is_correct(p, q) for p, q in zip(predictions, questions, strict=True)]
 
 
+def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
+    """Steps over masked sentences, in which it sees as many as REALM's encoder did."""
+    return max(1, (warm_steps * recipe.warm.batch + pretrain_steps * recipe.pretrain.batch) // BATCH)
+
+
+def question_steps(recipe: Recipe, questions: int) -> int:
+    """Steps over so many training questions."""
+    return max(1, recipe.eval.closed_book_epochs * questions // BATCH)
+
+
 def run_closed_book(context: StageContext) -> None:
     """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``."""
     mark = fingerprint(context, "closed_book", "pretrain")
@@ -151,11 +162,10 @@ def run_closed_book(context: StageContext) -> None:
     if not is_published(context, "closed_book", mark):
         model = new_model(context).with_parts(embedder=None).to(context.device)
         recipe = context.recipe
-        seen = stage_facts(context.paths, "warm")["steps"] * recipe.warm.batch
-        seen += stage_facts(context.paths, "pretrain")["steps"] * recipe.pretrain.batch
-        section = dataclasses.replace(recipe.warm, steps=max(1, seen // BATCH))
+        done = [stage_facts(context.paths, stage)["steps"] for stage in ("warm", "pretrain")]
+        section = dataclasses.replace(recipe.warm, steps=sentence_steps(recipe, *done))
         train(context, SentencesTask(context, model), section, mark)
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=max(1, recipe.eval.closed_book_epochs * len(questions) // BATCH))
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)))
         steps = train(context, QuestionsTask(context, model, questions), section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps})
         CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard()
