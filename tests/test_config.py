@@ -143,6 +143,11 @@ def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
     assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""
 
 
+def test_answers_read_as_many_blocks_as_fine_tuning_unless_told(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n")).read == 2
+    assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n[eval]\nread = 7\n")).read == 7
+
+
 def test_dump_and_load_give_the_same_recipe(tmp_path: Path) -> None:
     text = '[model]\npreset = "mini"\n[corpus]\nsources = ["a b", "ü\\"q"]\n[ict]\nlr = 1e-5\n[pretrain]\nmarginal = "joint"\n'
     recipe = load_recipe(write(tmp_path, text))

@@ -110,6 +110,24 @@ def test_another_recipe_is_refused(tiny_run: Path) -> None:
         run_recipe(recipe, tiny_run, stages=("pretain",), progress=QUIET)
 
 
+def test_a_run_may_move_with_its_files(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(tiny_run.parent, tmp_path / "moved")
+    before = weights(tiny_run)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("realm.recipes.context.fit", never)
+    run_recipe(tmp_path / "moved" / "recipe.toml", tmp_path / "moved" / "run", stages=None, progress=QUIET)
+    assert weights(tmp_path / "moved" / "run") == before
+    assert str(tmp_path / "moved") in (tmp_path / "moved" / "run" / "config.toml").read_text()
+    # Under another name it is another file.
+    shutil.copy(tmp_path / "moved" / "qa.jsonl", tmp_path / "moved" / "other.jsonl")
+    other = load_recipe(tmp_path / "moved" / "recipe.toml", {"finetune": {"train": str(tmp_path / "moved" / "other.jsonl")}})
+    with pytest.raises(RunError, match=r"finetune\.train"):
+        run_recipe(other, tmp_path / "moved" / "run", stages=None, progress=QUIET)
+
+
 def test_changed_sources_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:
     recipe = write_tiny(tmp_path)
     run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)

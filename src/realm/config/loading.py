@@ -138,6 +138,8 @@ MINIMUM = {
     ("finetune", "read"): 1,
     ("finetune", "beam"): 1,
     ("finetune", "eval_every"): 1,
+    ("eval", "read"): 0,
+    ("eval", "closed_book_epochs"): 0,
     **{(stage, "warmup"): 0 for stage in ("ict", "warm", "pretrain", "finetune")},
 }
 SHARES = (
@@ -147,6 +149,7 @@ SHARES = (
     ("warm", "accuracy"),
     ("warm", "hide_rate"),
     ("warm", "partner_rate"),
+    ("finetune", "rename_rate"),
 )
 
 

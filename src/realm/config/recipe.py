@@ -179,6 +179,8 @@ class EvalConfig:
     """Questions to evaluate on (JSONL)."""
     k: tuple[int, ...] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
+    read: int = 0
+    """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
     baselines: bool = False
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: int = 30
@@ -197,3 +199,8 @@ class Recipe:
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+
+    @property
+    def read(self) -> int:
+        """Blocks that are read for an answer."""
+        return self.eval.read or self.finetune.read

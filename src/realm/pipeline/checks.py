@@ -44,7 +44,8 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
     store = BlockStore.open(paths.corpus)
     blocks = int(store.live.sum())
     # The origin block is excluded and the null document is a candidate: k candidates need k blocks.
-    wanted = {"pretrain.candidates": recipe.pretrain.candidates, "finetune.read": recipe.finetune.read if recipe.finetune.train else 0}
+    wanted = {"pretrain.candidates": recipe.pretrain.candidates, "eval.read": recipe.eval.read}
+    wanted |= {"finetune.read": recipe.finetune.read} if recipe.finetune.train else {}
     for key, k in wanted.items():
         if blocks < k:
             cure = f"Add documents, or set {key} = {blocks}." if blocks > 1 else "Add documents: one block leaves nothing to retrieve."

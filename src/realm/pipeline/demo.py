@@ -78,7 +78,7 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
     """Answers, the explained sentence, the added document, the report."""
     run = open_run(paths.root)
     questions = _chosen(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
-    answers = [answer.to_dict() for answer in run.answerer.answer([q.text for q in questions], k=run.recipe.finetune.read)]
+    answers = [answer.to_dict() for answer in run.answerer.answer([q.text for q in questions], k=run.recipe.read)]
     write_json(paths.results / "answers.json", answers)
     explanation = _explained(run)
     if explanation is not None:
@@ -115,7 +115,7 @@ def _added(run: OpenRun, progress: Progress) -> dict[str, Any]:
         progress.say(f"added {document} to the corpus; embedding it with the run's own document embedder, without training")
     run, _ = run.with_added()
     questions = load_questions(atlas / "invented_qa.jsonl")
-    answers = run.answerer.answer([q.text for q in questions], k=run.recipe.finetune.read)
+    answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
     rows = [{"question": q.text, "answer": a.answer, "correct": is_correct(a.answer, q)} for q, a in zip(questions, answers, strict=True)]
     return {**rows[0], "all": rows}
 

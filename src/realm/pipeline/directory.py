@@ -19,6 +19,7 @@ from realm.stages import RUN_FORMAT, check_run_format
 
 FREE = ("device", "threads", "checkpoint_every")
 """Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
+FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("finetune", "train"), ("finetune", "dev"))
 OTHER = "Give another directory with --out, or the same recipe."
 
 
@@ -52,9 +53,17 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
     for section in sorted(_used_sections(paths)):
         before, now = (dataclasses.asdict(getattr(r, section)) for r in (old, recipe))
         for key, value in before.items():
-            if now[key] != value and not (section == "run" and key in FREE):
+            if now[key] != value and not (section == "run" and key in FREE) and not _moved(section, key, value, now[key]):
                 problem = f"this run was made with {section}.{key} = {value!r}, the recipe says {now[key]!r}"
                 raise RunError(problem, path=paths.config, cure=OTHER)
+
+
+def _moved(section: str, key: str, before: Any, now: Any) -> bool:
+    """Whether files of the same names are named, elsewhere: a run may move. Their contents are compared on their own."""
+    if (section, key) not in FILES or not before or not now:
+        return False
+    names = [[Path(value).name for value in ((one,) if isinstance(one, str) else one)] for one in (before, now)]
+    return names[0] == names[1]
 
 
 def _used_sections(paths: RunPaths) -> set[str]:

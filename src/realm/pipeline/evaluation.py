@@ -27,7 +27,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     questions = Path(recipe.eval.qa)
-    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.finetune.read]
+    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.read]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
@@ -76,7 +76,7 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     relevance = Relevance(context.store)
     answerer = Answerer(context.inputs, source, model.reader, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k)
-    return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.finetune.read)
+    return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
 
 
 def evaluate_baselines(context: StageContext) -> None:
@@ -105,6 +105,6 @@ def evaluate_run(root: Path, questions: Path, *, read: int | None = None) -> dic
     result: dict[str, Any] = {"em": None, "em_interval": None, "f1": None, "reader_oracle": None}
     result |= evaluate_retrieval(run.source, relevance, rows, run.recipe.eval.k)
     if run.tuned is not None:
-        result |= evaluate_answers(run.answerer, relevance, rows, read=run.require_k(read or run.recipe.finetune.read))
+        result |= evaluate_answers(run.answerer, relevance, rows, read=run.require_k(read or run.recipe.read))
     names = ("n", "em", "em_interval", "f1", "recall", "recall_gold", "reader_oracle")
     return {**{name: result[name] for name in names}, "versions": run.versions}

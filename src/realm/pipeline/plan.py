@@ -157,7 +157,7 @@ class _Probe:
         answerer = Answerer(self.context.inputs, task.source, task.reader, versions={})
         texts = [question.text for question in questions[:ANSWERED]]
         started = time.perf_counter()
-        answerer.answer(texts, k=self.context.recipe.finetune.read)
+        answerer.answer(texts, k=self.context.recipe.read)
         return (time.perf_counter() - started) / len(texts)
 
     def _time(self, task: Task, steps: int) -> dict[str, Any]:

@@ -42,5 +42,5 @@ def run_bm25(context: StageContext) -> None:
     test = load_questions(Path(context.recipe.eval.qa))
     row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k)
     answerer = Answerer(context.inputs, source, model.reader, versions={})
-    row |= evaluate_answers(answerer, relevance, test, read=context.recipe.finetune.read)
+    row |= evaluate_answers(answerer, relevance, test, read=context.recipe.read)
     write_json(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})

@@ -33,7 +33,7 @@ LONGEST_ANSWER = 6
 TRAIN_SAMPLE = 500
 BATCH = 32
 LR = 1e-3
-"""Peak learning rate of the questions: at that of the warm stage, three times as high, they are hardly remembered."""
+"""Peak learning rate: at that of the warm stage, three times as high, facts are hardly remembered."""
 
 
 def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
@@ -163,7 +163,7 @@ def run_closed_book(context: StageContext) -> None:
         model = new_model(context).with_parts(embedder=None).to(context.device)
         recipe = context.recipe
         done = [stage_facts(context.paths, stage)["steps"] for stage in ("warm", "pretrain")]
-        section = dataclasses.replace(recipe.warm, steps=sentence_steps(recipe, *done))
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=sentence_steps(recipe, *done))
         train(context, SentencesTask(context, model), section, mark)
         section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)))
         steps = train(context, QuestionsTask(context, model, questions), section, mark)

@@ -111,7 +111,7 @@ STAGE_SECTIONS = {
     "pretrain": ("pretrain",),
     "finetune": ("finetune",),
     "bm25": ("finetune",),
-    "closed_book": ("warm", "finetune", "eval"),
+    "closed_book": ("warm", "finetune"),
 }
 
 
@@ -119,12 +119,16 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
     recipe = context.recipe
     sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
+    for section in sections:  # what is in the files of questions counts, below; not where they lie
+        section.pop("train", None), section.pop("dev", None)
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
     }
+    if stage == "closed_book":
+        known["epochs"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
         names = (recipe.finetune.train, recipe.finetune.dev)
         known["questions"] = [sha256_file(Path(name)) if name and Path(name).is_file() else "" for name in names]
