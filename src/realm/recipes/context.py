@@ -119,8 +119,8 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
     recipe = context.recipe
     sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
-    for section in sections:  # what is in the files of questions counts, below; not where they lie
-        section.pop("train", None), section.pop("dev", None)
+    # What is in the files of questions counts, below; not where they lie.
+    sections = [{key: value for key, value in section.items() if key not in ("train", "dev")} for section in sections]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
