@@ -9,7 +9,6 @@ entities, each with its block. Prints a table of their exact match, and as its l
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -19,17 +18,14 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-import transformers
 from torch import nn
 
+from common import atlas_corpus, result
 from realm.candidates import Candidates
 from realm.config import build_recipe
-from realm.corpus.build import build_corpus
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
-from realm.demo.atlas import write_atlas
 from realm.paths import RunPaths
-from realm.pipeline.demo import DEMO_DOMAINS
 from realm.recipes.context import StageContext, load_stage, open_context, train
 from realm.recipes.finetune import ReadingTask, training_questions
 from realm.recipes.warm import run_warm
@@ -96,9 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        atlas, corpus = Path(scratch) / "atlas", Path(scratch) / "corpus"
-        write_atlas(atlas, domains=DEMO_DOMAINS)
-        build_corpus([atlas / "documents.jsonl"], corpus, vocab_size=4500, gazetteer=atlas / "gazetteer.txt")
+        atlas, corpus = atlas_corpus(Path(scratch))
         for seed in range(arguments.seeds):
             for method, (head, rename_rate) in METHODS.items():
                 context = context_for(corpus, atlas, Path(scratch) / f"run-{seed}-{head}", arguments, seed, rename_rate)
@@ -112,10 +106,9 @@ def main() -> None:
     means = {method: statistics.mean(row["em"] for row in rows if row["method"] == method) for method in METHODS}
     for method, value in means.items():
         print(f"{method:25s} dev EM with a gold block {value:.3f} after {arguments.steps} steps, {arguments.seeds} seeds")
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}
     differences = {f"em: {method} minus plain": means[method] - means["plain"] for method in METHODS if method != "plain"}
-    result = {"benchmark": "reading", "hardware": f"{platform.machine()}, {arguments.threads} threads", "versions": versions}
-    print(json.dumps({**result, "warm_steps": arguments.warm_steps, "steps": arguments.steps, "rows": rows, "ratios": differences}))
+    lengths = {"warm_steps": arguments.warm_steps, "steps": arguments.steps}
+    print(json.dumps(result("reading", arguments.threads, **lengths, rows=rows, ratios=differences)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ BERT's own initialisation, which `nn/beginnings.py` otherwise replaces.
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -17,13 +16,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-import transformers
 
+from common import atlas_corpus, result
 from realm.config import build_recipe
-from realm.corpus.build import build_corpus
-from realm.demo.atlas import write_atlas
 from realm.paths import RunPaths
-from realm.pipeline.demo import DEMO_DOMAINS
 from realm.recipes.context import open_context, stage_facts
 from realm.recipes.warm import run_warm
 
@@ -55,9 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        atlas, corpus = Path(scratch) / "atlas", Path(scratch) / "corpus"
-        write_atlas(atlas, domains=DEMO_DOMAINS)
-        build_corpus([atlas / "documents.jsonl"], corpus, vocab_size=4500, gazetteer=atlas / "gazetteer.txt")
+        _, corpus = atlas_corpus(Path(scratch))
         for seed in range(arguments.seeds):
             for method in ("structured", "random"):
                 rows.append({"method": method, "seed": seed, "steps": arguments.steps, **filled(corpus, method, arguments.steps, seed)})
@@ -65,10 +59,8 @@ def main() -> None:
     means = {m: statistics.mean(row["filled"] for row in rows if row["method"] == m) for m in ("structured", "random")}
     for method, value in means.items():
         print(f"{method:12s} filled with the block {value:.3f} after {arguments.steps} steps, {arguments.seeds} seeds")
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}
-    hardware = f"{platform.machine()}, {torch.get_num_threads()} threads"
     differences = {"filled: structured minus random": means["structured"] - means["random"]}
-    print(json.dumps({"benchmark": "start", "hardware": hardware, "versions": versions, "rows": rows, "ratios": differences}))
+    print(json.dumps(result("start", torch.get_num_threads(), rows=rows, ratios=differences)))
 
 
 if __name__ == "__main__":

@@ -103,16 +103,19 @@ def answer(value: dict[str, Any], mark: str = "") -> None:
     _print("")
 
 
+def likelihood(name: str, value: dict[str, Any]) -> str:
+    return f"  {name}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none"
+
+
 def explanation(value: dict[str, Any]) -> None:
     """One masked sentence, document by document."""
     _print(
         value["text"],
-        f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
+        likelihood(" | ".join(value["targets"]), value),
         "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
     )
     if "baseline" in value:
-        other = value["baseline"]
-        _print(f"  {other['run']}: p(y|x) = {other['p_y']:.3g} with documents, {other['p_y_null']:.3g} with none")
+        _print(likelihood(value["baseline"]["run"], value["baseline"]))
     rows = [
         ["no document" if c["null"] else f"{c['title']}: {c['text'][:60]}", rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}"]
         for c in value["candidates"]

@@ -83,12 +83,11 @@ class QuestionsTask(ClosedBookTask):
     def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
         super().__init__("closed_book", context, model, BATCH)
         encode = context.store.tokenizer.encode
-        room = context.inputs.featurizer.query_length - 2 - LONGEST_ANSWER
         self.items: list[tuple[TokenIds, TokenIds]] = []
         for question, ids in zip(questions, encode([q.text for q in questions]), strict=True):
             short = [a for a in encode(list(question.answers)) if 0 < len(a) <= LONGEST_ANSWER]
             if short and question.answer_type == "string":
-                self.items.append((ids[:room], short[0]))
+                self.items.append((ids[: room(context)], short[0]))
         if not self.items:
             raise DataError("no question has an answer of at most six wordpieces", path=context.recipe.finetune.train)
         self.order = EpochOrder(len(self.items), self.name, context.seed)
@@ -98,6 +97,11 @@ class QuestionsTask(ClosedBookTask):
         features = self.context.inputs.featurizer
         rest = [features.pad] * (LONGEST_ANSWER - len(answer))
         return with_masks(self.context, ids), list(range(len(ids), len(ids) + LONGEST_ANSWER)), [*answer, *rest]
+
+
+def room(context: StageContext) -> int:
+    """Wordpieces of a question that leave place for the masks."""
+    return context.inputs.featurizer.query_length - 2 - LONGEST_ANSWER
 
 
 def with_masks(context: StageContext, question: TokenIds) -> TokenIds:
@@ -110,8 +114,7 @@ def answer_closed_book(context: StageContext, model: RealmModel, questions: list
     assert model.encoder is not None
     model.encoder.eval()
     tokenizer, pad = context.store.tokenizer, context.inputs.featurizer.pad
-    room = context.inputs.featurizer.query_length - 2 - LONGEST_ANSWER
-    tokens = [ids[:room] for ids in tokenizer.encode([q.text for q in questions])]
+    tokens = [ids[: room(context)] for ids in tokenizer.encode([q.text for q in questions])]
     answers: list[str] = []
     for at in range(0, len(tokens), BATCH):
         batch = tokens[at : at + BATCH]

@@ -3,6 +3,7 @@
 The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
 """
 
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,11 @@ class ReadingTask(Task):
         locator = AnswerLocator(context.store)
         self.answers: list[Spans] = [locator.spans(answer_wordpieces(context.store, q)) for q in self.questions]
         self.order = EpochOrder(len(self.questions), name, context.seed)
-        self.renaming = Renaming(context.store)
+
+    @cached_property
+    def renaming(self) -> Renaming:
+        """Counted over the corpus when the first example needs it: never at a rate of 0."""
+        return Renaming(self.context.store)
 
     def step(self, step: int) -> StepResult:
         """Retriever loss over the wide beam plus reader loss over the best few, divided by the questions of the batch."""

@@ -6,7 +6,7 @@ each step, so a resumed run draws what the uninterrupted one drew.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -101,6 +101,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
     Raises:
         TrainingError: nothing valid in a whole window, or non-finite gradients several times in a row.
     """
+    options = replace(options, bf16=options.bf16 and has_bf16(options.device))
     optimizer = adamw([task.model], lr=options.lr)
     window = _Window(task.name, options)
     task.kept_states = checkpoints.task_states
@@ -145,7 +146,7 @@ def _one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: 
     task.model.train()
     for group in optimizer.param_groups:
         group["lr"] = options.lr * schedule(step, steps=options.steps, warmup=options.warmup)
-    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16 and has_bf16(options.device)):
+    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
         result = task.step(step)
     if result.valid == 0:
         return StepResult(result.loss.detach(), 0, result.metrics)
