@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from realm.corpus.blocks import BlockStore
-from realm.corpus.build import add_documents, build_corpus
+from realm.corpus.build import build_corpus
+from realm.corpus.living import add_documents
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import RealmError, RunError, SnapshotError

@@ -20,6 +20,7 @@ from realm.retrieval import Retriever
 class Candidates:
     """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none).
 
+    k is the number asked for, or that of the documents where there are fewer.
     ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing.
     """
 
@@ -54,6 +55,7 @@ class DenseCandidates(nn.Module):
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         started = time.perf_counter()
+        k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
         query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.

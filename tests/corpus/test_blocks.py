@@ -11,7 +11,8 @@ import pytest
 
 from realm.corpus import segments
 from realm.corpus.blocks import NULL_BLOCK, BlockStore
-from realm.corpus.build import add_documents, build_corpus
+from realm.corpus.build import build_corpus
+from realm.corpus.living import add_documents
 from realm.corpus.manifest import read_manifest, write_manifest
 from realm.corpus.packing import hash64
 from realm.corpus.segments import token_dtype

@@ -13,8 +13,10 @@ import pytest
 
 from realm import paths
 from realm.corpus.blocks import BlockStore
-from realm.corpus.build import add_documents, build_corpus, corpus_info
+from realm.corpus.build import build_corpus
 from realm.corpus.canonical import canonical_text
+from realm.corpus.info import corpus_info
+from realm.corpus.living import add_documents
 from realm.corpus.manifest import writer_lock
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.text.tokenizer import TextTokenizer, train_wordpiece

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from realm.corpus.sources import Rejected, SourceDocument, iter_documents
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import iter_documents
 from realm.errors import DataError
 
 ROWS = [{"id": "a", "title": "A", "text": "Alpha."}, {"id": 7, "text": "Beta."}]

@@ -67,7 +67,7 @@ def corpus_add(corpus: Corpus, sources: Sources, /, *, strict: bool = False, jso
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.build import add_documents
+    from realm.corpus.living import add_documents
 
     with Progress() as progress:
         add_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))

@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from realm.corpus.canonical import canonical_line, canonical_text
-from realm.corpus.sources import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Rejected, SourceDocument, iter_documents
-from realm.errors import DataError
+from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Rejected, SourceDocument
+from realm.corpus.sources import iter_documents
+from realm.errors import CorpusError, DataError
 from realm.text.sentences import split_sentences
 
 Progress = Callable[[str, int], None]
@@ -155,3 +156,11 @@ def _canonical_document(record: SourceDocument, known_ids: set[str], spool: Spoo
     known_ids.add(doc_id)
     spool.add(Document(doc_id, canonical_line(record.title), text, sentences))
     return None
+
+
+def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:
+    """The error of a build or an addition that found nothing to put into blocks."""
+    counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
+    counts += [f"{duplicates} identical to blocks that are there"] if duplicates else []
+    where = ", ".join(str(source) for source in sources) or "no source"
+    return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

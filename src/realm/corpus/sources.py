@@ -10,49 +10,16 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pyarrow as pa
 import regex
 
+from realm.corpus.records import BAD_JSON, DAMAGED, INVALID_UTF8, NOT_AN_OBJECT, UNREADABLE, Record, Rejected, document_or_rejected
 from realm.errors import DataError
 
-
-@dataclass(frozen=True)
-class SourceDocument:
-    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document."""
-
-    doc_id: str
-    title: str
-    text: str
-    path: str
-    line: int
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A record that cannot be used. ``reason`` is one of a small set, so that it can be counted."""
-
-    path: str
-    line: int
-    reason: str
-
-
-Record = SourceDocument | Rejected
 Reader = Callable[[Path], Iterator[Record]]
-
-BAD_JSON = "bad json"
-NOT_AN_OBJECT = "not an object"
-MISSING_ID = "missing id"
-EMPTY_ID = "empty id"
-DUPLICATE_ID = "duplicate id"
-BAD_FIELD = "id, title or text is not a string"
-EMPTY_TEXT = "empty text"
-INVALID_UTF8 = "invalid utf-8"
-UNREADABLE = "unreadable file"
-DAMAGED = "damaged compressed data"
 
 _HEADING = regex.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", regex.MULTILINE)
 _DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowInvalid)
@@ -122,22 +89,6 @@ def _jsonl_record(line: bytes, path: str, number: int) -> Record:
     if not isinstance(value, dict):
         return Rejected(path, number, NOT_AN_OBJECT)
     return document_or_rejected(value.get("id"), value.get("title"), value.get("text"), path, number)
-
-
-def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> Record:
-    """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
-    if doc_id is None:
-        return Rejected(path, line, MISSING_ID)
-    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
-        doc_id = str(doc_id)
-    title, text = title or "", "" if text is None else text
-    if not (isinstance(doc_id, str) and isinstance(title, str) and isinstance(text, str)):
-        return Rejected(path, line, BAD_FIELD)
-    if not doc_id.strip():
-        return Rejected(path, line, EMPTY_ID)
-    if not text.strip():
-        return Rejected(path, line, EMPTY_TEXT)
-    return SourceDocument(doc_id, title, text, path, line)
 
 
 def _read_text_file(path: Path) -> Iterator[Record]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from realm.config import Recipe, build_recipe
 from realm.corpus.blocks import BlockStore
-from realm.corpus.build import add_documents
+from realm.corpus.living import add_documents
 from realm.data.qa import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas

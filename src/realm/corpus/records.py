@@ -1,0 +1,53 @@
+"""What a reader yields: documents as their source has them, and records that cannot be used, with the reason."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document."""
+
+    doc_id: str
+    title: str
+    text: str
+    path: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A record that cannot be used. ``reason`` is one of a small set, so that it can be counted."""
+
+    path: str
+    line: int
+    reason: str
+
+
+Record = SourceDocument | Rejected
+
+BAD_JSON = "bad json"
+NOT_AN_OBJECT = "not an object"
+MISSING_ID = "missing id"
+EMPTY_ID = "empty id"
+DUPLICATE_ID = "duplicate id"
+BAD_FIELD = "id, title or text is not a string"
+EMPTY_TEXT = "empty text"
+INVALID_UTF8 = "invalid utf-8"
+UNREADABLE = "unreadable file"
+DAMAGED = "damaged compressed data"
+
+
+def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> Record:
+    """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
+    if doc_id is None:
+        return Rejected(path, line, MISSING_ID)
+    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+        doc_id = str(doc_id)
+    title, text = title or "", "" if text is None else text
+    if not (isinstance(doc_id, str) and isinstance(title, str) and isinstance(text, str)):
+        return Rejected(path, line, BAD_FIELD)
+    if not doc_id.strip():
+        return Rejected(path, line, EMPTY_ID)
+    if not text.strip():
+        return Rejected(path, line, EMPTY_TEXT)
+    return SourceDocument(doc_id, title, text, path, line)
