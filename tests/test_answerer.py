@@ -71,8 +71,8 @@ def ask(source: DenseCandidates | Bm25Candidates, k: int) -> Candidates:
 def test_dense_scores_are_those_of_their_rows(dense: DenseCandidates, generation: Generation, inputs: BlockInputs) -> None:
     dense.eval()
     found = ask(dense, 6)
-    assert found.rows.shape == (3, 6) and (found.rows[:, 4:] == -1).all() and (found.scores[:, 4:] == 0).all()
-    assert found.valid.tolist() == (found.rows >= 0).tolist()
+    assert found.rows.shape == found.scores.shape == (3, 4), "four documents, and no padding up to the six asked for"
+    assert found.valid.all()
     queries = dense.embedder([inputs.featurizer.query(ids) for ids in inputs.store.tokenizer.encode(QUESTIONS)])
     for i in range(3):
         expected = [float(queries[i].detach() @ torch.from_numpy(np.array(generation.snapshot.vectors[r]))) for r in found.rows[i, :4]]

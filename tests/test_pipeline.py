@@ -200,12 +200,12 @@ def test_alarms_speak_once() -> None:
     assert len(said) == 3 and "0.100" in said[2]
 
 
-def small_atlas(directory: Path, *, domains: tuple[str, ...]) -> None:
+def small_atlas(directory: Path, *, domains: tuple[str, ...], asked: tuple[str, ...]) -> None:
     """The countries among the demo's part of the atlas, and few questions on them."""
     from realm.demo.atlas import build_atlas
 
-    assert domains == demo_module.DEMO_DOMAINS
-    atlas = build_atlas(domains=domains)
+    assert domains == demo_module.DEMO_DOMAINS and asked == demo_module.ASKED
+    atlas = build_atlas(domains=domains, asked=asked)
     kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:120]
     ids = {row["id"] for row in kept}
     files = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}

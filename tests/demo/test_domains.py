@@ -6,7 +6,7 @@ import pytest
 
 from realm.demo.atlas import Atlas, build_atlas, write_atlas
 from realm.demo.tables import bare, load_domains
-from realm.pipeline.demo import DEMO_DOMAINS
+from realm.pipeline.demo import ASKED, DEMO_DOMAINS
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,14 @@ def test_the_demo_asks_about_thirty_kinds_of_fact(part: Atlas) -> None:
     """What the documentation says of the demo's part."""
     assert 1600 <= len(part.documents) <= 1800
     assert len({q["kind"] for questions in part.questions.values() for q in questions}) == 30
+
+
+def test_asking_less_changes_nothing_but_the_questions(part: Atlas) -> None:
+    short = build_atlas(domains=DEMO_DOMAINS, asked=ASKED)
+    assert (short.documents, short.phrases, short.invented) == (part.documents, part.phrases, part.invented)
+    for split, questions in short.questions.items():
+        assert questions == [q for q in part.questions[split] if q["kind"].startswith(("countries/", "us_states/"))]
+    assert len({q["kind"] for questions in short.questions.values() for q in questions}) == 12
 
 
 def test_no_name_means_every_domain() -> None:

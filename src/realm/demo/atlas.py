@@ -10,7 +10,7 @@ from typing import Any
 
 from realm.demo.articles import Article, Ledger, write_domain, write_entity
 from realm.demo.links import note_links
-from realm.demo.questions import make_questions
+from realm.demo.questions import Question, make_questions
 from realm.demo.tables import Domain, Entity, bare, load_domains, render
 
 INVENTED = Entity(
@@ -39,18 +39,29 @@ class Atlas:
     phrases: list[str]
 
 
-def build_atlas(seed: int = 0, domains: tuple[str, ...] = ()) -> Atlas:
-    """Build the atlas; the same seed always gives the same atlas."""
+def build_atlas(seed: int = 0, domains: tuple[str, ...] = (), asked: tuple[str, ...] = ()) -> Atlas:
+    """Build the atlas; the same seed always gives the same atlas.
+
+    Args:
+        seed: of every choice.
+        domains: those that have articles; none named: all.
+        asked: those of them that questions ask about; none named: all of them. The split does not depend on it.
+    """
     chosen = [domain for domain in load_domains() if not domains or domain.name in domains]
     ledger = Ledger(seed)
     articles = [article for domain in chosen for article in write_domain(domain, ledger)]
     note_links(chosen, ledger)
     return Atlas(
         documents=[_document(article) for article in articles],
-        questions=make_questions(chosen, ledger),
+        questions=_about(make_questions(chosen, ledger), asked),
         invented=_invent(chosen, seed),
         phrases=lower_case_phrases(chosen),
     )
+
+
+def _about(questions: dict[str, list[Question]], asked: tuple[str, ...]) -> dict[str, list[Question]]:
+    """The questions of some domains; of all if none is named."""
+    return {split: [q for q in rows if not asked or q["kind"].partition("/")[0] in asked] for split, rows in questions.items()}
 
 
 def lower_case_phrases(domains: list[Domain]) -> list[str]:
@@ -63,9 +74,9 @@ def lower_case_phrases(domains: list[Domain]) -> list[str]:
     return sorted(found)
 
 
-def write_atlas(directory: Path, seed: int = 0, domains: tuple[str, ...] = ()) -> None:
-    """Write the atlas, or some of its domains, into a directory as JSON lines, in UTF-8."""
-    atlas = build_atlas(seed, domains)
+def write_atlas(directory: Path, seed: int = 0, domains: tuple[str, ...] = (), asked: tuple[str, ...] = ()) -> None:
+    """Write the atlas, or some of its domains, into a directory as JSON lines, in UTF-8. Arguments as for ``build_atlas``."""
+    atlas = build_atlas(seed, domains, asked)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "documents.jsonl", atlas.documents)
