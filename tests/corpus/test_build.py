@@ -17,7 +17,7 @@ from realm.corpus.build import build_corpus
 from realm.corpus.canonical import canonical_text
 from realm.corpus.info import corpus_info
 from realm.corpus.living import add_documents
-from realm.corpus.manifest import writer_lock
+from realm.corpus.locking import writer_lock
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 

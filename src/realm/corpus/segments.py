@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from realm.corpus.intake import Document
+from realm.corpus.lookup import SegmentLookup
+from realm.corpus.manifest import SegmentInfo
 from realm.corpus.packing import PackedBlock, hash64
 from realm.errors import CorpusError
 
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
 
-_TEXT_COLUMNS = ("doc_id", "title", "text")
+_TEXT_COLUMNS = ("doc_id", "title", "text", "source")
 _PAIR_COLUMNS = ("sentence_chars", "sentence_tokens", "span_chars", "span_tokens")
 _HASH_COLUMNS = ("sentence_hashes", "span_hashes")
 _PAIR = pa.list_(pa.int32(), 2)
@@ -33,12 +37,16 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
-    """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``."""
+    """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
+
+    ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
+    """
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.schema(
         [
             ("block_id", pa.int64()),
             *((name, pa.string()) for name in _TEXT_COLUMNS),
+            ("line", pa.int64()),
             ("char_start", pa.int64()),
             ("title_ids", tokens),
             ("token_ids", tokens),
@@ -98,12 +106,14 @@ class SegmentWriter:
         """Blocks added so far."""
         return self._next - self._first
 
-    def add(self, doc_id: str, title: str, title_ids: Sequence[int], text: str, block: PackedBlock) -> None:
-        """Append one block of the document whose canonical text is ``text``."""
-        start = block.start
-        for name, value in zip(_TEXT_COLUMNS, (doc_id, title, text[start : block.end]), strict=True):
+    def add(self, document: Document, title_ids: Sequence[int], block: PackedBlock) -> None:
+        """Append one block of ``document``."""
+        text, start = document.text, block.start
+        values = (document.doc_id, document.title, text[start : block.end], document.source)
+        for name, value in zip(_TEXT_COLUMNS, values, strict=True):
             self._text[name].append(value)
         self._ids.append(self._next)
+        self._lines.append(document.line)
         self._starts.append(start)
         self._lists["title_ids"].values.extend(title_ids)
         token = 0
@@ -128,7 +138,7 @@ class SegmentWriter:
 
     def _reset(self) -> None:
         self._text: dict[str, list[str]] = {name: [] for name in _TEXT_COLUMNS}
-        self._ids, self._starts = array("q"), array("q")
+        self._ids, self._lines, self._starts = array("q"), array("q"), array("q")
         self._lists = {name: _ListColumn("I") for name in ("title_ids", "token_ids")}
         self._lists |= {name: _ListColumn("i", 2) for name in _PAIR_COLUMNS}
         self._lists |= {name: _ListColumn("Q") for name in _HASH_COLUMNS}
@@ -142,6 +152,7 @@ class SegmentWriter:
         columns: dict[str, pa.Array] = {name: pa.array(values, type=pa.string()) for name, values in self._text.items()}
         columns |= {
             "block_id": pa.array(np.array(self._ids, dtype=np.int64)),
+            "line": pa.array(np.array(self._lines, dtype=np.int64)),
             "char_start": pa.array(np.array(self._starts, dtype=np.int64)),
         }
         columns |= {name: column.to_arrow(value_types.get(name, pa.int32())) for name, column in self._lists.items()}
@@ -167,12 +178,17 @@ class BatchView:
 
     def __init__(self, batch: pa.RecordBatch):
         self._batch = batch
+        self.rows = batch.num_rows
         self._lists: dict[str, ListView] = {}
 
     @cached_property
     def block_ids(self) -> np.ndarray:
         """int64 [rows]."""
         return self._batch.column("block_id").to_numpy(zero_copy_only=True)
+
+    def select(self, keep: np.ndarray) -> pa.RecordBatch:
+        """A copy of the rows for which ``keep`` (bool [rows]) is true."""
+        return self._batch.filter(pa.array(keep))
 
     def scalar(self, name: str, index: int) -> Any:
         """One value of a string or integer column."""
@@ -197,44 +213,84 @@ class BatchView:
 
 
 class Segment:
-    """A memory-mapped segment. Batches are opened when they are first asked for.
+    """A memory-mapped segment with its look-up files. Opening reads the head of every record batch, and no text.
 
     Raises:
-        CorpusError: the file is missing, truncated, or has other columns.
+        CorpusError: a file is missing, truncated, or has other columns or rows.
     """
 
     def __init__(self, path: Path, rows: int):
         self.rows = rows
+        self.lookup = SegmentLookup(path, rows)
         try:
-            self._file = pa.ipc.open_file(pa.memory_map(str(path), "r"))
-            missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._file.schema.names)
+            reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+            missing = set(segment_schema(np.dtype(np.uint16)).names) - set(reader.schema.names)
+            if missing:
+                raise CorpusError(f"the segment lacks columns: {', '.join(sorted(missing))}", path=path, cure="Build the corpus again")
+            self.batches = [BatchView(reader.get_batch(number)) for number in range(reader.num_record_batches)]
         except (OSError, pa.ArrowInvalid) as error:
             raise CorpusError(f"missing or damaged segment: {error}", path=path, cure="Build the corpus again") from error
-        if missing:
-            raise CorpusError(f"the segment lacks columns: {', '.join(sorted(missing))}", path=path, cure="Build the corpus again")
-        self._views: list[BatchView | None] = [None] * self._file.num_record_batches
-        # Every batch but the last is full, so positions need no table.
-        self._starts = list(range(0, max(rows, 1), BATCH_ROWS))
+        self._starts = list(accumulate((view.rows for view in self.batches), initial=0))
+        if self._starts[-1] != rows:
+            raise CorpusError(f"damaged segment: {self._starts[-1]} rows, not {rows}", path=path, cure="Build the corpus again")
 
-    def batches(self) -> list[BatchView]:
-        """All batches in order."""
-        return [self._view(number) for number in range(len(self._views))]
+    @cached_property
+    def first_id(self) -> int:
+        """The lowest block id."""
+        return int(self.batches[0].block_ids[0])
+
+    @cached_property
+    def _gaps(self) -> bool:
+        """Whether compaction left gaps between the ids; without, a row is a difference of ids. Ids ascend."""
+        return int(self.batches[-1].block_ids[-1]) - self.first_id + 1 != self.rows
+
+    @cached_property
+    def block_ids(self) -> np.ndarray:
+        """int64 [rows], ascending."""
+        if not self._gaps:
+            return np.arange(self.first_id, self.first_id + self.rows)
+        return np.concatenate([view.block_ids for view in self.batches])
+
+    def rows_of(self, block_ids: np.ndarray) -> np.ndarray:
+        """int64 [n]: the row of each id, -1 where the segment does not hold it."""
+        if not self._gaps:
+            rows = block_ids - self.first_id
+            return np.where((rows >= 0) & (rows < self.rows), rows, -1)
+        rows = np.minimum(np.searchsorted(self.block_ids, block_ids), self.rows - 1)
+        return np.where(self.block_ids[rows] == block_ids, rows, -1)
+
+    def rows_of_document(self, doc_id: str) -> list[int]:
+        """Rows of one document, ascending."""
+        found: list[int] = []
+        for row in self.lookup.first_rows(doc_id):
+            while row < self.rows and self.scalar("doc_id", row) == doc_id:
+                found.append(row)
+                row += 1
+        return found
+
+    def scalar(self, name: str, row: int) -> Any:
+        """One value of a string or integer column."""
+        view, index = self.locate(row)
+        return view.scalar(name, index)
 
     def locate(self, row: int) -> tuple[BatchView, int]:
         """The batch that holds ``row`` and the position in it."""
         number = bisect_right(self._starts, row) - 1
-        return self._view(number), row - self._starts[number]
+        return self.batches[number], row - self._starts[number]
 
-    def _view(self, number: int) -> BatchView:
-        view = self._views[number]
-        if view is None:
-            view = self._views[number] = BatchView(self._file.get_batch(number))
-        return view
+
+def open_segments(directory: Path, infos: Sequence[SegmentInfo]) -> list[Segment]:
+    """The segments that a manifest names. Sizes are checked, not hashes: opening must not read the corpus. Raises CorpusError."""
+    for info in infos:
+        file = directory / info.name
+        if not file.is_file() or file.stat().st_size != info.bytes:
+            raise CorpusError("missing or truncated segment", path=file, cure="Build the corpus again")
+    return [Segment(directory / info.name, info.rows) for info in infos]
 
 
 def segment_span_hashes(segment: Segment, first_row: int) -> tuple[np.ndarray, np.ndarray]:
     """(uint64 [t], int64 [t]): hash of the normalised text and block of every span occurrence; blocks are numbered from ``first_row``."""
-    views = [view.lists("span_hashes") for view in segment.batches()]
+    views = [view.lists("span_hashes") for view in segment.batches]
     if not views:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     counts = np.concatenate([np.diff(view.offsets) for view in views])
