@@ -51,7 +51,7 @@ def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segmen
     gone = np.flatnonzero(store.live & ~live)
     starts = accumulate((segment.rows for segment in new), initial=len(store))
     came = [segment_span_hashes(segment, start) for segment, start in zip(new, starts, strict=False)]
-    touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(store.span_hashes(row) for row in gone), *(hashes for hashes, _ in came)]))
+    touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(store.span_hashes(row) for row in gone.tolist()), *(hashes for hashes, _ in came)]))
     if not len(touched):
         return old
     hashes, rows = store.span_occurrences(touched)
