@@ -90,6 +90,8 @@ class BlockStore:
         self._removed = removed
         self._starts = list(accumulate((segment.rows for segment in segments), initial=0))
         self._first_ids = np.array([segment.first_id for segment in segments], np.int64)
+        self._batches = [view for segment in segments for view in segment.batches]
+        self._batch_starts = list(accumulate((view.rows for view in self._batches), initial=0))
 
     @classmethod
     def open(cls, path: Path) -> "BlockStore":
@@ -139,7 +141,7 @@ class BlockStore:
     @cached_property
     def lengths(self) -> np.ndarray:
         """int32 [n]: wordpieces of title and body, special tokens not counted."""
-        parts = [np.diff(view.lists("title_ids").offsets) + np.diff(view.lists("token_ids").offsets) for view in self._batches()]
+        parts = [np.diff(view.lists("title_ids").offsets) + np.diff(view.lists("token_ids").offsets) for view in self._batches]
         return _concatenate(parts, np.int32)
 
     def rows_of(self, block_ids: np.ndarray) -> np.ndarray:
@@ -213,7 +215,7 @@ class BlockStore:
         """Ids of the documents that have a live row, in order of their rows. Reads the whole column."""
         ids: list[str] = []
         start = 0
-        for view in self._batches():
+        for view in self._batches:
             live = self.live[start : start + view.rows]
             ids += (name for name, is_live in zip(view.strings("doc_id"), live, strict=True) if is_live and ids[-1:] != [name])
             start += view.rows
@@ -233,7 +235,7 @@ class BlockStore:
     def span_occurrences(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 [t], int64 [t]): hash and row of every span, in rows with a tombstone too, whose hash is in ``wanted`` (ascending)."""
         hashes, rows, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
-        for view in self._batches():
+        for view in self._batches:
             spans = view.lists("span_hashes")
             at = np.minimum(np.searchsorted(wanted, spans.values), len(wanted) - 1)
             found = np.flatnonzero(wanted[at] == spans.values)
@@ -245,9 +247,6 @@ class BlockStore:
     def changed(self) -> bool:
         """Whether another version was published since this one was opened. Reads one small file."""
         return manifests.current_version(self.path) != self.version
-
-    def _batches(self) -> list[BatchView]:
-        return [view for segment in self.segments for view in segment.batches]
 
     def _find(self, wanted: np.ndarray) -> np.ndarray:
         """int64, same shape as ``wanted``: the row of each block id, -1 where there is none. Segments are in order of their ids."""
@@ -263,12 +262,12 @@ class BlockStore:
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} is not in 0..{len(self) - 1}")
-        number = bisect_right(self._starts, row) - 1
-        return self.segments[number].locate(row - self._starts[number])
+        number = bisect_right(self._batch_starts, row) - 1
+        return self._batches[number], row - self._batch_starts[number]
 
     def _flat(self, name: str, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         """All values of a list column and the row of each."""
-        views = [view.lists(name) for view in self._batches()]
+        views = [view.lists(name) for view in self._batches]
         counts = _concatenate([np.diff(view.offsets) for view in views], np.int64)
         return _concatenate([view.values for view in views], dtype), np.repeat(np.arange(len(self)), counts)
 

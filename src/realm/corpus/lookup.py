@@ -37,6 +37,15 @@ def _document_hash(doc_id: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(doc_id, digest_size=8).digest(), "little")
 
 
+def flat_view(column: pa.Array) -> np.ndarray:
+    """A column of numbers without nulls, not copied. (``to_numpy`` would import pandas first, where that is installed.)"""
+    data = column.buffers()[1]
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    if data is None or not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, count=len(column), offset=column.offset * dtype.itemsize)
+
+
 def companions(segment: Path) -> tuple[Path, Path]:
     """The look-up files of a segment: documents, blocks."""
     return segment.with_suffix(DOCUMENTS_SUFFIX), segment.with_suffix(BLOCKS_SUFFIX)
@@ -78,8 +87,8 @@ def _first_rows(ids: pa.Array) -> list[int]:
     """Rows of a batch whose document is not that of the row before; a document's rows stand together."""
     if not len(ids):
         return []
-    changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
-    return [0, *(np.flatnonzero(changes) + 1).tolist()]
+    changes = pc.indices_nonzero(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
+    return [0, *(flat_view(changes) + 1).tolist()]
 
 
 def _utf8(column: pa.Array) -> Iterator[bytes]:
@@ -114,8 +123,11 @@ class SegmentLookup:
         """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
         hashes, firsts = self._documents
         wanted = np.uint64(_document_hash(doc_id.encode("utf-8", "replace")))
-        start, stop = np.searchsorted(hashes, wanted, "left"), np.searchsorted(hashes, wanted, "right")
-        return sorted(int(row) for row in firsts[start:stop])
+        position, found = int(np.searchsorted(hashes, wanted)), []
+        while position < len(hashes) and hashes[position] == wanted:
+            found.append(int(firsts[position]))
+            position += 1
+        return found  # ascending: equal hashes are in order of their rows
 
 
 def _open(path: Path) -> np.ndarray:
@@ -125,7 +137,7 @@ def _open(path: Path) -> np.ndarray:
         raise CorpusError(f"damaged look-up file: {error}", path=path, cure="Build the corpus again") from error
     if columns.ndim != 2 or len(columns) != 2 or columns.dtype != np.uint64:
         raise CorpusError("damaged look-up file: not uint64 [2, n]", path=path, cure="Build the corpus again")
-    return columns
+    return columns.view(np.ndarray)  # the same mapping; slices of numpy's memmap class are slow
 
 
 class KeySet(Protocol):

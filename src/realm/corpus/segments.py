@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from realm.corpus.intake import Document
-from realm.corpus.lookup import SegmentLookup
+from realm.corpus.lookup import SegmentLookup, flat_view
 from realm.corpus.manifest import SegmentInfo
 from realm.corpus.packing import PackedBlock, hash64
 from realm.errors import CorpusError
@@ -184,7 +184,7 @@ class BatchView:
     @cached_property
     def block_ids(self) -> np.ndarray:
         """int64 [rows]."""
-        return self._batch.column("block_id").to_numpy(zero_copy_only=True)
+        return flat_view(self._batch.column("block_id"))
 
     def select(self, keep: np.ndarray) -> pa.RecordBatch:
         """A copy of the rows for which ``keep`` (bool [rows]) is true."""
@@ -204,11 +204,8 @@ class BatchView:
         if view is None:
             column = self._batch.column(name)
             values = column.values
-            if pa.types.is_fixed_size_list(values.type):
-                flat = values.values.to_numpy(zero_copy_only=True).reshape(-1, 2)
-            else:
-                flat = values.to_numpy(zero_copy_only=True)
-            view = self._lists[name] = ListView(flat, column.offsets.to_numpy(zero_copy_only=True))
+            flat = flat_view(values.values).reshape(-1, 2) if pa.types.is_fixed_size_list(values.type) else flat_view(values)
+            view = self._lists[name] = ListView(flat, flat_view(column.offsets))
         return view
 
 
