@@ -38,9 +38,7 @@ def live_rows(corpus: Path) -> list[dict[str, Any]]:
     manifest = json.loads((corpus / f"manifest-{int((corpus / 'CURRENT').read_text()):06d}.json").read_text())
     removed = set(np.load(corpus / manifest["tombstones"]).tolist()) if manifest["tombstones"] else set()
     rows = [
-        row
-        for info in manifest["segments"]
-        for row in pa.ipc.open_file(str(corpus / "segments" / info["name"])).read_all().to_pylist()
+        row for info in manifest["segments"] for row in pa.ipc.open_file(str(corpus / "segments" / info["name"])).read_all().to_pylist()
     ]
     assert len(rows) == manifest["blocks"] + manifest["removed"]
     assert [row["block_id"] for row in rows] == sorted({row["block_id"] for row in rows})
@@ -137,7 +135,7 @@ def test_remove_all_or_nothing(corpus: Path) -> None:
 def test_remove_everything_and_start_again(corpus: Path, tmp_path: Path) -> None:
     remove_documents(corpus, BlockStore.open(corpus).documents())
     check_counts(corpus)
-    with pytest.raises(CorpusError, match="empty.*realm corpus add"):
+    with pytest.raises(CorpusError, match=r"empty.*realm corpus add"):
         BlockStore.open(corpus)
     assert compact_corpus(corpus).segments == ()
     manifest = add_documents(corpus, [tmp_path / "first.jsonl"])
@@ -237,7 +235,7 @@ def test_damage_is_named(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityR
             shutil.copy(files / "000001.documents.npy", files / "000001.blocks.npy")
         case "tagger":
             (corpus / "tagger.json").write_text("{")
-    with pytest.raises(CorpusError, match="000001|tagger"):
+    with pytest.raises(CorpusError, match=r"000001|tagger"):
         add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
     assert (corpus / "CURRENT").read_text() == "1\n"
     assert not list(corpus.glob("*.staging"))

@@ -19,7 +19,8 @@ from realm.text.tokenizer import TextTokenizer, train_wordpiece
 SPECIAL_TOKENS = 3
 TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
 PIECES = [
-    "The fox", "London", "Ada Lovelace", "12 March 1969", ". ", "! ", "?\n\n", "\n", " ", "\u200b", "\u200d", "\ufeff", "\u202e", "東京。", "ü", "u\u0308",
+    "The fox", "London", "Ada Lovelace", "12 March 1969", ". ", "! ", "?\n\n", "\n", " ", "\u200b", "\u200d", "\ufeff", "\u202e",
+    "東京。", "ü", "u\u0308",
     "x" * 400, "🏦", "\U0001f468\u200d\U0001f469", "1,200", "مرحبا", "\x00", "\ud800", "\r\n", "a.b.c", "of the", "...",
 ]  # fmt: skip
 TEXTS = st.one_of(

@@ -11,8 +11,9 @@ from realm.corpus.intake import Document, Progress, Spool
 from realm.corpus.lookup import KeySet, block_key, finish_segment
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
-from realm.corpus.segments import Segment, SegmentWriter, segment_span_hashes, token_dtype
+from realm.corpus.segments import SegmentWriter, token_dtype
 from realm.corpus.tagging import SpanTagger
+from realm.corpus.views import Segment, segment_span_hashes
 from realm.text.tokenizer import TextTokenizer
 
 
@@ -67,7 +68,7 @@ def merged_statistics(store: BlockStore | None, directory: Path, manifest: Corpu
     """Span statistics of the old blocks and the newest segment together."""
     parts = [] if store is None else [store.live_span_hashes()]
     newest = manifest.segments[-1]
-    segment = Segment(directory / manifests.SEGMENTS_DIRECTORY / newest.name, newest.rows)
+    segment = Segment(directory / manifests.SEGMENTS_DIRECTORY, newest)
     parts.append(segment_span_hashes(segment, first_row=manifest.next_block_id - newest.rows))
     distinct, single_block = span_repetition(parts)
     return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)

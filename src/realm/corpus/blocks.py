@@ -13,7 +13,7 @@ import numpy as np
 
 from realm.corpus import manifest as manifests
 from realm.corpus.manifest import CorpusManifest
-from realm.corpus.segments import BatchView, Segment, open_segments
+from realm.corpus.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.text.tokenizer import TextTokenizer
 
@@ -90,8 +90,8 @@ class BlockStore:
         self._removed = removed
         self._starts = list(accumulate((segment.rows for segment in segments), initial=0))
         self._first_ids = np.array([segment.first_id for segment in segments], np.int64)
-        self._batches = [view for segment in segments for view in segment.batches]
-        self._batch_starts = list(accumulate((view.rows for view in self._batches), initial=0))
+        self._places = [(segment, number) for segment in segments for number in range(len(segment.info.batch_rows))]
+        self._batch_starts = list(accumulate((count for segment in segments for count in segment.info.batch_rows), initial=0))
 
     @classmethod
     def open(cls, path: Path) -> "BlockStore":
@@ -109,7 +109,7 @@ class BlockStore:
     def open_even_empty(cls, path: Path) -> "BlockStore":
         """``open`` for those who write: every document may have been removed."""
         path = Path(path)
-        return manifests.steadily(path, lambda: _open_version(path, _open_tokenizer(path)))
+        return manifests.steadily(path, lambda: _open_version(path))
 
     def newest(self) -> "BlockStore":
         """The version in force: this store if nothing was published since. Reads one small file, and no text."""
@@ -263,7 +263,13 @@ class BlockStore:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} is not in 0..{len(self) - 1}")
         number = bisect_right(self._batch_starts, row) - 1
-        return self._batches[number], row - self._batch_starts[number]
+        segment, position = self._places[number]
+        return segment.view(position), row - self._batch_starts[number]
+
+    @property
+    def _batches(self) -> list[BatchView]:
+        """Every record batch, opened."""
+        return [segment.view(number) for segment, number in self._places]
 
     def _flat(self, name: str, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         """All values of a list column and the row of each."""
@@ -283,14 +289,10 @@ def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
-def _open_version(path: Path, tokenizer: TextTokenizer) -> BlockStore:
+def _open_version(path: Path, tokenizer: TextTokenizer | None = None) -> BlockStore:
     manifest = manifests.read_manifest(path)
+    tokenizer = tokenizer or TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
     if tokenizer.sha256 != manifest.tokenizer_sha256:
         raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")
-    segments = open_segments(path / manifests.SEGMENTS_DIRECTORY, manifest.segments)
+    segments = [Segment(path / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments]
     return BlockStore(path, manifest, tokenizer, segments, manifests.read_tombstones(path, manifest))
-
-
-def _open_tokenizer(path: Path) -> TextTokenizer:
-    manifests.read_manifest(path)  # says better than a missing tokenizer that this is no corpus, or one of another format
-    return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)

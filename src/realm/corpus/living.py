@@ -5,7 +5,7 @@ An update is a tombstone on the document's blocks plus new blocks with new ids. 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from realm.corpus.manifest import CorpusManifest
 from realm.corpus.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected
 from realm.corpus.salient import load_tagger
-from realm.corpus.segments import Segment
+from realm.corpus.views import Segment
 from realm.errors import CorpusError
 
 UNKNOWN_ID = "unknown id"
@@ -172,7 +172,9 @@ def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:
     )
 
 
-def _publish_documents(store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray, rejected: RejectedList) -> CorpusManifest:
+def _publish_documents(
+    store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray, rejected: RejectedList
+) -> CorpusManifest:
     """Publish a version with new segments, and list what was rejected on the way."""
     counts = Counter(store.manifest.rejected) + rejected.counts
     manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(counts.items()))), gone)
@@ -185,7 +187,7 @@ def _publish(store: BlockStore, staging: Path, manifest: CorpusManifest, gone: n
     """Publish the version after ``store``: the segments that ``manifest`` has more, and tombstones on the rows in ``gone``."""
     kept = len(store.manifest.segments)
     old, new = manifest.segments[:kept], [info for info in manifest.segments[kept:] if info.rows]
-    staged = [Segment(staging / manifests.SEGMENTS_DIRECTORY / info.name, info.rows) for info in new]
+    staged = [Segment(staging / manifests.SEGMENTS_DIRECTORY, info) for info in new]
     live = store.live.copy()
     live[gone] = False
     statistics = changed_statistics(store, live, staged, manifest.span_statistics)

@@ -45,5 +45,7 @@ def _acquire(file: IO[str], corpus: Path) -> None:
                 file.seek(0)
                 writer = file.read().strip()
                 named = f" (process {writer})" if writer else ""
-                raise CorpusError(f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended") from error
+                raise CorpusError(
+                    f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended"
+                ) from error
             time.sleep(_POLL_SECONDS)

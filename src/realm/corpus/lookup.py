@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -58,25 +59,30 @@ def finish_segment(path: Path, tokens: int) -> SegmentInfo:
         path: the Arrow file; the caller makes it durable and publishes it with its companions.
         tokens: wordpieces of all its blocks, titles not counted.
     """
-    hashes, firsts, keys, rows = [], [], [], 0
-    previous = None
     with pa.memory_map(str(path), "r") as source:
         reader = pa.ipc.open_file(source)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            ids = batch.column("doc_id")
-            for row in _first_rows(ids):
-                doc_id = ids[row].as_py().encode("utf-8")
-                if doc_id != previous:
-                    hashes.append(_document_hash(doc_id))
-                    firsts.append(rows + row)
-                previous = doc_id
-            keys += [_key(title, text) for title, text in zip(_utf8(batch.column("title")), _utf8(batch.column("text")), strict=True)]
-            rows += batch.num_rows
-    documents, blocks = companions(path)
-    _save(documents, np.array([hashes, firsts], np.uint64).reshape(2, -1))
-    _save(blocks, np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2).T)
-    return SegmentInfo(path.name, rows, path.stat().st_size, paths.sha256_file(path), tokens)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        documents, blocks = companions(path)
+        _save(documents, np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T)
+        keys = b"".join(b"".join(map(_key, _utf8(batch.column("title")), _utf8(batch.column("text")))) for batch in batches)
+        _save(blocks, np.frombuffer(keys, np.uint64).reshape(-1, 2).T)
+        ids = [flat_view(batch.column("block_id")) for batch in batches if len(batch)]
+        first, last = (int(ids[0][0]), int(ids[-1][-1])) if ids else (-1, -1)
+    rows = tuple(len(batch) for batch in batches)
+    return SegmentInfo(path.name, sum(rows), path.stat().st_size, paths.sha256_file(path), tokens, first, last, rows)
+
+
+def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
+    """(hash of the id, first row) of each document; a document's rows stand together, and may go on in the next batch."""
+    previous, start = None, 0
+    for batch in batches:
+        ids = batch.column("doc_id")
+        for row in _first_rows(ids):
+            doc_id = ids[row].as_py()
+            if doc_id != previous:
+                yield _document_hash(doc_id.encode("utf-8")), start + row
+            previous = doc_id
+        start += len(batch)
 
 
 def _save(path: Path, columns: np.ndarray) -> None:
@@ -95,7 +101,7 @@ def _utf8(column: pa.Array) -> Iterator[bytes]:
     """The bytes of each string, not decoded."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].tolist()
     data = memoryview(column.buffers()[2]) if column.buffers()[2] is not None else memoryview(b"")
-    for start, stop in zip(offsets, offsets[1:], strict=False):
+    for start, stop in pairwise(offsets):
         yield bytes(data[start:stop])
 
 

@@ -26,13 +26,24 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """One Arrow file: name below segments/, rows, size in bytes, SHA-256 in hex, tokens of all blocks (titles not counted)."""
+    """One Arrow file, described so that opening it reads its footer only.
+
+    Attributes:
+        name: below segments/.
+        rows, bytes, sha256: of the file; the hash in hex.
+        tokens: wordpieces of all blocks, titles not counted.
+        first_id, last_id: lowest and highest block id.
+        batch_rows: rows of each record batch.
+    """
 
     name: str
     rows: int
     bytes: int
     sha256: str
     tokens: int
+    first_id: int
+    last_id: int
+    batch_rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -132,7 +143,7 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
         if value.get("format") != FORMAT:
             cure = "Build the corpus again with this version"
             raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
-        value["segments"] = tuple(SegmentInfo(**entry) for entry in value["segments"])
+        value["segments"] = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
         value["span_statistics"] = SpanStatistics(**value["span_statistics"])
         return CorpusManifest(**value)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
