@@ -91,6 +91,8 @@ class Bm25Candidates(nn.Module):
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
         rows = np.where(scores > 0, self.rows[found.astype(np.int64)], -1)
+        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
+        scores = np.where(rows < 0, 0.0, scores)
         return Candidates(rows, torch.from_numpy(np.where(scores > 0, scores, 0.0)).to(self.scale) * self.scale)
 
 

@@ -16,7 +16,8 @@ import torch
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
-from realm.index.mips import ExactIndex
+from realm.index.live import LiveIndex
+from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot, append_delta, current_generation, next_generation, prune, publish_snapshot
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
@@ -32,7 +33,7 @@ class Generation:
 
     snapshot: Snapshot
     embedder: Embedder
-    index: ExactIndex
+    index: MipsIndex
 
     @property
     def number(self) -> int:
@@ -125,12 +126,8 @@ def open_generation(
     embedder = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False)
     if state_sha256(embedder) != snapshot.manifest.document_embedder_sha256:
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
-    # Rows that were removed from the corpus after the snapshot was made must not be found any more.
-    known = np.isin(snapshot.block_ids, np.asarray(store.block_ids))
-    live = known.copy()
-    live[known] = store.live[store.rows_of(snapshot.block_ids[known])]
     vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
-    return Generation(snapshot, embedder.to(device), ExactIndex(vectors, snapshot.block_ids, live))
+    return Generation(snapshot, embedder.to(device), LiveIndex(vectors, np.asarray(snapshot.block_ids), store))
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from realm import paths
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.canonical import canonical_text
 from realm.corpus.info import corpus_info
 from realm.corpus.living import add_documents
-from realm.corpus.manifest import writer_lock
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
@@ -209,47 +206,6 @@ def test_a_crash_while_building_leaves_nothing_published(
 
 def crash(*_: Any) -> None:
     raise OSError("crash")
-
-
-@pytest.mark.parametrize("survived", range(4))
-def test_a_crash_while_adding_leaves_the_old_version(
-    write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
-) -> None:
-    """Killed before the n-th rename: segment, manifest, CURRENT, rejected records. A copy of the disk at that moment is what counts."""
-    out, copy = tmp_path / "corpus", tmp_path / "copy"
-    rows = city_rows(6)
-    build_corpus([write_jsonl("a.jsonl", rows[:3])], out, **SMALL)
-    more = write_jsonl("b.jsonl", rows[3:])
-    renames, replace = 0, os.replace
-
-    def die_after(source: Any, target: Any) -> None:
-        nonlocal renames
-        if renames == survived:
-            shutil.copytree(out, copy)
-            raise OSError("crash")
-        renames += 1
-        replace(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", die_after)
-        with pytest.raises(OSError, match="crash"):
-            add_documents(out, [more])
-    store = BlockStore.open(copy)
-    assert store.version == (1 if survived < 3 else 2)
-    assert len(store.documents()) == (3 if survived < 3 else 6)
-    if survived < 3:
-        assert add_documents(copy, [more]).version == 2
-        assert len(BlockStore.open(copy).documents()) == 6
-        assert not list(copy.glob(f"*{paths.STAGING_SUFFIX}"))
-
-
-def test_a_second_writer_is_refused(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
-    out = tmp_path / "corpus"
-    build_corpus([write_jsonl("a.jsonl", city_rows(3))], out, **SMALL)
-    with writer_lock(out), pytest.raises(CorpusError, match="another process"):
-        add_documents(out, [tmp_path / "a.jsonl"])
-    with pytest.raises(CorpusError, match="no corpus here"):
-        add_documents(tmp_path, [tmp_path / "a.jsonl"])
 
 
 def test_info_says_whether_the_spans_teach(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from realm.progress import Progress
 
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
+Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
@@ -89,29 +90,76 @@ def corpus_info(corpus: Corpus, /, *, json: bool = False) -> None:
     show.last_line(facts, json)
 
 
-def corpus_show(corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, json: bool = False) -> None:
-    """The blocks of one document, with the salient spans of each.
+def corpus_update(corpus: Corpus, sources: Sources, /, *, strict: bool = False, json: bool = False) -> None:
+    """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add.
+
+    Args:
+        corpus: the corpus directory; a run keeps its own in RUN/corpus.
+        sources: files or folders.
+        strict: stop at the first malformed or unknown document instead of counting it.
+        json: print corpus info as one JSON object in the last line.
+    """
+    from realm.corpus.living import update_documents
+
+    with Progress() as progress:
+        update_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))
+    corpus_info(corpus, json=json)
+
+
+def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: bool = False) -> None:
+    """Remove documents from a corpus: no search returns them from then on. Their text leaves the disk with realm corpus compact --purge.
+
+    Args:
+        corpus: the corpus directory; a run keeps its own in RUN/corpus.
+        documents: ids of documents.
+        ids: a file of more ids, one a line.
+        json: print corpus info as one JSON object in the last line.
+    """
+    from realm.corpus.living import remove_documents
+    from realm.paths import open_text
+
+    listed: list[str] = []
+    if ids is not None:
+        with open_text(ids) as lines:
+            listed = [line for line in lines if not line.isspace()]
+    remove_documents(corpus, [*documents, *listed])
+    corpus_info(corpus, json=json)
+
+
+def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: bool = False) -> None:
+    """Drop the rows of removed documents and merge small segments.
+
+    Args:
+        corpus: the corpus directory; a run keeps its own in RUN/corpus.
+        purge: also delete older files at once, so that no removed text is left on disk.
+        json: print corpus info as one JSON object in the last line.
+    """
+    from realm.corpus.compaction import compact_corpus
+
+    compact_corpus(corpus, purge=purge)
+    corpus_info(corpus, json=json)
+
+
+def corpus_show(
+    corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, source: bool = False, json: bool = False
+) -> None:
+    """The sentences of one document, block by block, with the salient spans marked.
 
     Args:
         corpus: the corpus directory.
         document: the document's id.
+        source: also show the file and the record that it was read from.
         json: print one JSON object as the last line.
     """
-    from realm.corpus.blocks import BlockStore
-    from realm.errors import DataError
+    from realm.corpus.showing import document_blocks, source_record
 
-    store = BlockStore.open(corpus)
-    rows = [int(row) for row in store.rows_of_document(document) if store.live[row]]
-    if not rows:
-        raise DataError(f"no document '{document}'", path=corpus, cure="Give the id of a document, not a title.")
-    blocks = []
-    for row in rows:
-        block = store.block(row)
-        spans = [block.text[start:end] for start, end in store.spans(row).chars.tolist()]
-        blocks.append({"block_id": block.block_id, "title": block.title, "text": block.text, "spans": spans})
+    blocks = document_blocks(corpus, document)
+    record = {"source": source_record(blocks)} if source else {}
     if not json:
         show.blocks(blocks)
-    show.last_line({"id": document, "blocks": blocks}, json)
+        for value in record.values():
+            show.source(value)
+    show.last_line({"id": document, "blocks": blocks, **record}, json)
 
 
 def data_check(qa: Annotated[Path, tyro.conf.arg(metavar="QA")], /, *, corpus: Path | None = None, json: bool = False) -> None:
@@ -183,12 +231,20 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: bool = False) -> 
 
 
 ABOUT = {
-    "corpus": "Make and inspect corpora: build, add, info, show.",
+    "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
     "data": "Check question files: check.",
     "index": "The index of a run: build, info, search.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "corpus": {"build": corpus_build, "add": corpus_add, "info": corpus_info, "show": corpus_show},
+    "corpus": {
+        "build": corpus_build,
+        "add": corpus_add,
+        "update": corpus_update,
+        "remove": corpus_remove,
+        "compact": corpus_compact,
+        "info": corpus_info,
+        "show": corpus_show,
+    },
     "data": {"check": data_check},
     "index": {"build": index_build, "info": index_info, "search": index_search},
 }

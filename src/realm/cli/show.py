@@ -72,9 +72,34 @@ def _plain(value: Any) -> str:
 
 
 def blocks(values: list[dict[str, Any]]) -> None:
-    """Blocks of a document."""
+    """Blocks of a document, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere."""
+    from rich.text import Text
+
     for block in values:
-        _print(f"[{block['block_id']}] {block['title']}", block["text"], f"spans: {'; '.join(block['spans']) or 'none'}", "")
+        _print(Text.assemble((f"[{block['block_id']}] {block['title']}", "bold")))
+        for sentence in block["sentences"]:
+            _print(_marked(sentence["text"], sentence["spans"]))
+        _print("")
+
+
+def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
+    from rich.text import Text
+
+    colour = sys.stdout.isatty()
+    marked, position = Text("  "), 0
+    for start, end in spans:
+        marked.append(text[position:start]).append(text[start:end] if colour else f"[[{text[start:end]}]]", "bold cyan")
+        position = end
+    return marked.append(text[position:])
+
+
+def source(value: dict[str, Any]) -> None:
+    """Where a document was read, and its record as it stands there now."""
+    _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
+    if value["note"]:
+        _print(value["note"])
+    if value["record"] is not None:
+        _print(f"{value['record']['title']} ({value['record']['id']})", value["record"]["text"])
 
 
 def hits(values: list[dict[str, Any]]) -> None:

@@ -1,19 +1,19 @@
 """Documents to blocks: one new segment below a corpus directory, and the manifest that counts it."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.blocks import BlockStore
 from realm.corpus.info import span_repetition
 from realm.corpus.intake import Document, Progress, Spool
-from realm.corpus.manifest import CorpusManifest, SegmentInfo, SpanStatistics
+from realm.corpus.lookup import KeySet, block_key, finish_segment
+from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
-from realm.corpus.segments import Segment, SegmentWriter, segment_span_hashes, token_dtype
+from realm.corpus.segments import SegmentWriter, token_dtype
 from realm.corpus.tagging import SpanTagger
+from realm.corpus.views import Segment, segment_span_hashes
 from realm.text.tokenizer import TextTokenizer
 
 
@@ -23,7 +23,7 @@ def append_segment(
     spool: Spool,
     tokenizer: TextTokenizer,
     tagger: SpanTagger,
-    seen: set[bytes],
+    seen: KeySet,
     progress: Progress | None,
 ) -> CorpusManifest:
     """Write the spool's documents to the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
@@ -45,11 +45,11 @@ def append_segment(
                         duplicates += 1
                         continue
                     seen.add(key)
-                    writer.add(document.doc_id, document.title, title_ids, document.text, block)
+                    writer.add(document, title_ids, block)
                 documents += writer.rows > rows
             if progress is not None:
                 progress("blocks", writer.rows)
-    info = SegmentInfo(name, writer.rows, path.stat().st_size, paths.sha256_file(path), writer.tokens)
+    info = finish_segment(path, writer.tokens)
     statistics = manifest.span_statistics
     return replace(
         manifest,
@@ -68,7 +68,7 @@ def merged_statistics(store: BlockStore | None, directory: Path, manifest: Corpu
     """Span statistics of the old blocks and the newest segment together."""
     parts = [] if store is None else [store.live_span_hashes()]
     newest = manifest.segments[-1]
-    segment = Segment(directory / manifests.SEGMENTS_DIRECTORY / newest.name, newest.rows)
+    segment = Segment(directory / manifests.SEGMENTS_DIRECTORY, newest)
     parts.append(segment_span_hashes(segment, first_row=manifest.next_block_id - newest.rows))
     distinct, single_block = span_repetition(parts)
     return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)
@@ -90,8 +90,3 @@ def _pack_batch(
         made = make_sentences(document.text, document.sentences, encodings[position:stop], tagged, room, counts)
         yield document, title_ids, [block for block in pack(made, room) if block.token_count]
         position = stop
-
-
-def block_key(title: str, text: str) -> bytes:
-    """What makes two blocks identical: title and text. 16 bytes a block in memory."""
-    return hashlib.blake2b(f"{title}\n{text}".encode(), digest_size=16).digest()

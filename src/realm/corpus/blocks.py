@@ -6,13 +6,14 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from realm.corpus import manifest as manifests
 from realm.corpus.manifest import CorpusManifest
-from realm.corpus.segments import BatchView, Segment
+from realm.corpus.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.text.tokenizer import TextTokenizer
 
@@ -22,13 +23,21 @@ NULL_BLOCK = -1
 
 @dataclass(frozen=True)
 class Block:
-    """A block as people read it. ``char_start``: where ``text`` begins in the document's canonical text, in code points."""
+    """A block as people read it.
+
+    Attributes:
+        char_start: where ``text`` begins in the document's canonical text, in code points.
+        source: file or name that the document was read from, as it was given.
+        line: its record in the source, from 1; 0 where the whole file is the document.
+    """
 
     block_id: int
     doc_id: str
     title: str
     text: str
     char_start: int
+    source: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class BlockStore:
         manifest: what this version holds.
         version: its number.
         tokenizer: the corpus's tokenizer.
+        segments: its files, in order of their block ids; rows count through them.
     """
 
     def __init__(self, path: Path, manifest: CorpusManifest, tokenizer: TextTokenizer, segments: list[Segment], removed: np.ndarray):
@@ -76,27 +86,34 @@ class BlockStore:
         self.manifest = manifest
         self.version = manifest.version
         self.tokenizer = tokenizer
-        self._segments = segments
+        self.segments = segments
         self._removed = removed
-        self._starts = [0]
-        for segment in segments:
-            self._starts.append(self._starts[-1] + segment.rows)
+        self._starts = list(accumulate((segment.rows for segment in segments), initial=0))
+        self._first_ids = np.array([segment.first_id for segment in segments], np.int64)
+        self._places = [(segment, number) for segment in segments for number in range(len(segment.info.batch_rows))]
+        self._batch_starts = list(accumulate((count for segment in segments for count in segment.info.batch_rows), initial=0))
 
     @classmethod
     def open(cls, path: Path) -> "BlockStore":
-        """Open the version in force.
+        """Open the version in force. What is mapped then stays readable whatever other processes do to the corpus.
 
         Raises:
             CorpusError: missing, damaged, empty, or written by another version of this package.
         """
-        path = Path(path)
-        manifest = manifests.read_manifest(path)
-        if not manifest.segments or not manifest.blocks:
+        store = cls.open_even_empty(path)
+        if not store.manifest.blocks:
             raise CorpusError("the corpus is empty", path=path, cure="Add documents with: realm corpus add")
-        tokenizer = TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
-        if tokenizer.sha256 != manifest.tokenizer_sha256:
-            raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")
-        return cls(path, manifest, tokenizer, _open_segments(path, manifest), _read_tombstones(path, manifest))
+        return store
+
+    @classmethod
+    def open_even_empty(cls, path: Path) -> "BlockStore":
+        """``open`` for those who write: every document may have been removed."""
+        path = Path(path)
+        return manifests.steadily(path, lambda: _open_version(path))
+
+    def newest(self) -> "BlockStore":
+        """The version in force: this store if nothing was published since. Reads one small file, and no text."""
+        return manifests.steadily(self.path, lambda: _open_version(self.path, self.tokenizer)) if self.changed() else self
 
     def __len__(self) -> int:
         """Rows, those with a tombstone included."""
@@ -105,17 +122,26 @@ class BlockStore:
     @cached_property
     def block_ids(self) -> np.ndarray:
         """int64 [n], ascending: row i is block ``block_ids[i]``."""
-        return _concatenate([view.block_ids for view in self._batches()], np.int64)
+        return _concatenate([segment.block_ids for segment in self.segments], np.int64)
 
     @cached_property
     def live(self) -> np.ndarray:
         """bool [n]: False where the block has a tombstone."""
-        return ~np.isin(self.block_ids, self._removed, assume_unique=True)
+        live = np.ones(len(self), np.bool_)
+        live[self._find(self._removed)] = False
+        return live
+
+    def is_live(self, block_ids: np.ndarray) -> np.ndarray:
+        """bool, same shape as ``block_ids``: whether this version holds the block, and without a tombstone."""
+        rows = self._find(np.asarray(block_ids, np.int64))
+        known = rows >= 0
+        known[known] = self.live[rows[known]]
+        return known
 
     @cached_property
     def lengths(self) -> np.ndarray:
         """int32 [n]: wordpieces of title and body, special tokens not counted."""
-        parts = [np.diff(view.lists("title_ids").offsets) + np.diff(view.lists("token_ids").offsets) for view in self._batches()]
+        parts = [np.diff(view.lists("title_ids").offsets) + np.diff(view.lists("token_ids").offsets) for view in self._batches]
         return _concatenate(parts, np.int32)
 
     def rows_of(self, block_ids: np.ndarray) -> np.ndarray:
@@ -125,11 +151,9 @@ class BlockStore:
             KeyError: an id that is not in this version.
         """
         wanted = np.asarray(block_ids, dtype=np.int64)
-        rows = np.searchsorted(self.block_ids, wanted)
-        found = rows < len(self)
-        found &= self.block_ids[np.minimum(rows, len(self) - 1)] == wanted
-        if not found.all():
-            raise KeyError(f"no block {int(wanted[~found].flat[0])} in version {self.version} of {self.path}")
+        rows = self._find(wanted)
+        if (rows < 0).any():
+            raise KeyError(f"no block {int(wanted[rows < 0].flat[0])} in version {self.version} of {self.path}")
         return rows
 
     def title_ids(self, row: int) -> np.ndarray:
@@ -142,6 +166,11 @@ class BlockStore:
         view, index = self._locate(row)
         return view.lists("token_ids").row(index)
 
+    def doc_id(self, row: int) -> str:
+        """The document that the block at ``row`` is part of."""
+        view, index = self._locate(row)
+        return str(view.scalar("doc_id", index))
+
     def block(self, row: int) -> Block:
         """The block at ``row``."""
         view, index = self._locate(row)
@@ -151,6 +180,8 @@ class BlockStore:
             title=view.scalar("title", index),
             text=view.scalar("text", index),
             char_start=view.scalar("char_start", index),
+            source=view.scalar("source", index),
+            line=view.scalar("line", index),
         )
 
     def sentences(self, row: int) -> SentenceTable:
@@ -171,14 +202,24 @@ class BlockStore:
         return np.unique(rows[start:stop])
 
     def rows_of_document(self, doc_id: str) -> np.ndarray:
-        """int64 [r], ascending: rows of one document; empty if it has none."""
-        first, order, names = self._documents
-        position = names.get(doc_id)
-        return np.empty(0, np.int64) if position is None else order[first[position] : first[position + 1]]
+        """int64 [r], ascending: rows of one document, those with a tombstone included; empty if it has none."""
+        found = zip(self._starts, self.segments, strict=False)
+        return np.array([start + row for start, segment in found for row in segment.rows_of_document(doc_id)], np.int64)
+
+    def live_rows_of_document(self, doc_id: str) -> np.ndarray:
+        """int64 [r], ascending: the live rows of one document; empty if it is not, or no longer, in the corpus."""
+        rows = self.rows_of_document(doc_id)
+        return rows[self.live[rows]]
 
     def documents(self) -> list[str]:
-        """Ids of the documents that have a row, in order of first appearance."""
-        return list(self._documents[2])
+        """Ids of the documents that have a live row, in order of their rows. Reads the whole column."""
+        ids: list[str] = []
+        start = 0
+        for view in self._batches:
+            live = self.live[start : start + view.rows]
+            ids += (name for name, is_live in zip(view.strings("doc_id"), live, strict=True) if is_live and ids[-1:] != [name])
+            start += view.rows
+        return ids
 
     def live_span_hashes(self) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 [t], int64 [t]): hash of the normalised text and block id of every span occurrence in live blocks."""
@@ -186,23 +227,53 @@ class BlockStore:
         keep = self.live[rows]
         return hashes[keep], self.block_ids[rows[keep]]
 
+    def span_hashes(self, row: int) -> np.ndarray:
+        """uint64 [m]: hashes of the normalised texts of the spans at ``row``; a view."""
+        view, index = self._locate(row)
+        return view.lists("span_hashes").row(index)
+
+    def span_occurrences(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [t], int64 [t]): hash and row of every span, in rows with a tombstone too, whose hash is in ``wanted`` (ascending)."""
+        hashes, rows, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+        for view in self._batches:
+            spans = view.lists("span_hashes")
+            at = np.minimum(np.searchsorted(wanted, spans.values), len(wanted) - 1)
+            found = np.flatnonzero(wanted[at] == spans.values)
+            hashes.append(spans.values[found])
+            rows.append(start + np.searchsorted(spans.offsets, found, side="right") - 1)
+            start += view.rows
+        return np.concatenate(hashes), np.concatenate(rows)
+
     def changed(self) -> bool:
         """Whether another version was published since this one was opened. Reads one small file."""
         return manifests.current_version(self.path) != self.version
 
-    def _batches(self) -> list[BatchView]:
-        return [view for segment in self._segments for view in segment.batches()]
+    def _find(self, wanted: np.ndarray) -> np.ndarray:
+        """int64, same shape as ``wanted``: the row of each block id, -1 where there is none. Segments are in order of their ids."""
+        rows = np.full(wanted.shape, -1, np.int64)
+        numbers = np.searchsorted(self._first_ids, wanted, side="right") - 1
+        for number in np.unique(numbers[numbers >= 0]):
+            here = numbers == number
+            found = self.segments[number].rows_of(wanted[here])
+            rows[here] = np.where(found < 0, -1, found + self._starts[number])
+        return rows
 
     def _locate(self, row: int) -> tuple[BatchView, int]:
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} is not in 0..{len(self) - 1}")
-        number = bisect_right(self._starts, row) - 1
-        return self._segments[number].locate(row - self._starts[number])
+        number = bisect_right(self._batch_starts, row) - 1
+        segment, position = self._places[number]
+        return segment.view(position), row - self._batch_starts[number]
+
+    @property
+    def _batches(self) -> list[BatchView]:
+        """Every record batch, opened."""
+        return [segment.view(number) for segment, number in self._places]
 
     def _flat(self, name: str, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         """All values of a list column and the row of each."""
-        views = [view.lists(name) for view in self._batches()]
+        views = [view.lists(name) for view in self._batches]
         counts = _concatenate([np.diff(view.offsets) for view in views], np.int64)
         return _concatenate([view.values for view in views], dtype), np.repeat(np.arange(len(self)), counts)
 
@@ -213,37 +284,15 @@ class BlockStore:
         order = np.argsort(hashes, kind="stable")
         return hashes[order], rows[order]
 
-    @cached_property
-    def _documents(self) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-        """Rows grouped by document: group starts [d + 1], rows [n], document id -> group."""
-        names: dict[str, int] = {}
-        groups = np.fromiter(
-            (names.setdefault(name, len(names)) for view in self._batches() for name in view.strings("doc_id")), np.int64, len(self)
-        )
-        first = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(names)))])
-        return first, np.argsort(groups, kind="stable"), names
-
 
 def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
-def _open_segments(path: Path, manifest: CorpusManifest) -> list[Segment]:
-    segments = []
-    for info in manifest.segments:
-        file = path / manifests.SEGMENTS_DIRECTORY / info.name
-        # Size is checked, not the hash: opening must not read the corpus.
-        if not file.is_file() or file.stat().st_size != info.bytes:
-            raise CorpusError("missing or truncated segment", path=file, cure="Build the corpus again")
-        segments.append(Segment(file, info.rows))
-    return segments
-
-
-def _read_tombstones(path: Path, manifest: CorpusManifest) -> np.ndarray:
-    """int64, ascending: ids of removed blocks."""
-    if manifest.tombstones is None:
-        return np.empty(0, np.int64)
-    try:
-        return np.load(path / manifest.tombstones, allow_pickle=False).astype(np.int64, copy=False)
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"damaged tombstones: {error}", path=path / manifest.tombstones, cure="Build the corpus again") from error
+def _open_version(path: Path, tokenizer: TextTokenizer | None = None) -> BlockStore:
+    manifest = manifests.read_manifest(path)
+    tokenizer = tokenizer or TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
+    if tokenizer.sha256 != manifest.tokenizer_sha256:
+        raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")
+    segments = [Segment(path / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments]
+    return BlockStore(path, manifest, tokenizer, segments, manifests.read_tombstones(path, manifest))

@@ -1,12 +1,16 @@
 """What a corpus holds, and whether its salient spans can teach a retriever anything."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from realm.corpus.manifest import CorpusManifest, read_manifest
+from realm.corpus.blocks import BlockStore
+from realm.corpus.manifest import CorpusManifest, SpanStatistics, read_manifest
+from realm.corpus.views import Segment, segment_span_hashes
 
 # Below these a retriever finds nothing to learn from: too few masks, or masks that no other block can explain.
 FEWEST_SPANS_PER_BLOCK = 0.5
@@ -35,6 +39,30 @@ def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int
     return len(starts), int(counts[single].sum())
 
 
+def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segment], old: SpanStatistics) -> SpanStatistics:
+    """Span statistics after a change. Only spans whose text occurs in what came or went are gathered, so memory follows the change.
+
+    Args:
+        store: the version before.
+        live: bool [n], which of its rows stay live.
+        new: segments that come.
+        old: statistics to bring up to date; ``unaligned`` and ``cut`` are kept.
+    """
+    gone = np.flatnonzero(store.live & ~live)
+    starts = accumulate((segment.rows for segment in new), initial=len(store))
+    came = [segment_span_hashes(segment, start) for segment, start in zip(new, starts, strict=False)]
+    touched = np.unique(
+        np.concatenate([np.empty(0, np.uint64), *(store.span_hashes(row) for row in gone.tolist()), *(hashes for hashes, _ in came)])
+    )
+    if not len(touched):
+        return old
+    hashes, rows = store.span_occurrences(touched)
+    was, stays = store.live[rows], live[rows]
+    before = span_repetition([(hashes[was], rows[was])])
+    after = span_repetition([(hashes[stays], rows[stays]), *came])
+    return replace(old, distinct=old.distinct + after[0] - before[0], single_block=old.single_block + after[1] - before[1])
+
+
 def corpus_info(corpus: Path) -> dict[str, Any]:
     """The object that ``realm corpus info --json`` prints.
 
@@ -59,7 +87,7 @@ def corpus_info(corpus: Path) -> dict[str, Any]:
         "duplicates": manifest.duplicates,
         "spans_per_block": manifest.spans / max(manifest.blocks, 1),
         "single_block_span_share": share,
-        "tokens": sum(segment.tokens for segment in manifest.segments),
+        "tokens": manifest.tokens,
         "vocab_size": manifest.vocab_size,
         "block_length": manifest.block_length,
         "teaches": advice is None,

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
 from realm.corpus.canonical import canonical_line, canonical_text
+from realm.corpus.provenance import source_name
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Rejected, SourceDocument
 from realm.corpus.sources import iter_documents
 from realm.errors import CorpusError, DataError
@@ -19,20 +21,40 @@ from realm.text.sentences import split_sentences
 
 Progress = Callable[[str, int], None]
 
+
+class KnownIds(Protocol):
+    """Ids that are taken: a set, or a look-up in the corpus."""
+
+    def __contains__(self, doc_id: str, /) -> bool: ...
+
+    def add(self, doc_id: str, /) -> None: ...
+
+
 # Characters of text in one batch of documents: bounds the memory of every pass.
 BATCH_CHARS = 1_000_000
 PROGRESS_EVERY = 1_000
 
-_SCHEMA = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.large_string()), ("sentences", pa.list_(pa.int64()))])
+_SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.string()),
+        ("title", pa.string()),
+        ("text", pa.large_string()),
+        ("source", pa.string()),
+        ("line", pa.int64()),
+        ("sentences", pa.list_(pa.int64())),
+    ]
+)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A canonical document: ``sentences`` are (start, end) chars in ``text``."""
+    """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read."""
 
     doc_id: str
     title: str
     text: str
+    source: str
+    line: int
     sentences: list[tuple[int, int]]
 
 
@@ -65,8 +87,8 @@ class Spool:
             for batch in reader:
                 columns = (batch.column(name).to_pylist() for name in _SCHEMA.names)
                 yield [
-                    Document(doc_id, title, text, list(zip(flat[::2], flat[1::2], strict=True)))
-                    for doc_id, title, text, flat in zip(*columns, strict=True)
+                    Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)))
+                    for doc_id, title, text, source, line, flat in zip(*columns, strict=True)
                 ]
 
     def remove(self) -> None:
@@ -81,6 +103,8 @@ class Spool:
             [row.doc_id for row in rows],
             [row.title for row in rows],
             [row.text for row in rows],
+            [row.source for row in rows],
+            [row.line for row in rows],
             [[edge for edges in row.sentences for edge in edges] for row in rows],
         ]
         arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, _SCHEMA, strict=True)]
@@ -117,7 +141,7 @@ class RejectedList:
         return dict(sorted(self.counts.items()))
 
 
-def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known_ids: set[str], progress: Progress | None) -> None:
+def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known_ids: KnownIds, progress: Progress | None) -> None:
     """Read every source into ``spool``.
 
     Args:
@@ -142,7 +166,7 @@ def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known
         progress("documents", spool.documents)
 
 
-def _canonical_document(record: SourceDocument, known_ids: set[str], spool: Spool) -> Rejected | None:
+def _canonical_document(record: SourceDocument, known_ids: KnownIds, spool: Spool) -> Rejected | None:
     """Put one document into the spool, or say why not."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
@@ -154,7 +178,7 @@ def _canonical_document(record: SourceDocument, known_ids: set[str], spool: Spoo
     if not sentences:
         return Rejected(record.path, record.line, EMPTY_TEXT)
     known_ids.add(doc_id)
-    spool.add(Document(doc_id, canonical_line(record.title), text, sentences))
+    spool.add(Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences))
     return None
 
 

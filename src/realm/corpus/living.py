@@ -1,18 +1,33 @@
-"""A corpus that changes after it was built: documents come. Every change is a new version."""
+"""A corpus that changes after it was built: documents come, change and go. Every change is a new version.
 
-import os
+An update is a tombstone on the document's blocks plus new blocks with new ids. Nothing that is published is rewritten; compaction
+(compaction.py) drops the rows under tombstones.
+"""
+
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from realm import paths
 from realm.corpus import manifest as manifests
-from realm.corpus.appending import append_segment, block_key, merged_statistics
+from realm.corpus.appending import append_segment
 from realm.corpus.blocks import BlockStore
-from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
+from realm.corpus.canonical import canonical_line
+from realm.corpus.info import changed_statistics
+from realm.corpus.intake import Document, Progress, RejectedList, Spool, nothing_usable, take_in
+from realm.corpus.lookup import BlockKeys, block_key
 from realm.corpus.manifest import CorpusManifest
+from realm.corpus.publishing import changing, publish_version, sweep
+from realm.corpus.records import Rejected
 from realm.corpus.salient import load_tagger
+from realm.corpus.views import Segment
+from realm.errors import CorpusError
+
+UNKNOWN_ID = "unknown id"
+_NAMED_IDS = 5
 
 
 def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
@@ -28,36 +43,155 @@ def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
         DataError: as for ``build_corpus``.
     """
-    corpus = Path(corpus)
-    manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
-    with manifests.writer_lock(corpus):
-        paths.remove_staging(corpus)
-        try:
-            return _add_locked(corpus, [Path(source) for source in sources], RejectedList(strict), progress)
-        finally:
-            paths.remove_staging(corpus)
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging):
+        rejected = RejectedList(strict)
+        spool = Spool(staging / "documents.arrow")
+        take_in(sources, spool, rejected, _KnownDocuments(store), progress)
+        manifest = _append(store, staging, spool, _no_rows(), progress)
+        if manifest.blocks == store.manifest.blocks:
+            raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
+        return _publish_documents(store, staging, manifest, _no_rows(), rejected)
 
 
-def _add_locked(corpus: Path, sources: list[Path], rejected: RejectedList, progress: Progress | None) -> CorpusManifest:
-    store = BlockStore.open(corpus)
-    tagger = load_tagger(corpus / manifests.TAGGER_FILE)
-    staging = corpus / f"add{paths.STAGING_SUFFIX}"
-    (staging / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True)
-    spool = Spool(staging / "documents.arrow")
-    take_in(sources, spool, rejected, set(store.documents()), progress)
-    seen = {block_key(block.title, block.text) for block in map(store.block, range(len(store)))}
-    manifest = append_segment(staging, store.manifest, spool, store.tokenizer, tagger, seen, progress)
-    if manifest.blocks == store.manifest.blocks:
-        raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
+def update_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
+    """Replace documents by what the sources hold under their ids, and publish a new version.
+
+    A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
+    changed keeps its blocks, so that nothing is embedded twice; if that is so for all, no version is published.
+
+    Args:
+        corpus: the corpus directory.
+        sources, strict, progress: as for ``build_corpus``.
+
+    Raises:
+        CorpusError, DataError: as for ``add_documents``.
+    """
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging):
+        rejected = RejectedList(strict)
+        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
+        take_in(sources, found, rejected, set(), progress)
+        gone = _changed_documents(store, found, spool, rejected)
+        if not found.documents - rejected.counts[UNKNOWN_ID]:
+            raise nothing_usable(sources, rejected)
+        if not len(gone):
+            return store.manifest
+        manifest = _append(store, staging, spool, gone, progress)
+        return _publish_documents(store, staging, manifest, gone, rejected)
+
+
+def remove_documents(corpus: Path, doc_ids: Iterable[str]) -> CorpusManifest:
+    """Put tombstones on documents and publish a new version: no search returns them from then on.
+
+    Args:
+        corpus: the corpus directory.
+        doc_ids: ids of documents; one given twice counts once.
+
+    Raises:
+        CorpusError: an id is not in the corpus, or none is given; no corpus here, a damaged one, or another process is changing it.
+            Nothing is changed.
+    """
+    ids = list(dict.fromkeys(canonical_line(doc_id) for doc_id in doc_ids))
+    if not ids:
+        raise CorpusError("no id is given, so nothing is removed", path=corpus, cure="Name documents, or a file with --ids")
+    with changing(Path(corpus)) as (store, staging):
+        rows = [store.live_rows_of_document(doc_id) for doc_id in ids]
+        unknown = [repr(doc_id) for doc_id, found in zip(ids, rows, strict=True) if not len(found)]
+        if unknown:
+            more = f" and {len(unknown) - _NAMED_IDS} more" if len(unknown) > _NAMED_IDS else ""
+            problem = f"no document {', '.join(unknown[:_NAMED_IDS])}{more}; nothing is removed"
+            raise CorpusError(problem, path=corpus, cure="Give ids of documents, not titles")
+        gone = np.sort(np.concatenate(rows))
+        return _publish(store, staging, _without(store, gone), gone)
+
+
+class _KnownDocuments:
+    """Ids that are taken: documents of the corpus, found on disk, and those met since."""
+
+    def __init__(self, store: BlockStore):
+        self._store = store
+        self._new: set[str] = set()
+
+    def __contains__(self, doc_id: str) -> bool:
+        return doc_id in self._new or len(self._store.live_rows_of_document(doc_id)) > 0
+
+    def add(self, doc_id: str) -> None:
+        self._new.add(doc_id)
+
+
+def _no_rows() -> np.ndarray:
+    return np.empty(0, np.int64)
+
+
+def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList) -> np.ndarray:
+    """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending."""
+    gone = [_no_rows()]
+    for document in (document for batch in found.batches() for document in batch):
+        rows = store.live_rows_of_document(document.doc_id)
+        if not len(rows):
+            rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
+        elif not _holds(store, rows, document):
+            spool.add(document)
+            gone.append(rows)
+    spool.close()
+    return np.sort(np.concatenate(gone))
+
+
+def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
+    """Whether the blocks at ``rows`` are all of ``document``: only white space lies before, between and after them."""
+    position = 0
+    for block in map(store.block, rows.tolist()):
+        end = block.char_start + len(block.text)
+        if block.title != document.title or document.text[block.char_start : end] != block.text:
+            return False
+        if document.text[position : block.char_start].strip():
+            return False
+        position = end
+    return not document.text[position:].strip()
+
+
+def _append(store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, progress: Progress | None) -> CorpusManifest:
+    """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
+    tagger = load_tagger(store.path / manifests.TAGGER_FILE)
+    removed = np.concatenate([np.flatnonzero(~store.live), gone])
+    dead = (block_key(block.title, block.text) for block in map(store.block, removed.tolist()))
+    seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)
+    return append_segment(staging, _without(store, gone), spool, store.tokenizer, tagger, seen, progress)
+
+
+def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:
+    """The manifest with the live rows in ``gone`` not counted any more."""
+    rows, manifest = gone.tolist(), store.manifest
+    return replace(
+        manifest,
+        documents=manifest.documents - len({store.doc_id(row) for row in rows}),
+        blocks=manifest.blocks - len(rows),
+        spans=manifest.spans - sum(len(store.spans(row).chars) for row in rows),
+        removed_tokens=manifest.removed_tokens + sum(len(store.token_ids(row)) for row in rows),
+    )
+
+
+def _publish_documents(
+    store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray, rejected: RejectedList
+) -> CorpusManifest:
+    """Publish a version with new segments, and list what was rejected on the way."""
     counts = Counter(store.manifest.rejected) + rejected.counts
-    manifest = replace(manifest, version=manifest.version + 1, rejected=dict(sorted(counts.items())))
-    manifest = replace(manifest, span_statistics=merged_statistics(store, staging, manifest))
-    # From here on: new files under new names, then the manifest, then CURRENT. A crash in between leaves the old version.
-    name = manifest.segments[-1].name
-    paths.fsync_tree(staging)
-    os.replace(staging / manifests.SEGMENTS_DIRECTORY / name, corpus / manifests.SEGMENTS_DIRECTORY / name)
-    paths.fsync_directory(corpus / manifests.SEGMENTS_DIRECTORY)
-    manifests.write_manifest(corpus, manifest)
-    listing = corpus / manifests.REJECTED_FILE
+    manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(counts.items()))), gone)
+    listing = store.path / manifests.REJECTED_FILE
     paths.write_atomic(listing, listing.read_bytes() + rejected.text())
+    return manifest
+
+
+def _publish(store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray) -> CorpusManifest:
+    """Publish the version after ``store``: the segments that ``manifest`` has more, and tombstones on the rows in ``gone``."""
+    kept = len(store.manifest.segments)
+    old, new = manifest.segments[:kept], [info for info in manifest.segments[kept:] if info.rows]
+    staged = [Segment(staging / manifests.SEGMENTS_DIRECTORY, info) for info in new]
+    live = store.live.copy()
+    live[gone] = False
+    statistics = changed_statistics(store, live, staged, manifest.span_statistics)
+    manifest = replace(manifest, version=manifest.version + 1, segments=(*old, *new), span_statistics=statistics)
+    manifest = publish_version(store.path, staging, manifest, kept, store.block_ids[~live])
+    sweep(store.path, manifest.version - 1)
     return manifest

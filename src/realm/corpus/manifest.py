@@ -4,18 +4,20 @@ A version is published by writing its new files, then its manifest, then ``CURRE
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from realm import paths
 from realm.errors import CorpusError
 
-FORMAT = "realm-corpus/1"
+Opened = TypeVar("Opened")
+
+FORMAT = "realm-corpus/2"
 CURRENT_FILE = "CURRENT"
-LOCK_FILE = "LOCK"
 TAGGER_FILE = "tagger.json"
 TOKENIZER_DIRECTORY = "tokenizer"
 REJECTED_FILE = "rejected.jsonl"
@@ -24,13 +26,24 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """One Arrow file: name below segments/, rows, size in bytes, SHA-256 in hex, tokens of all blocks (titles not counted)."""
+    """One Arrow file, described so that opening it reads its footer only.
+
+    Attributes:
+        name: below segments/.
+        rows, bytes, sha256: of the file; the hash in hex.
+        tokens: wordpieces of all blocks, titles not counted.
+        first_id, last_id: lowest and highest block id.
+        batch_rows: rows of each record batch.
+    """
 
     name: str
     rows: int
     bytes: int
     sha256: str
     tokens: int
+    first_id: int
+    last_id: int
+    batch_rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,7 @@ class CorpusManifest:
         rejected: records left out, by reason.
         span_statistics: how spans repeat.
         tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
+        removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
     """
 
     format: str
@@ -89,6 +103,12 @@ class CorpusManifest:
     rejected: dict[str, int]
     span_statistics: SpanStatistics
     tombstones: str | None = None
+    removed_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Wordpieces of all live blocks, titles not counted."""
+        return sum(segment.tokens for segment in self.segments) - self.removed_tokens
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
@@ -111,19 +131,19 @@ def current_version(corpus: Path) -> int:
         raise CorpusError("damaged: not a version number", path=path, cure="Build the corpus again") from error
 
 
-def read_manifest(corpus: Path) -> CorpusManifest:
-    """The manifest of the version in force.
+def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
+    """The manifest of a version, by default of that in force.
 
     Raises:
         CorpusError: missing, damaged, or written by another version of this package.
     """
-    path = manifest_path(corpus, current_version(corpus))
+    path = manifest_path(corpus, current_version(corpus) if version is None else version)
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
             cure = "Build the corpus again with this version"
             raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
-        value["segments"] = tuple(SegmentInfo(**entry) for entry in value["segments"])
+        value["segments"] = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
         value["span_statistics"] = SpanStatistics(**value["span_statistics"])
         return CorpusManifest(**value)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -136,18 +156,35 @@ def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     paths.write_atomic(corpus / CURRENT_FILE, f"{manifest.version}\n")
 
 
-@contextmanager
-def writer_lock(corpus: Path) -> Iterator[None]:
-    """Hold the corpus for writing. The lock dies with its process.
+def steadily(corpus: Path, open_once: Callable[[], Opened]) -> Opened:
+    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
 
     Raises:
-        CorpusError: another process is writing.
+        CorpusError: as ``open_once``, with the version unchanged.
     """
-    import fcntl
-
-    with open(corpus / LOCK_FILE, "a") as file:
+    while True:
+        version = current_version(corpus)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CorpusError("another process is changing this corpus", path=corpus, cure="Try again when it has ended") from error
-        yield
+            return open_once()
+        except CorpusError:
+            if current_version(corpus) == version:
+                raise
+
+
+def tombstones_name(version: int) -> str:
+    """Name of the tombstones that ``version`` brought."""
+    return f"tombstones-{version:06d}.npy"
+
+
+def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
+    """int64, ascending: ids of removed blocks.
+
+    Raises:
+        CorpusError: missing or damaged.
+    """
+    if manifest.tombstones is None:
+        return np.empty(0, np.int64)
+    try:
+        return np.load(corpus / manifest.tombstones, allow_pickle=False).astype(np.int64, copy=False)
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"damaged tombstones: {error}", path=corpus / manifest.tombstones, cure="Build the corpus again") from error

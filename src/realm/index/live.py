@@ -1,0 +1,46 @@
+"""An index that never returns what was removed from the corpus, however long it has been open."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from realm.corpus.blocks import BlockStore
+from realm.index.mips import ExactIndex, Hits
+
+
+class LiveIndex:
+    """An exact index of blocks of a corpus. Every search first asks whether the corpus has another version, and hides what that removed.
+
+    Blocks added since are not found: they have no vectors here.
+
+    Args:
+        vectors, ids: as for ``ExactIndex``.
+        store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
+    """
+
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore):
+        self._ids = ids
+        self._newest = store
+        self._readable = store.is_live(ids)
+        self._index = ExactIndex(vectors, ids, self._readable)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def dim(self) -> int:
+        """As ``MipsIndex.dim``."""
+        return self._index.dim
+
+    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+        """As ``MipsIndex.search``.
+
+        Raises:
+            CorpusError: the corpus has been deleted or damaged.
+        """
+        newest = self._newest.newest()
+        if newest is not self._newest:
+            self._index.set_live(self._readable & newest.is_live(self._ids))
+            self._newest = newest
+        return self._index.search(queries, k, exclude)

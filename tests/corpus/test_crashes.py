@@ -1,0 +1,244 @@
+"""A change killed at any moment leaves the old version or the new one; writers exclude each other; readers read on. Real processes."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.corpus import locking
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.compaction import compact_corpus
+from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.corpus.locking import writer_lock
+from realm.corpus.manifest import current_version
+from realm.errors import CorpusError
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+Change = Callable[[Path], object]
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Fault:
+    """Lets ``survive`` calls that change the disk pass; at the next one copies the corpus, as a killed process would leave it.
+
+    What was written but not yet synced may be lost: in the copy, the file that was being synced has only its first half.
+    """
+
+    def __init__(self, corpus: Path, copy: Path, survive: int, patch: pytest.MonkeyPatch):
+        self.corpus, self.copy, self.left = corpus, copy, survive
+        for name in ("replace", "rename", "fsync", "unlink", "mkdir"):
+            patch.setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            if self.left == 0:
+                self.left = -1
+                shutil.rmtree(self.copy, ignore_errors=True)
+                shutil.copytree(self.corpus, self.copy)
+                if call.__name__ == "fsync":
+                    self._tear(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")))
+                raise Killed
+            self.left -= self.left > 0
+            return call(*arguments, **options)
+
+        return guarded
+
+    def _tear(self, path: Path) -> None:
+        torn = self.copy / path.relative_to(self.corpus.resolve())
+        if torn.is_file():
+            os.truncate(torn, torn.stat().st_size // 2)
+
+
+def content(corpus: Path) -> list[tuple[int, str, str]]:
+    """What the version in force holds, read from scratch."""
+    store = BlockStore.open(corpus)
+    blocks = [store.block(row) for row in range(len(store)) if store.live[row]]
+    return [(block.block_id, block.doc_id, block.text) for block in blocks]
+
+
+@pytest.fixture
+def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path:
+    """Version 3: two segments and a tombstone."""
+    rows = city_rows(10)
+    build_corpus([write_jsonl("a.jsonl", rows[:5])], tmp_path / "corpus", vocab_size=300, block_length=64)
+    add_documents(tmp_path / "corpus", [write_jsonl("b.jsonl", rows[5:7])])
+    remove_documents(tmp_path / "corpus", ["doc-1"])
+    write_jsonl("c.jsonl", rows[7:])
+    write_jsonl("u.jsonl", [{**rows[0], "text": "All is new in London today."}, {**rows[6], "title": "New title"}])
+    return tmp_path / "corpus"
+
+
+CHANGES: dict[str, Change] = {
+    "add": lambda corpus: add_documents(corpus, [corpus.parent / "c.jsonl"]),
+    "update": lambda corpus: update_documents(corpus, [corpus.parent / "u.jsonl"]),
+    "remove": lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"]),
+    "compact": lambda corpus: compact_corpus(corpus),
+    "purge": lambda corpus: compact_corpus(corpus, purge=True),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_killed_at_every_step(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Killed at the first call that changes the disk, at the second, ... until it runs through."""
+    change, old_version, old = CHANGES[name], current_version(corpus), content(corpus)
+    whole = shutil.copytree(corpus, tmp_path / "whole")
+    change(whole)
+    new = content(whole)
+    seen = set()
+    for survive in range(200):
+        work, copy = tmp_path / "work", tmp_path / "copy"
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(corpus, work)
+        with monkeypatch.context() as patch:
+            fault = Fault(work, copy, survive, patch)
+            with contextlib.suppress(Killed):
+                change(work)
+            if fault.left >= 0:
+                break  # ran through
+        # An error that the command could clean up after, and a kill, which the next command cleans up after.
+        assert not list(work.glob("*.staging"))
+        for left in (work, copy):
+            seen.add(current_version(left))
+            assert content(left) == (old if current_version(left) == old_version else new)
+        remove_documents(copy, ["doc-2"])
+        version = compact_corpus(copy, purge=True).version
+        assert {path.name for path in copy.iterdir()} == KEPT | {f"manifest-{version:06d}.json"}
+        assert len(list((copy / "segments").iterdir())) == 3
+    assert survive > 8 and seen == {old_version, old_version + 1}
+    assert content(work) == new
+
+
+KEPT = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokenizer"}
+
+WRITER = """
+import sys
+from pathlib import Path
+from realm.corpus.compaction import compact_corpus
+from realm.corpus.living import add_documents, remove_documents
+corpus = Path(sys.argv[1])
+print("ready", flush=True)
+while True:
+    add_documents(corpus, [corpus.parent / "c.jsonl"])
+    print("added", flush=True)
+    remove_documents(corpus, ["doc-7", "doc-8", "doc-9"])
+    compact_corpus(corpus, purge=True)
+"""
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from realm.corpus.locking import writer_lock
+with writer_lock(Path(sys.argv[1])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+READER = """
+import sys
+from pathlib import Path
+import numpy as np
+from realm.corpus.blocks import BlockStore
+corpus, versions = Path(sys.argv[1]), set()
+print("ready", flush=True)
+while not (corpus.parent / "stop").exists():
+    store = BlockStore.open(corpus)
+    for again in range(3):
+        for row in range(len(store)):
+            block = store.block(row)
+            number = int(block.doc_id.removeprefix("doc-"))
+            assert block.title.endswith(f" {number}"), block
+            assert store.tokenizer.encode([block.title])[0] == store.title_ids(row).tolist()
+        assert set(store.documents()) >= {"doc-0", "doc-2"}, store.documents()
+        assert set(store.newest().documents()) >= {"doc-0", "doc-2"}
+    versions.add(store.version)
+print(len(versions))
+"""
+
+
+def started(code: str, corpus: Path) -> "subprocess.Popen[str]":
+    """A real process that has said "ready"."""
+    process = subprocess.Popen([sys.executable, "-c", code, str(corpus)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("additions", [1, 3])
+def test_sigkill(corpus: Path, tmp_path: Path, additions: int) -> None:
+    old = content(corpus)
+    process = started(WRITER, corpus)
+    assert process.stdout is not None
+    for _ in range(additions):
+        assert process.stdout.readline() == "added\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    documents = set(BlockStore.open(corpus).documents())
+    late = {"doc-7", "doc-8", "doc-9"}
+    assert documents in ({doc_id for _, doc_id, _ in old}, {doc_id for _, doc_id, _ in old} | late)
+    update_documents(corpus, [tmp_path / "u.jsonl"])  # the lock has died with its process
+    compact_corpus(corpus, purge=True)
+    assert {path.name for path in corpus.iterdir()} == KEPT | {f"manifest-{current_version(corpus):06d}.json"}
+
+
+def test_two_writers(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second writer waits; after a while it is refused, and told by whom. A killed writer's lock is free."""
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.15)
+    holder = started(HOLDER, corpus)
+    for change in CHANGES.values():
+        with pytest.raises(CorpusError, match=rf"another process \(process {holder.pid}\) is changing this corpus"):
+            change(corpus)
+    assert current_version(corpus) == 3
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 60)
+    holder.communicate("")  # ends now: whoever waits gets the lock
+    remove_documents(corpus, ["doc-0"])
+    holder = started(HOLDER, corpus)
+    holder.kill()
+    holder.communicate()
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0)
+    assert compact_corpus(corpus).version == 5
+    with writer_lock(corpus), pytest.raises(CorpusError, match="another process"):
+        remove_documents(corpus, ["doc-2"])
+
+
+def test_a_waiting_writer_gets_its_turn(corpus: Path) -> None:
+    """Two processes change the corpus at once; both changes are in it."""
+    code = "import sys\nfrom pathlib import Path\nfrom realm.corpus.living import remove_documents\nprint('ready', flush=True)\n"
+    holder = started(HOLDER, corpus)
+    first, second = (started(f"{code}remove_documents(Path(sys.argv[1]), ['doc-{number}'])", corpus) for number in (0, 2))
+    holder.communicate("")
+    for process in (first, second):
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert current_version(corpus) == 5
+    assert not {"doc-0", "doc-2"} & set(BlockStore.open(corpus).documents())
+
+
+def test_a_process_reads_while_another_writes(corpus: Path, tmp_path: Path) -> None:
+    reader = started(READER, corpus)
+    for _ in range(4):
+        add_documents(corpus, [tmp_path / "c.jsonl"])
+        remove_documents(corpus, ["doc-7", "doc-9"])
+        compact_corpus(corpus, purge=True)
+        remove_documents(corpus, ["doc-8"])
+        compact_corpus(corpus, purge=True)
+    (corpus.parent / "stop").touch()
+    told, _ = reader.communicate(timeout=60)
+    assert reader.returncode == 0 and int(told) >= 1
+
+
+def test_no_corpus_no_lock_file(tmp_path: Path) -> None:
+    for name, change in CHANGES.items():
+        with pytest.raises(CorpusError, match="no corpus here"):
+            change(tmp_path)
+        assert list(tmp_path.iterdir()) == [], name

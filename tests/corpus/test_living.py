@@ -1,0 +1,256 @@
+"""Documents come, change and go: versions, tombstones, exact counts, compaction, purging, the look-up files."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from realm.corpus import compaction, segments
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.compaction import compact_corpus
+from realm.corpus.info import corpus_info
+from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.corpus.lookup import BlockKeys, block_key
+from realm.corpus.manifest import read_manifest
+from realm.errors import CorpusError, DataError
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+SMALL: dict[str, Any] = {"vocab_size": 300, "block_length": 64}
+
+
+@pytest.fixture
+def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve documents in one segment of several record batches, the first rows of ``city_rows``."""
+    monkeypatch.setattr(segments, "BATCH_ROWS", 8)
+    build_corpus([write_jsonl("first.jsonl", city_rows(12))], tmp_path / "corpus", **SMALL)
+    return tmp_path / "corpus"
+
+
+def live_rows(corpus: Path) -> list[dict[str, Any]]:
+    """All live rows of the version in force, by pyarrow and the manifest alone."""
+    manifest = json.loads((corpus / f"manifest-{int((corpus / 'CURRENT').read_text()):06d}.json").read_text())
+    removed = set(np.load(corpus / manifest["tombstones"]).tolist()) if manifest["tombstones"] else set()
+    rows = [
+        row for info in manifest["segments"] for row in pa.ipc.open_file(str(corpus / "segments" / info["name"])).read_all().to_pylist()
+    ]
+    assert len(rows) == manifest["blocks"] + manifest["removed"]
+    assert [row["block_id"] for row in rows] == sorted({row["block_id"] for row in rows})
+    return [row for row in rows if row["block_id"] not in removed]
+
+
+def check_counts(corpus: Path) -> None:
+    """Every count of the manifest that is about live blocks, counted again."""
+    rows, manifest = live_rows(corpus), read_manifest(corpus)
+    assert manifest.documents == len({row["doc_id"] for row in rows})
+    assert manifest.blocks == len(rows)
+    assert manifest.spans == sum(len(row["span_hashes"]) for row in rows)
+    assert manifest.tokens == corpus_info(corpus)["tokens"] == sum(len(row["token_ids"]) for row in rows)
+    blocks_of: dict[int, list[int]] = {}
+    for row in rows:
+        for span in row["span_hashes"]:
+            blocks_of.setdefault(span, []).append(row["block_id"])
+    assert manifest.span_statistics.distinct == len(blocks_of)
+    assert manifest.span_statistics.single_block == sum(len(blocks) for blocks in blocks_of.values() if len(set(blocks)) == 1)
+    if rows:
+        store = BlockStore.open(corpus)
+        assert store.documents() == list(dict.fromkeys(row["doc_id"] for row in rows))
+        assert store.block_ids[store.live].tolist() == [row["block_id"] for row in rows]
+
+
+def everything(corpus: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(corpus.rglob("*")) if path.is_file())
+
+
+def test_a_life(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    """Add, update, remove, compact, and again: counts stay exact and block ids are never used twice."""
+    rows, used = city_rows(), set(BlockStore.open(corpus).block_ids.tolist())
+
+    def step(manifest: Any, version: int, documents: int, new_ids: bool) -> None:
+        check_counts(corpus)
+        assert (manifest.version, manifest.documents) == (version, documents)
+        found = set(BlockStore.open(corpus).block_ids.tolist())
+        assert bool(found - used) == new_ids and (not found - used or min(found - used) > max(used))
+        used.update(found)
+
+    step(add_documents(corpus, [write_jsonl("more.jsonl", rows[10:20])]), 2, 20, True)
+    changed = [{**row, "text": row["text"].replace("museum", "old museum")} for row in rows[3:6]]
+    step(update_documents(corpus, [write_jsonl("changed.jsonl", changed)]), 3, 20, True)
+    step(remove_documents(corpus, ["doc-4", "doc-0", "doc-4", " doc-15 "]), 4, 17, False)
+    step(compact_corpus(corpus), 5, 17, False)
+    assert read_manifest(corpus).removed == 0 and len(read_manifest(corpus).segments) == 1
+    step(add_documents(corpus, [write_jsonl("again.jsonl", [rows[0], rows[4]])]), 6, 19, True)
+    step(remove_documents(corpus, ["doc-19", "doc-0"]), 7, 17, False)
+    step(compact_corpus(corpus, purge=True), 8, 17, False)
+    assert compact_corpus(corpus, purge=True).version == 8  # nothing to do
+    store = BlockStore.open(corpus)
+    texts = [store.block(int(row)).text for row in store.rows_of_document("doc-3")]
+    assert any("old museum" in text for text in texts)
+    assert [store.rows_of(np.array([block_id]))[0] for block_id in store.block_ids] == list(range(len(store)))
+
+
+def test_update_replaces_changed_documents_only(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    rows = city_rows(12)
+    before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
+    rows[2]["text"] += " One more sentence."
+    rows[5]["title"] = "Another title"
+    source = write_jsonl("u.jsonl", [*rows[:7], {"id": "nobody", "text": "Not there yet."}])
+    manifest = update_documents(corpus, [source])
+    after = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
+    assert {doc_id for doc_id in after if after[doc_id] != before[doc_id]} == {"doc-2", "doc-5"}
+    assert manifest.rejected == {"unknown id": 1}
+    assert json.loads((corpus / "rejected.jsonl").read_text()) == {"path": str(source), "line": 8, "reason": "unknown id"}
+    assert update_documents(corpus, [write_jsonl("same.jsonl", rows)]) == manifest
+    with pytest.raises(CorpusError, match="1 unknown id"):
+        update_documents(corpus, [write_jsonl("x.jsonl", [{"id": "nobody", "text": "Not there yet."}])])
+    with pytest.raises(DataError, match=r"x\.jsonl:1: unknown id"):
+        update_documents(corpus, [write_jsonl("x.jsonl", [{"id": "nobody", "text": "Not there yet."}])], strict=True)
+    assert read_manifest(corpus) == manifest
+    check_counts(corpus)
+
+
+def test_remove_all_or_nothing(corpus: Path) -> None:
+    before = everything(corpus)
+    for ids, message in (
+        (["doc-1", "doc-99"], "no document 'doc-99'; nothing is removed"),
+        ([f"x{number}" for number in range(7)], "'x4' and 2 more;"),
+        ([], "no id is given"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            remove_documents(corpus, ids)
+    (corpus / "LOCK").unlink(missing_ok=True)
+    assert everything(corpus) == before
+    remove_documents(corpus, ["doc-1"])
+    with pytest.raises(CorpusError, match="no document 'doc-1'"):
+        remove_documents(corpus, ["doc-1"])
+    assert "doc-1" not in BlockStore.open(corpus).documents()
+
+
+def test_remove_everything_and_start_again(corpus: Path, tmp_path: Path) -> None:
+    remove_documents(corpus, BlockStore.open(corpus).documents())
+    check_counts(corpus)
+    with pytest.raises(CorpusError, match=r"empty.*realm corpus add"):
+        BlockStore.open(corpus)
+    assert compact_corpus(corpus).segments == ()
+    manifest = add_documents(corpus, [tmp_path / "first.jsonl"])
+    assert (manifest.documents, manifest.removed) == (12, 0)
+    check_counts(corpus)
+
+
+def test_a_removed_block_is_no_duplicate(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    """Blocks under tombstones do not count as there; live ones do, though an equal one was removed once."""
+    row = city_rows(1)[0]
+    again = {**row, "id": "again"}
+    with pytest.raises(CorpusError, match="identical to blocks that are there"):
+        add_documents(corpus, [write_jsonl("again.jsonl", [again])])
+    remove_documents(corpus, ["doc-0"])
+    assert add_documents(corpus, [write_jsonl("again.jsonl", [again])]).documents == 12
+    with pytest.raises(CorpusError, match="identical to blocks that are there"):
+        add_documents(corpus, [write_jsonl("first.jsonl", [row])])
+    check_counts(corpus)
+
+
+def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    built = [{"id": "early", "title": "Qwxyzard", "text": "The secret of Vlombutik is here. It was told to Vlombutik in Rome."}]
+    source = write_jsonl("secret.jsonl", [*map(json.loads, (tmp_path / "first.jsonl").read_text().splitlines()), *built])
+    out = tmp_path / "secret"
+    build_corpus([source], out, tokenizer=BlockStore.open(corpus).tokenizer)
+    add_documents(out, [write_jsonl("late.jsonl", [{"id": "late", "text": "And later Zindoverq came to Rome."}])])
+    store, words = BlockStore.open(out), (b"Vlombutik", b"Qwxyzard", b"Zindoverq", b"vlombutik")
+    assert all(word in everything(out) for word in words)
+    remove_documents(out, ["early", "late"])
+    compact_corpus(out)
+    assert b"Vlombutik" in everything(out)  # the version before stays until the next change
+    compact_corpus(out, purge=True)
+    assert not any(word in everything(out) for word in words)
+    assert "rome" in (out / "tagger.json").read_text()
+    # Who had the old version open goes on reading it, batches and look-ups that were never touched included.
+    assert "Vlombutik" in store.block(int(store.rows_of_document("early")[0])).text
+    assert len(store.rows_with_sentence(int(store.sentences(0).hashes[0]))) > 0
+    assert {path.name for path in (out / "segments").iterdir()} == {f"000003.{end}" for end in ("arrow", "documents.npy", "blocks.npy")}
+    assert store.newest().documents() == BlockStore.open(out).documents()
+
+
+def test_compaction_rewrites_what_needs_it(
+    corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full segment without tombstones keeps its file; small neighbours are merged up to the limit; ids ascend."""
+    rows = city_rows()
+    first = read_manifest(corpus).blocks
+    monkeypatch.setattr(compaction, "SEGMENT_ROWS", first)
+    for number in range(12, 20, 2):
+        add_documents(corpus, [write_jsonl("more.jsonl", rows[number : number + 2])])
+    before = live_rows(corpus)
+    manifest = compact_corpus(corpus)
+    assert manifest.segments[0].name == "000001.arrow" and len(manifest.segments) == 2
+    assert live_rows(corpus) == before
+    remove_documents(corpus, ["doc-3"])
+    manifest = compact_corpus(corpus)
+    assert sum(info.rows for info in manifest.segments) == manifest.blocks and max(info.rows for info in manifest.segments) <= first
+    assert live_rows(corpus) == [row for row in before if row["doc_id"] != "doc-3"]
+    store = BlockStore.open(corpus)
+    assert store.rows_of_document("doc-3").tolist() == []
+    for doc_id in store.documents():
+        assert store.rows_of_document(doc_id).tolist() == [row for row in range(len(store)) if store.doc_id(row) == doc_id]
+    check_counts(corpus)
+
+
+def test_old_files_go_with_the_next_change(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
+    compact_corpus(corpus)
+    assert {path.name for path in (corpus / "segments").glob("*.arrow")} == {"000001.arrow", "000002.arrow", "000003.arrow"}
+    remove_documents(corpus, ["doc-1"])
+    assert {path.name for path in (corpus / "segments").glob("*.arrow")} == {"000003.arrow"}
+    assert {path.name for path in corpus.glob("manifest-*")} == {"manifest-000003.json", "manifest-000004.json"}
+
+
+def test_newest_follows_every_change(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    store = BlockStore.open(corpus)
+    assert store.newest() is store
+    gone = store.block_ids[store.rows_of_document("doc-2")]
+    remove_documents(corpus, ["doc-2"])
+    assert store.is_live(gone).all() and not store.newest().is_live(gone).any()
+    compact_corpus(corpus, purge=True)
+    alive = store.newest().is_live(np.append(store.block_ids, [-1, 10**9]))
+    assert np.flatnonzero(~alive).tolist() == [*gone.tolist(), len(store), len(store) + 1]
+
+
+@pytest.mark.parametrize("change", ["delete documents", "delete blocks", "cut documents", "swap blocks", "tagger"])
+def test_damage_is_named(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, change: str) -> None:
+    files = corpus / "segments"
+    match change:
+        case "delete documents":
+            (files / "000001.documents.npy").unlink()
+        case "delete blocks":
+            (files / "000001.blocks.npy").unlink()
+        case "cut documents":
+            (files / "000001.documents.npy").write_bytes((files / "000001.documents.npy").read_bytes()[:-5])
+        case "swap blocks":
+            shutil.copy(files / "000001.documents.npy", files / "000001.blocks.npy")
+        case "tagger":
+            (corpus / "tagger.json").write_text("{")
+    with pytest.raises(CorpusError, match=r"000001|tagger"):
+        add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
+    assert (corpus / "CURRENT").read_text() == "1\n"
+    assert not list(corpus.glob("*.staging"))
+
+
+def test_block_keys_are_a_multiset_on_disk(corpus: Path) -> None:
+    store = BlockStore.open(corpus)
+    blocks = [store.block(row) for row in range(len(store))]
+    keys = BlockKeys([segment.lookup.keys for segment in store.segments])
+    assert all(block_key(block.title, block.text) in keys for block in blocks)
+    new = block_key("no", "such block")
+    assert new not in keys
+    keys.add(new)
+    assert new in keys
+    first = block_key(blocks[0].title, blocks[0].text)
+    mapped = [segment.lookup.keys for segment in store.segments]
+    assert first not in BlockKeys(mapped, [first])
+    assert first in BlockKeys(mapped * 2, [first]) and first not in BlockKeys(mapped * 2, [first, first])

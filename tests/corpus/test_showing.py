@@ -1,0 +1,137 @@
+"""The living corpus on the command line: marked sentences, the source's record, ids from files, one line for every mistake."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.provenance import read_again, source_name
+from realm.errors import DataError
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+Say = Callable[..., str]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command that must succeed; its standard output."""
+
+    def run(*arguments: object) -> str:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return captured.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command that must end in one line and exit code 2; that line."""
+
+    def run(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 2
+        *progress, error = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: ") and not any("error" in line for line in progress)
+        return error
+
+    return run
+
+
+@pytest.fixture
+def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path:
+    build_corpus([write_jsonl("docs.jsonl", city_rows(6))], tmp_path / "corpus", vocab_size=300, block_length=64)
+    return tmp_path / "corpus"
+
+
+def test_show_marks_spans(say: Say, corpus: Path) -> None:
+    shown = say("corpus", "show", corpus, "doc-2")
+    assert "On [[3 March 1969]] the pound sterling was used in [[Rome]]." in shown
+    found = json.loads(say("corpus", "show", corpus, "doc-2", "--json").splitlines()[-1])
+    assert set(found) == {"id", "blocks"}
+    for block in found["blocks"]:
+        spans = [sentence["text"][start:end] for sentence in block["sentences"] for start, end in sentence["spans"]]
+        assert spans == block["spans"]
+        assert all(sentence["text"] in block["text"] for sentence in block["sentences"])
+
+
+def test_show_source(say: Say, corpus: Path, tmp_path: Path, city_rows: CityRows) -> None:
+    source, row = tmp_path / "docs.jsonl", city_rows(3)[2]
+    assert f"{source}:3\n" in say("corpus", "show", corpus, "doc-2", "--source")
+    found = json.loads(say("corpus", "show", corpus, "doc-2", "--source", "--json").splitlines()[-1])["source"]
+    assert found == {"path": str(source), "line": 3, "record": {key: row[key] for key in ("id", "title", "text")}, "note": None}
+    lines = source.read_text().splitlines()
+    source.write_text("\n".join([*lines[:2], lines[2].replace("museum", "harbour")]))
+    found = json.loads(say("corpus", "show", corpus, "doc-2", "--source", "--json").splitlines()[-1])["source"]
+    assert found["note"] == "the source has changed since the document was read" and "harbour" in found["record"]["text"]
+    assert "the source has no such record any more" in say("corpus", "show", corpus, "doc-4", "--source")
+    source.unlink()
+    shown = say("corpus", "show", corpus, "doc-2", "--source")
+    assert f"{source}: the source is not there any more. Put it back" in shown and "[[Rome]]" in shown
+
+
+def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+    folder = tmp_path / "folder" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "one.md").write_text("# Title\n\nThis is about London.")
+    odd = os.fsencode(folder) + b"/caf\xe9.txt"
+    Path(os.fsdecode(odd)).write_text("Coffee is drunk in Paris.")
+    (tmp_path / "two.txt").write_text("This is about Rome.")
+    jsonl = write_jsonl("three.jsonl", ["", "{", {"id": "x", "text": "This is about Oslo."}])
+    build_corpus([folder.parent, tmp_path / "two.txt", jsonl], tmp_path / "corpus", vocab_size=200)
+    store = BlockStore.open(tmp_path / "corpus")
+    blocks = [store.block(row) for row in range(len(store))]
+    assert [(Path(block.source).name, block.line) for block in blocks] == [
+        ("caf\\xe9.txt", 0), ("one.md", 0), ("two.txt", 0), ("three.jsonl", 3),
+    ]  # fmt: skip
+    for block in blocks[1:]:
+        again = read_again(block.source, block.line)
+        assert again is not None and block.text in again.text
+    assert read_again(str(jsonl), 2) is None and read_again(str(jsonl), 9) is None
+    with pytest.raises(DataError, match="not there any more"):
+        read_again(blocks[0].source, 0)
+    assert source_name("a/b\udce9") == "a/b\\xe9" and source_name("café") == "café"
+
+
+def test_remove_by_file(say: Say, refused: Say, corpus: Path, tmp_path: Path) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\ufeffdoc-1\n\n  doc-3  \r\n")
+    found = json.loads(say("corpus", "remove", corpus, "doc-0", "--ids", ids, "--json").splitlines()[-1])
+    assert (found["documents"], found["version"]) == (3, 2) and found["removed"] > 0
+    assert "no document 'doc-1', 'doc-3'; nothing is removed" in refused("corpus", "remove", corpus, "--ids", ids, "doc-2")
+    ids.write_text("\n \n")
+    assert "no id is given" in refused("corpus", "remove", corpus, "--ids", ids)
+    ids.write_bytes(b"doc-2\n\xff\xfe\n")
+    assert "ids.txt: not UTF-8" in refused("corpus", "remove", corpus, "--ids", ids)
+    assert "no such file" in refused("corpus", "remove", corpus, "--ids", tmp_path / "nothing")
+    assert json.loads(say("corpus", "compact", corpus, "--purge", "--json").splitlines()[-1])["removed"] == 0
+    assert BlockStore.open(corpus).documents() == ["doc-2", "doc-4", "doc-5"]
+
+
+def test_update_verb(say: Say, refused: Say, corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+    rows = city_rows(8)
+    rows[1]["text"] = "Nothing is left."
+    updated = say("corpus", "update", corpus, write_jsonl("new.jsonl", rows), "--json")
+    assert json.loads(updated.splitlines()[-1])["rejected"] == {"unknown id": 2}
+    assert "Nothing is left." in say("corpus", "show", corpus, "doc-1")
+    assert "new.jsonl:7: unknown id. Repair the record" in refused("corpus", "update", corpus, tmp_path / "new.jsonl", "--strict")
+    assert "no usable document" in refused("corpus", "update", corpus, write_jsonl("bad.jsonl", ["{"]))
+    assert "no such file" in refused("corpus", "update", corpus, tmp_path / "nothing.jsonl")
+    assert BlockStore.open(corpus).version == 2
+
+
+def test_other_mistakes(refused: Say, corpus: Path, tmp_path: Path) -> None:
+    assert "no document 'doc-9'" in refused("corpus", "show", corpus, "doc-9")
+    for verb in (["remove", tmp_path, "x"], ["compact", tmp_path], ["update", tmp_path, tmp_path / "docs.jsonl"], ["show", tmp_path, "x"]):
+        assert "no corpus here" in refused("corpus", *verb)
+    manifest = corpus / "manifest-000001.json"
+    manifest.write_text(manifest.read_text().replace("realm-corpus/2", "realm-corpus/1"))
+    for verb in (["remove", corpus, "doc-1"], ["compact", corpus], ["info", corpus]):
+        assert "the corpus has format 'realm-corpus/1'" in refused("corpus", *verb)

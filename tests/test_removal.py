@@ -1,0 +1,99 @@
+"""Removed documents are never returned once the command has ended, however long a run, an answerer or an index has been open."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm import Realm
+from realm.candidates import Bm25Candidates
+from realm.cli import main
+from realm.corpus.blocks import BlockStore
+from realm.corpus.compaction import compact_corpus
+from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.index.live import LiveIndex
+from realm.index.mips import ExactIndex
+from realm.opening import open_run
+from realm.retrieval import Retriever
+
+QUESTION = "What is the currency of Arvad?"
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+def without_arvad(corpus: Path) -> None:
+    assert main(["corpus", "remove", str(corpus), "Arvad/0", "Arvad/1"]) == 0
+
+
+def purged(corpus: Path) -> None:
+    without_arvad(corpus)
+    compact_corpus(corpus, purge=True)
+
+
+@pytest.mark.parametrize("remove", [without_arvad, purged])
+def test_open_objects_notice(run: Path, remove: Callable[[Path], None]) -> None:
+    realm, opened = Realm.open(run), open_run(run)
+    answerer, explained = opened.answerer, Retriever(opened.generation.embedder, opened.generation.index)
+    everything = explained.retrieve(opened.inputs.blocks([0]), 13, null=True)
+    assert everything.valid.sum() == 13
+    assert {e.doc_id for e in answerer.answer([QUESTION], k=12)[0].evidence} >= {"Arvad/0", "Arvad/1"}
+    remove(run / "corpus")
+    for evidence in (answerer.answer([QUESTION], k=12)[0].evidence, realm.ask(QUESTION, k=10).evidence):
+        assert len(evidence) == 10 and not {e.doc_id for e in evidence} & {"Arvad/0", "Arvad/1"}
+    assert not {hit.doc_id for hit in (*opened.search(QUESTION, 12), *realm.search(QUESTION, 10))} & {"Arvad/0", "Arvad/1"}
+    assert explained.retrieve(opened.inputs.blocks([0]), 13, null=True).valid.sum() == 11
+    assert Realm.open(run).unsearchable == 0
+
+
+def test_an_updated_document_is_not_found_in_its_old_form(run: Path, tmp_path: Path) -> None:
+    opened = open_run(run)
+    (tmp_path / "new.jsonl").write_text('{"id": "Arvad/0", "title": "Arvad", "text": "The currency of Arvad is the Osten now."}\n')
+    update_documents(run / "corpus", [tmp_path / "new.jsonl"])
+    assert "Arvad/0" not in {hit.doc_id for hit in opened.search(QUESTION, 12)}
+    assert Realm.open(run).unsearchable == 1
+    again, count = opened.with_added()
+    assert count == 1
+    assert "Osten now" in next(hit.text for hit in again.search(QUESTION, 12) if hit.doc_id == "Arvad/0")
+
+
+def test_bm25_notices(run: Path) -> None:
+    pytest.importorskip("bm25s")
+    inputs = open_run(run).inputs
+    bm25 = Bm25Candidates(inputs, np.arange(len(inputs.store)))
+    ids = inputs.store.tokenizer.encode([QUESTION])
+    before = bm25([QUESTION], ids, 12)
+    remove_documents(run / "corpus", ["Arvad/1"])
+    after = bm25([QUESTION], ids, 12)
+    gone = inputs.store.rows_of_document("Arvad/1")
+    assert np.isin(before.rows, gone).any() and not np.isin(after.rows, gone).any()
+    assert (after.scores[torch.from_numpy(after.rows < 0)] == 0).all()
+
+
+def test_live_index_against_a_new_one(run: Path) -> None:
+    """After every kind of change it returns what an index made anew of the live blocks returns."""
+    corpus = run / "corpus"
+    store = BlockStore.open(corpus)
+    vectors = np.random.default_rng(0).normal(size=(len(store), 8)).astype(np.float32)
+    index, queries = LiveIndex(vectors, store.block_ids, store), torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    changes: list[Callable[[], object]] = [
+        lambda: remove_documents(corpus, ["Arvad/0", "Belmor/1"]),
+        lambda: add_documents(corpus, [run.parent / "more.jsonl"]),
+        lambda: compact_corpus(corpus, purge=True),
+        lambda: remove_documents(corpus, ["Novaria/0", "Carsin/0"]),
+        lambda: remove_documents(corpus, [doc_id for doc_id in BlockStore.open(corpus).documents() if doc_id != "Dulwen/0"]),
+        lambda: remove_documents(corpus, ["Dulwen/0"]),
+    ]
+    (run.parent / "more.jsonl").write_text('{"id": "Novaria/0", "title": "Novaria", "text": "The currency of Novaria is the crown."}\n')
+    for change in changes:
+        change()
+        live = BlockStore.open_even_empty(corpus).is_live(store.block_ids)
+        found, expected = index.search(queries, 12), ExactIndex(vectors, store.block_ids, live).search(queries, 12)
+        assert (found.ids == expected.ids).all() and (found.valid == expected.valid).all()
+        assert found.valid.sum() == 5 * live.sum()
+    assert len(index) == len(store) and index.dim == 8
