@@ -53,7 +53,7 @@ def corpus_build(
             block_length=block_length,
             gazetteer=gazetteer,
             strict=strict,
-            progress=lambda what, done: progress.count(f"corpus: {what}", done),
+            progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),
         )
     corpus_info(out, json=json)
 
@@ -70,7 +70,7 @@ def corpus_add(corpus: Corpus, sources: Sources, /, *, strict: bool = False, jso
     from realm.corpus.living import add_documents
 
     with Progress() as progress:
-        add_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))
+        add_documents(corpus, sources, strict=strict, progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total))
     corpus_info(corpus, json=json)
 
 

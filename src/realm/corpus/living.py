@@ -8,11 +8,15 @@ from pathlib import Path
 
 from realm import paths
 from realm.corpus import manifest as manifests
-from realm.corpus.appending import append_segment, block_key, merged_statistics
+from realm.corpus.appending import append_segment, merged_statistics
 from realm.corpus.blocks import BlockStore
-from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
+from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.manifest import CorpusManifest
+from realm.corpus.packed import block_key
+from realm.corpus.rejected import RejectedList
 from realm.corpus.salient import load_tagger
+from realm.corpus.spool import Spool
+from realm.corpus.staging import full_disk_ends_cleanly
 
 
 def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
@@ -33,7 +37,8 @@ def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False
     with manifests.writer_lock(corpus):
         paths.remove_staging(corpus)
         try:
-            return _add_locked(corpus, [Path(source) for source in sources], RejectedList(strict), progress)
+            with full_disk_ends_cleanly(corpus):
+                return _add_locked(corpus, [Path(source) for source in sources], RejectedList(strict), progress)
         finally:
             paths.remove_staging(corpus)
 

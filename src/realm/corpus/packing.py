@@ -61,6 +61,12 @@ class PackingCounts:
     spans_cut: int = 0
     sentences_cut: int = 0
 
+    def __iadd__(self, other: "PackingCounts") -> "PackingCounts":
+        self.spans_unaligned += other.spans_unaligned
+        self.spans_cut += other.spans_cut
+        self.sentences_cut += other.sentences_cut
+        return self
+
 
 def hash64(text: str) -> int:
     """64-bit hash of ``text``, lower-cased and with white space collapsed; the same on every machine."""

@@ -72,12 +72,16 @@ class _ListColumn:
 
 
 class SegmentWriter:
-    """Writes blocks to a new Arrow file; the same blocks give the same bytes. A context manager; the caller publishes the file."""
+    """Writes blocks to a new Arrow file; the same blocks give the same bytes. A context manager; the caller publishes the file.
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], first_block_id: int):
+    Args:
+        path: the file, or a sink in memory.
+    """
+
+    def __init__(self, path: Path | pa.NativeFile, dtype: np.dtype[Any], first_block_id: int):
         self._schema = segment_schema(dtype)
         self._token_type = pa.from_numpy_dtype(dtype)
-        self._sink = pa.OSFile(str(path), "wb")
+        self._sink = path if isinstance(path, pa.NativeFile) else pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._first = self._next = first_block_id
         self.spans = 0

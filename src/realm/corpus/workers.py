@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
@@ -39,7 +39,7 @@ def in_order(
     elsewhere: Callable[..., Callable[[Item], Result]],
     arguments: tuple[Any, ...],
     workers: int,
-) -> Iterator[tuple[Item, Result]]:
+) -> Generator[tuple[Item, Result], None, None]:
     """Yield (item, result) in the order of ``items``. Close the generator to stop the processes (``contextlib.closing``).
 
     At most ``workers`` + 2 items are held: those at work, and those that wait for their turn.
