@@ -25,7 +25,9 @@ def corpus_build(
     lowercase: bool = True,
     block_length: int = 288,
     gazetteer: Path | None = None,
+    spans: bool = True,
     strict: bool = False,
+    workers: int | None = None,
     json: bool = False,
 ) -> None:
     """Make a corpus from files and folders of documents.
@@ -38,7 +40,9 @@ def corpus_build(
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
+        spans: find salient spans, which pre-training masks.
         strict: stop at the first malformed document instead of counting it.
+        workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
@@ -52,8 +56,11 @@ def corpus_build(
             lowercase=lowercase,
             block_length=block_length,
             gazetteer=gazetteer,
+            spans=spans,
             strict=strict,
+            workers=workers,
             progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),
+            say=progress.say,
         )
     corpus_info(out, json=json)
 

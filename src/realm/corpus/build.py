@@ -4,7 +4,10 @@ Three passes: sources to canonical documents, with casing statistics (intake.py)
 blocks (appending.py). Everything is staged beside the target and renamed at the end; a build that was interrupted is taken up where its
 last finished part ended (staging.py).
 
-Memory, whatever the size of the sources: the first process holds 8 GB for each billion of documents' ids ... see docs.
+Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
+text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
+process 16 to 32 bytes a document (ids), 16 to 32 bytes a block (duplicates), 16 bytes a span at the end (statistics) and about 100
+bytes for each different written form of a word (casing).
 """
 
 import hashlib
@@ -102,6 +105,8 @@ def build_corpus(
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
         return _publish(staging, manifest, tokenizer)
+
+
 def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
     """A tokenizer from what the caller gave: a tokenizer.json, a corpus, or whatever AutoTokenizer takes."""
     if isinstance(tokenizer, TextTokenizer):

@@ -22,6 +22,7 @@ from realm.corpus.spool import Document, SpoolBatch
 from realm.corpus.tagging import SpanTagger
 from realm.text.tokenizer import TextTokenizer
 
+
 def block_key(title: str, text: str) -> bytes:
     """What makes two blocks identical: title and text, in ``KEY_BYTES`` bytes."""
     return hashlib.blake2b(f"{title}\n{text}".encode(), digest_size=KEY_BYTES).digest()
@@ -88,7 +89,9 @@ class Packer:
             position = stop
 
 
-def packer_elsewhere(tokenizer: tuple[str, dict[str, str]], tagger: dict[str, Any], block_length: int) -> Callable[[SpoolBatch], PackedBatch]:
+def packer_elsewhere(
+    tokenizer: tuple[str, dict[str, str]], tagger: dict[str, Any], block_length: int
+) -> Callable[[SpoolBatch], PackedBatch]:
     """A ``Packer`` in another process, of the states of tokenizer and tagger."""
     return Packer(TextTokenizer.from_state(*tokenizer), tagger_from_state(tagger), block_length)
 

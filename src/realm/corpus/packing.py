@@ -116,9 +116,7 @@ def make_sentences(
             yield from _cut(sentence_text, Sentence(start, end, ids, aligned), encoding, room, counts)
 
 
-def _align(
-    text: str, offset: int, encoding: Encoding | WordEncoding, spans: Sequence[TaggedSpan], counts: PackingCounts
-) -> list[Span]:
+def _align(text: str, offset: int, encoding: Encoding | WordEncoding, spans: Sequence[TaggedSpan], counts: PackingCounts) -> list[Span]:
     """Spans that whole wordpieces cover exactly, white space inside a wordpiece's offsets aside; others are dropped and counted."""
     if not spans:
         return []

@@ -20,7 +20,7 @@ class RejectedList:
 
     def __init__(self, strict: bool):
         self._strict = strict
-        self._listing = SpooledTemporaryFile(IN_MEMORY)
+        self._listing = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._listing.close)
         self._drained = 0
         self.counts: Counter[str] = Counter()
