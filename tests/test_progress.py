@@ -56,6 +56,15 @@ def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock: list[f
     assert stream.getvalue().splitlines()[-1] == "ict  950/1,000  0:10, 0:10 left"
 
 
+def test_counts_are_shown_with_rate_and_time_left(clock: list[float]) -> None:
+    stream = io.StringIO()
+    shown = Progress(stream=stream)
+    shown.count("documents", 100, 1000)
+    clock[0] += 10
+    shown.count("documents", 600, 1000)
+    assert stream.getvalue().splitlines()[-1] == "documents  600/1,000  per second 50  0:10, 0:08 left"
+
+
 def test_the_same_count_over_again_starts_anew(clock: list[float]) -> None:
     stream = io.StringIO()
     shown = Progress(stream=stream)

@@ -88,8 +88,11 @@ class Progress:
         self._show(stage, step, steps, metrics)
 
     def count(self, stage: str, done: int, total: int | None = None) -> None:
-        """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded."""
-        self._show(stage, done, total, {})
+        """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate."""
+        known = self._stages.get(stage)
+        seconds = time.monotonic() - known.started if known is not None else 0.0
+        rate = {"per second": (done - known.first) / seconds} if known is not None and done > known.first and seconds > 0 else {}
+        self._show(stage, done, total, rate)
 
     def say(self, text: str) -> None:
         """A plain message on a line of its own, as it is: no markup is read in it."""

@@ -229,6 +229,8 @@ def test_info_says_whether_the_spans_teach(write_jsonl: WriteJsonl, city_rows: C
 
 def test_progress_is_told(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
     seen: dict[str, int] = {}
-    manifest = build_corpus([write_jsonl("a.jsonl", city_rows())], tmp_path / "c", progress=seen.__setitem__, **SMALL)
+    manifest = build_corpus(
+        [write_jsonl("a.jsonl", city_rows())], tmp_path / "c", progress=lambda what, done, total: seen.__setitem__(what, done), **SMALL
+    )
     assert seen["documents"] == 24
-    assert seen["blocks"] == manifest.blocks
+    assert seen["packed documents"] == manifest.documents == 24

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.corpus import compaction, segments
+from realm.corpus import segments
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.compaction import compact_corpus
@@ -183,7 +183,7 @@ def test_compaction_rewrites_what_needs_it(
     """A full segment without tombstones keeps its file; small neighbours are merged up to the limit; ids ascend."""
     rows = city_rows()
     first = read_manifest(corpus).blocks
-    monkeypatch.setattr(compaction, "SEGMENT_ROWS", first)
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", first)
     for number in range(12, 20, 2):
         add_documents(corpus, [write_jsonl("more.jsonl", rows[number : number + 2])])
     before = live_rows(corpus)

@@ -16,6 +16,10 @@ Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
 
+def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
+    return lambda what, done, total: progress.count(f"corpus: {what}", done, total)
+
+
 def corpus_build(
     sources: Sources,
     /,
@@ -26,7 +30,9 @@ def corpus_build(
     lowercase: bool = True,
     block_length: int = 288,
     gazetteer: Path | None = None,
+    spans: bool = True,
     strict: bool = False,
+    workers: int | None = None,
     json: bool = False,
 ) -> None:
     """Make a corpus from files and folders of documents.
@@ -39,7 +45,9 @@ def corpus_build(
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
+        spans: find salient spans, which pre-training masks.
         strict: stop at the first malformed document instead of counting it.
+        workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
@@ -53,8 +61,11 @@ def corpus_build(
             lowercase=lowercase,
             block_length=block_length,
             gazetteer=gazetteer,
+            spans=spans,
             strict=strict,
-            progress=lambda what, done: progress.count(f"corpus: {what}", done),
+            workers=workers,
+            progress=_counting(progress),
+            say=progress.say,
         )
     corpus_info(out, json=json)
 
@@ -71,7 +82,7 @@ def corpus_add(corpus: Corpus, sources: Sources, /, *, strict: bool = False, jso
     from realm.corpus.living import add_documents
 
     with Progress() as progress:
-        add_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))
+        add_documents(corpus, sources, strict=strict, progress=_counting(progress))
     corpus_info(corpus, json=json)
 
 
@@ -102,7 +113,7 @@ def corpus_update(corpus: Corpus, sources: Sources, /, *, strict: bool = False, 
     from realm.corpus.living import update_documents
 
     with Progress() as progress:
-        update_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))
+        update_documents(corpus, sources, strict=strict, progress=_counting(progress))
     corpus_info(corpus, json=json)
 
 

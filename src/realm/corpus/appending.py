@@ -1,20 +1,77 @@
-"""Documents to blocks: one new segment below a corpus directory, and the manifest that counts it."""
+"""Documents to blocks: new segments below a corpus directory, and the manifest that counts them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from realm.corpus import manifest as manifests
-from realm.corpus.blocks import BlockStore
 from realm.corpus.info import span_repetition
-from realm.corpus.intake import Document, Progress, Spool
-from realm.corpus.lookup import KeySet, block_key, finish_segment
+from realm.corpus.intake import Progress
+from realm.corpus.keys import KEY_BYTES
+from realm.corpus.lookup import KeySet, finish_segment
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
-from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
-from realm.corpus.segments import SegmentWriter, token_dtype
+from realm.corpus.packed import PackedBatch, Packer, SegmentFile, packer_elsewhere
+from realm.corpus.packing import PackingCounts
+from realm.corpus.segments import token_dtype
+from realm.corpus.spool import Spool
 from realm.corpus.tagging import SpanTagger
 from realm.corpus.views import Segment, segment_span_hashes
+from realm.corpus.workers import in_order
 from realm.text.tokenizer import TextTokenizer
+
+
+class Packing:
+    """The batches of a spool on their way to segments: packed in order, by several processes.
+
+    Args:
+        spool: complete.
+        tokenizer, tagger: must rebuild from their states in other processes.
+        block_length: most wordpieces of a block.
+        workers: processes that pack.
+        done: batches that are in a segment already.
+        progress: called with ("packed documents", count, documents of the spool).
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        tokenizer: TextTokenizer,
+        tagger: SpanTagger,
+        block_length: int,
+        *,
+        workers: int = 1,
+        done: int = 0,
+        progress: Progress | None = None,
+    ):
+        self._tasks = spool.tasks()
+        self._total = spool.documents
+        self._progress = progress
+        self.done = done
+        self._documents = sum(task.rows for task in self._tasks[:done])
+        here = Packer(tokenizer, tagger, block_length)
+        arguments = (tokenizer.state(), tagger.state(), block_length)
+        self._results = in_order(self._tasks[done:], here, packer_elsewhere, arguments, workers)
+
+    def __enter__(self) -> "Packing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._results.close()
+
+    def __iter__(self) -> Iterator[PackedBatch]:
+        for task, batch in self._results:
+            self.done += 1
+            self._documents += task.rows
+            if self._progress is not None:
+                self._progress("packed documents", self._documents, self._total)
+            yield batch
+
+    @property
+    def ended(self) -> bool:
+        """Whether every batch is through."""
+        return self.done == len(self._tasks)
 
 
 def append_segment(
@@ -25,68 +82,75 @@ def append_segment(
     tagger: SpanTagger,
     seen: KeySet,
     progress: Progress | None,
+    workers: int = 1,
 ) -> CorpusManifest:
-    """Write the spool's documents to the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
+    """Write all documents of ``spool`` to the next segment below ``directory``: ``write_segment`` for a whole spool."""
+    with Packing(spool, tokenizer, tagger, manifest.block_length, workers=workers, progress=progress) as packing:
+        return write_segment(directory, manifest, packing, tokenizer.vocab_size, seen)
+
+
+def write_segment(
+    directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, seen: KeySet, rows: int | None = None
+) -> CorpusManifest:
+    """Write the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
 
     Args:
+        packing: gives the blocks; what is left of it belongs to the next segment.
+        vocab_size: of the tokenizer.
         seen: keys of the blocks that are there already; grows.
+        rows: end with the batch that reaches so many rows; None takes everything.
+
+    Raises:
+        Interrupted: a worker process died.
     """
     name = f"{len(manifest.segments) + 1:06d}.arrow"
     path = directory / manifests.SEGMENTS_DIRECTORY / name
-    counts = PackingCounts()
     documents, duplicates = 0, 0
-    with SegmentWriter(path, token_dtype(tokenizer.vocab_size), manifest.next_block_id) as writer:
-        for batch in spool.batches():
-            for document, title_ids, blocks in _pack_batch(batch, tokenizer, tagger, manifest.block_length, counts):
-                rows = writer.rows
-                for block in blocks:
-                    key = block_key(document.title, document.text[block.start : block.end])
-                    if key in seen:
-                        duplicates += 1
-                        continue
-                    seen.add(key)
-                    writer.add(document, title_ids, block)
-                documents += writer.rows > rows
-            if progress is not None:
-                progress("blocks", writer.rows)
-    info = finish_segment(path, writer.tokens)
+    counts = PackingCounts()
+    with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
+        for batch in packing:
+            keep = _unseen(batch.keys, seen)
+            file.add(batch.rows, keep)
+            documents += len(np.unique(batch.documents[keep]))
+            duplicates += len(keep) - int(keep.sum())
+            counts += batch.counts
+            if rows is not None and file.rows >= rows:
+                break
+    if not file.rows and manifest.segments:
+        path.unlink()
+        return replace(manifest, duplicates=manifest.duplicates + duplicates)
+    info = finish_segment(path, file.tokens)
     statistics = manifest.span_statistics
     return replace(
         manifest,
         segments=(*manifest.segments, info),
-        next_block_id=manifest.next_block_id + writer.rows,
+        next_block_id=file.next_block_id,
         documents=manifest.documents + documents,
-        blocks=manifest.blocks + writer.rows,
-        spans=manifest.spans + writer.spans,
+        blocks=manifest.blocks + file.rows,
+        spans=manifest.spans + file.spans,
         duplicates=manifest.duplicates + duplicates,
         sentences_cut=manifest.sentences_cut + counts.sentences_cut,
         span_statistics=replace(statistics, unaligned=statistics.unaligned + counts.spans_unaligned, cut=statistics.cut + counts.spans_cut),
     )
 
 
-def merged_statistics(store: BlockStore | None, directory: Path, manifest: CorpusManifest) -> SpanStatistics:
-    """Span statistics of the old blocks and the newest segment together."""
-    parts = [] if store is None else [store.live_span_hashes()]
-    newest = manifest.segments[-1]
-    segment = Segment(directory / manifests.SEGMENTS_DIRECTORY, newest)
-    parts.append(segment_span_hashes(segment, first_row=manifest.next_block_id - newest.rows))
+def _unseen(keys: bytes, seen: KeySet) -> np.ndarray:
+    """bool [rows]: the first of every key."""
+    keep = np.zeros(len(keys) // KEY_BYTES, np.bool_)
+    for row in range(len(keep)):
+        key = keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]
+        if key not in seen:
+            seen.add(key)
+            keep[row] = True
+    return keep
+
+
+def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:
+    """Span statistics of a first version."""
+    parts, first = [], 0
+    for info in manifest.segments:
+        segment = Segment(directory / manifests.SEGMENTS_DIRECTORY, info)
+        parts.append(segment_span_hashes(segment, first_row=first))
+        first += info.rows
     distinct, single_block = span_repetition(parts)
     return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)
-
-
-def _pack_batch(
-    documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int, counts: PackingCounts
-) -> Iterator[tuple[Document, list[int], list[PackedBlock]]]:
-    """(document, title ids, blocks) of each document; one call of the tokenizer for all sentences."""
-    titles = tokenizer.encode([document.title for document in documents])
-    sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
-    encodings = tokenizer.encodings(sentences)
-    position = 0
-    for document, title in zip(documents, titles, strict=True):
-        title_ids = title[: block_length // 4]
-        room = block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
-        stop = position + len(document.sentences)
-        tagged = [tagger.tag(sentence) for sentence in sentences[position:stop]]
-        made = make_sentences(document.text, document.sentences, encodings[position:stop], tagged, room, counts)
-        yield document, title_ids, [block for block in pack(made, room) if block.token_count]
-        position = stop

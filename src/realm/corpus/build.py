@@ -1,27 +1,37 @@
 """Build a corpus from sources.
 
-Three passes: sources to canonical documents (intake.py); casing statistics and, if none is given, a vocabulary; documents to blocks
-(appending.py). Everything is staged beside the target and renamed at the end.
+Three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is given, a vocabulary; documents to
+blocks (appending.py). Everything is staged beside the target and renamed at the end; a build that was interrupted is taken up where its
+last finished part ended (staging.py).
+
+Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
+text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
+process 16 to 32 bytes a document (ids), 16 to 32 bytes a block (duplicates), 16 bytes a span at the end (statistics) and about 100
+bytes for each different written form of a word (casing).
 """
 
 import hashlib
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
-from realm import paths
 from realm.corpus import manifest as manifests
-from realm.corpus.appending import append_segment, merged_statistics
+from realm.corpus.appending import Packing, first_statistics, write_segment
 from realm.corpus.gazetteer import GazetteerTagger
-from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
+from realm.corpus.intake import Progress, nothing_usable, take_in
+from realm.corpus.keys import KeyRuns, TextKeys
+from realm.corpus.lookup import stored_keys
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
-from realm.corpus.salient import CasingCounts, default_tagger, save_tagger
-from realm.corpus.tagging import SpanTagger
+from realm.corpus.rejected import RejectedList
+from realm.corpus.salient import CasingCounts, CombinedTagger, default_tagger, save_tagger
+from realm.corpus.segments import SEGMENT_ROWS
+from realm.corpus.spool import Spool
+from realm.corpus.staging import Staging, staged_build
+from realm.corpus.workers import usable_cores
 from realm.errors import ConfigError, CorpusError
-from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.text.tokenizer import CONFIG_FILE, MAX_TRAINING_CHARS, TextTokenizer, train_wordpiece
 
 SHORTEST_BLOCK = 16
 
@@ -35,10 +45,15 @@ def build_corpus(
     lowercase: bool = True,
     block_length: int = 288,
     gazetteer: Path | None = None,
+    spans: bool = True,
     strict: bool = False,
+    workers: int | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> CorpusManifest:
-    """Make a corpus directory. The same input gives the same bytes.
+    """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
+
+    Called with enough text, it starts processes that import the calling script: guard that with ``if __name__ == "__main__":``.
 
     Args:
         sources: files and folders that ``sources.iter_documents`` reads.
@@ -48,60 +63,46 @@ def build_corpus(
         lowercase: whether a trained vocabulary folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
+        spans: find salient spans; without them the corpus can be searched, and not pre-trained on.
         strict: stop at the first bad record instead of leaving it out.
-        progress: called with (what is counted, count) now and then.
+        workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
+        progress: called with (what is counted, count, count at the end or None) now and then.
+        say: called with a line when an interrupted build is taken up or discarded.
 
     Raises:
-        CorpusError: ``out`` exists, or no document is usable.
+        CorpusError: ``out`` exists, another process is building it, or no document is usable.
         DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer or gazetteer cannot be read.
-        ConfigError: ``block_length`` is too small.
+        ConfigError: ``block_length`` or ``workers`` is too small.
+        Interrupted: the disk is full or a worker process died; the same call goes on from there.
     """
-    out = Path(out)
+    out, sources = Path(out), [Path(source) for source in sources]
+    workers = usable_cores() if workers is None else workers
     if block_length < SHORTEST_BLOCK:
         raise ConfigError(f"block_length = {block_length} is below {SHORTEST_BLOCK}")
+    if workers < 1:
+        raise ConfigError(f"workers = {workers} is below 1")
     if out.exists():
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
     phrases = None if gazetteer is None else GazetteerTagger.from_file(Path(gazetteer))
-    if tokenizer is not None:
-        tokenizer = _given_tokenizer(tokenizer)
-    with _staged(out) as staging:
-        rejected = RejectedList(strict)
-        spool = Spool(staging / "documents.arrow")
-        take_in([Path(source) for source in sources], spool, rejected, set(), progress)
-        if not spool.documents:
-            raise nothing_usable(sources, rejected)
-        tagger = default_tagger(_learn_casing(spool, progress), phrases)
-        if tokenizer is None:
-            tokenizer = train_wordpiece(_training_texts(spool), vocab_size, lowercase)
-        manifest = _write_first_version(staging, spool, tokenizer, tagger, rejected, block_length, progress)
+    given = None if tokenizer is None else _given_tokenizer(tokenizer)
+    options = {
+        "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "spans": spans, "strict": strict,
+        "gazetteer": phrases and phrases.phrases,
+    }  # fmt: skip
+    with staged_build(out, sources, options, say or (lambda _: None)) as staging:
+        casing, rejected = CasingCounts() if spans else None, RejectedList(strict)
+        spool = _intake(staging, sources, rejected, casing, workers, progress)
+        tokenizer = given or _trained_tokenizer(staging, spool, vocab_size, lowercase)
+        tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        tagger = CombinedTagger([]) if casing is None else default_tagger(casing, phrases)
+        save_tagger(tagger, staging.corpus / manifests.TAGGER_FILE)
+        packing_of = partial(Packing, spool, tokenizer, tagger, block_length, workers=workers, progress=progress)
+        manifest = _write_segments(staging, packing_of, _empty_manifest(tokenizer, block_length, rejected), tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
-        spool.remove()
-    return manifest
-
-
-def _write_first_version(
-    staging: Path,
-    spool: Spool,
-    tokenizer: TextTokenizer,
-    tagger: SpanTagger,
-    rejected: RejectedList,
-    block_length: int,
-    progress: Progress | None,
-) -> CorpusManifest:
-    """Fill an empty directory with everything a corpus has."""
-    (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
-    tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
-    save_tagger(tagger, staging / manifests.TAGGER_FILE)
-    (staging / manifests.REJECTED_FILE).write_bytes(rejected.text())
-    manifest = append_segment(staging, _empty_manifest(tokenizer, block_length, rejected), spool, tokenizer, tagger, set(), progress)
-    content = "\n".join([manifest.segments[0].sha256, tokenizer.sha256, str(block_length)])
-    corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
-    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=merged_statistics(None, staging, manifest))
-    manifests.write_manifest(staging, manifest)
-    return manifest
+        return _publish(staging, manifest, tokenizer)
 
 
 def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
@@ -116,33 +117,63 @@ def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
     return TextTokenizer.from_pretrained(str(tokenizer))
 
 
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """``paths.publish_directory``, which leaves nothing behind when the build stops with an error."""
-    try:
-        with paths.publish_directory(out) as staging:
-            yield staging
-    except BaseException:
-        shutil.rmtree(out.with_name(f"{out.name}{paths.STAGING_SUFFIX}"), ignore_errors=True)
-        raise
+def _intake(
+    staging: Staging,
+    sources: Sequence[Path],
+    rejected: RejectedList,
+    casing: CasingCounts | None,
+    workers: int,
+    progress: Progress | None,
+) -> Spool:
+    """The sources' documents, those that an interrupted build took in included."""
+    (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+    spool = Spool(staging.spool, resumable=True)
+    take_in(sources, spool, rejected, TextKeys(), progress, casing=casing, workers=workers)
+    if not spool.documents:
+        raise nothing_usable(sources, rejected)
+    rejected.save(staging.corpus / manifests.REJECTED_FILE)
+    return spool
 
 
-def _learn_casing(spool: Spool, progress: Progress | None) -> CasingCounts:
-    """The casing pass."""
-    casing = CasingCounts()
-    for number, documents in enumerate(spool.batches(), 1):
-        for document in documents:
-            casing.add(document.text[start:end] for start, end in document.sentences)
-        if progress is not None:
-            progress("casing batches", number)
-    return casing
+def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
+    """A vocabulary of the documents: the one that an interrupted build trained, or a new one."""
+    directory = staging.corpus / manifests.TOKENIZER_DIRECTORY
+    if (directory / CONFIG_FILE).exists():  # the file that is written last
+        return TextTokenizer.load(directory)
+    return train_wordpiece(_training_texts(spool), vocab_size, lowercase)
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:
-    """What a vocabulary is trained on: titles and texts."""
-    for document in chain.from_iterable(spool.batches()):
+    """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
+    every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
+    for document in islice(chain.from_iterable(spool.batches()), 0, None, every):
         yield document.title
         yield document.text
+
+
+def _write_segments(
+    staging: Staging, packing_of: Callable[..., Packing], manifest: CorpusManifest, tokenizer: TextTokenizer
+) -> CorpusManifest:
+    """All blocks, in segments of about ``SEGMENT_ROWS``; those that an interrupted build finished are kept."""
+    manifest, done = staging.load_segments() or (manifest, 0)
+    seen = KeyRuns()
+    for info in manifest.segments:
+        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info.rows):
+            seen.add(key)
+    with packing_of(done=done) as packing:
+        while not packing.ended:
+            manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+            staging.save_segments(manifest, packing.done)
+    return manifest
+
+
+def _publish(staging: Staging, manifest: CorpusManifest, tokenizer: TextTokenizer) -> CorpusManifest:
+    """Name the version by its content and write its manifest."""
+    content = "\n".join([*(info.sha256 for info in manifest.segments), tokenizer.sha256, str(manifest.block_length)])
+    corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
+    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(staging.corpus, manifest))
+    manifests.write_manifest(staging.corpus, manifest)
+    return manifest
 
 
 def _empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:

@@ -18,9 +18,6 @@ from realm.corpus.lookup import finish_segment
 from realm.corpus.manifest import CorpusManifest, SegmentInfo
 from realm.corpus.publishing import changing, publish_version, sweep
 
-# A merged segment has at most so many rows; one with half of them and no tombstone stays as it is.
-SEGMENT_ROWS = 1 << 20
-
 
 def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
     """Write the segments that have tombstones, or are small, anew without the removed rows, and publish that as a new version.
@@ -51,13 +48,13 @@ def _live_parts(store: BlockStore) -> list[np.ndarray]:
 
 
 def _groups(store: BlockStore) -> Iterator[list[int]]:
-    """Numbers of segments that become one, in order of their block ids."""
+    """Numbers of segments that become one, in order of their block ids. One half full and without a tombstone stays as it is."""
     group: list[int] = []
     rows = 0
     for number, live in enumerate(_live_parts(store)):
         count = int(live.sum())
-        stays = count == len(live) and count >= SEGMENT_ROWS // 2
-        if group and (stays or rows + count > SEGMENT_ROWS):
+        stays = count == len(live) and count >= layout.SEGMENT_ROWS // 2
+        if group and (stays or rows + count > layout.SEGMENT_ROWS):
             yield group
             group, rows = [], 0
         group.append(number)

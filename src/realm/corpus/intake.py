@@ -1,12 +1,14 @@
-"""First pass over the sources: canonical documents with their sentences go to a temporary Arrow file, rejected records to a list.
+"""First pass over the sources: canonical documents with their sentences go to a spool, rejected records to a list.
 
-Later passes (casing, vocabulary, blocks) read that file, so sources are read once and cannot change in between.
+Later passes (vocabulary, blocks) read the spool, so sources are read once and cannot change in between. The work is done in chunks of
+about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +16,17 @@ import pyarrow as pa
 
 from realm.corpus.canonical import canonical_line, canonical_text
 from realm.corpus.provenance import source_name
-from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Rejected, SourceDocument
+from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.rejected import RejectedList
 from realm.corpus.sources import iter_documents
-from realm.errors import CorpusError, DataError
+from realm.corpus.spool import Document, Spool, documents_batch
+from realm.corpus.truecase import CasingCounts
+from realm.corpus.workers import in_order
+from realm.errors import CorpusError
 from realm.text.sentences import split_sentences
 
-Progress = Callable[[str, int], None]
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what is counted, count, count at the end or None) now and then."""
 
 
 class KnownIds(Protocol):
@@ -30,156 +37,147 @@ class KnownIds(Protocol):
     def add(self, doc_id: str, /) -> None: ...
 
 
-# Characters of text in one batch of documents: bounds the memory of every pass.
-BATCH_CHARS = 1_000_000
-PROGRESS_EVERY = 1_000
-
-_SCHEMA = pa.schema(
-    [
-        ("doc_id", pa.string()),
-        ("title", pa.string()),
-        ("text", pa.large_string()),
-        ("source", pa.string()),
-        ("line", pa.int64()),
-        ("sentences", pa.list_(pa.int64())),
-    ]
-)
+# Characters of text in one chunk of documents, and records if they are short: bounds the memory of every pass.
+CHUNK_CHARS = 1_000_000
+CHUNK_RECORDS = 4_000
+# Chunks between two points at which an interrupted intake can go on.
+PART_CHUNKS = 32
 
 
 @dataclass(frozen=True)
-class Document:
-    """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read."""
+class _TakenIn:
+    """What became of one chunk of records.
 
-    doc_id: str
-    title: str
-    text: str
-    source: str
-    line: int
-    sentences: list[tuple[int, int]]
+    Attributes:
+        documents: an Arrow stream of ``spool.SCHEMA``: cheap to hand from process to process.
+        positions: of each document in the chunk.
+        rejected: (position, record).
+        forms: counts of the words' surface forms.
+    """
 
-
-class Spool:
-    """A temporary Arrow stream of documents: written once, read as often as needed, a batch at a time."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._pending: list[Document] = []
-        self._chars = 0
-        self._writer = pa.ipc.new_stream(pa.OSFile(str(path), "wb"), _SCHEMA)
-        self.documents = 0
-
-    def add(self, document: Document) -> None:
-        """Append one document."""
-        self._pending.append(document)
-        self._chars += len(document.text)
-        self.documents += 1
-        if self._chars >= BATCH_CHARS:
-            self._flush()
-
-    def close(self) -> None:
-        """End writing."""
-        self._flush()
-        self._writer.close()
-
-    def batches(self) -> Iterator[list[Document]]:
-        """The documents in order, about ``BATCH_CHARS`` characters at a time."""
-        with pa.ipc.open_stream(pa.memory_map(str(self._path), "r")) as reader:
-            for batch in reader:
-                columns = (batch.column(name).to_pylist() for name in _SCHEMA.names)
-                yield [
-                    Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)))
-                    for doc_id, title, text, source, line, flat in zip(*columns, strict=True)
-                ]
-
-    def remove(self) -> None:
-        """Delete the file."""
-        self._path.unlink()
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        rows = self._pending
-        columns = [
-            [row.doc_id for row in rows],
-            [row.title for row in rows],
-            [row.text for row in rows],
-            [row.source for row in rows],
-            [row.line for row in rows],
-            [[edge for edges in row.sentences for edge in edges] for row in rows],
-        ]
-        arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, _SCHEMA, strict=True)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
-        self._pending, self._chars = [], 0
+    documents: bytes
+    positions: list[int]
+    rejected: list[tuple[int, Rejected]]
+    forms: dict[str, int]
 
 
-class RejectedList:
-    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``."""
-
-    def __init__(self, strict: bool):
-        self._strict = strict
-        self._lines: list[str] = []
-        self.counts: Counter[str] = Counter()
-
-    def add(self, record: Rejected) -> None:
-        """Count and list one record.
-
-        Raises:
-            DataError: ``strict`` was asked for.
-        """
-        if self._strict:
-            cure = "Repair the record, or build without --strict to leave it out"
-            raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
-        self.counts[record.reason] += 1
-        self._lines.append(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False) + "\n")
-
-    def text(self) -> bytes:
-        """The JSONL lines. File names that are not UTF-8 keep their bytes."""
-        return "".join(self._lines).encode("utf-8", "surrogateescape")
-
-    def by_reason(self) -> dict[str, int]:
-        """Counts in order of the reasons' names."""
-        return dict(sorted(self.counts.items()))
-
-
-def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known_ids: KnownIds, progress: Progress | None) -> None:
-    """Read every source into ``spool``.
+def take_in(
+    sources: Sequence[Path],
+    spool: Spool,
+    rejected: RejectedList,
+    known_ids: KnownIds,
+    progress: Progress | None,
+    *,
+    casing: CasingCounts | None = None,
+    workers: int = 1,
+) -> None:
+    """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
 
     Args:
         sources: read in order; of two documents with one id the first stays.
-        spool: gets the documents; closed at the end.
+        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can go on.
         rejected: gets the rest.
         known_ids: ids that are taken; grows by the new ones.
-        progress: called with ("documents", count) now and then.
+        progress: called with ("documents", count, None) now and then.
+        casing: counts the words of the documents, if given (of those rejected for their id too).
+        workers: processes that look at the documents.
 
     Raises:
         DataError: a source is missing or of no known type, or ``strict`` met a bad record.
+        Interrupted: a worker process died.
     """
-    for source in sources:
-        for record in iter_documents(source):
-            refusal = _canonical_document(record, known_ids, spool) if isinstance(record, SourceDocument) else record
-            if refusal is not None:
-                rejected.add(refusal)
-            elif progress is not None and spool.documents % PROGRESS_EVERY == 0:
-                progress("documents", spool.documents)
-    spool.close()
-    if progress is not None:
-        progress("documents", spool.documents)
+    records = chain.from_iterable(iter_documents(source) for source in sources)
+    _resume(spool, rejected, known_ids, casing)
+    if spool.complete:
+        return
+    chunks = _chunks(islice(records, spool.records, None))
+    work = partial(_take_in_chunk, casing is not None)
+    with closing(in_order(chunks, work, _chunk_worker, (casing is not None,), workers)) as results:
+        for number, (chunk, taken) in enumerate(results, 1):
+            spool.add_batch(*_without_known(chunk, taken, known_ids, rejected))
+            spool.records += len(chunk)
+            if casing is not None:
+                casing.merge(taken.forms)
+            if progress is not None:
+                progress("documents", spool.documents, None)
+            if number % PART_CHUNKS == 0:
+                spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
+    spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
 
 
-def _canonical_document(record: SourceDocument, known_ids: KnownIds, spool: Spool) -> Rejected | None:
-    """Put one document into the spool, or say why not."""
+def _resume(spool: Spool, rejected: RejectedList, known_ids: KnownIds, casing: CasingCounts | None) -> None:
+    """Take up what the finished parts of the spool knew."""
+    for lines, forms in spool.finished_parts():
+        rejected.restore(lines)
+        if casing is not None:
+            casing.restore(forms)
+    if not spool.complete:
+        for doc_id in spool.document_ids():
+            known_ids.add(doc_id)
+
+
+def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    chunk: list[Record] = []
+    chars = 0
+    for record in records:
+        chunk.append(record)
+        chars += len(record.text) if isinstance(record, SourceDocument) else 0
+        if chars >= CHUNK_CHARS or len(chunk) >= CHUNK_RECORDS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
+        yield chunk
+
+
+def _chunk_worker(count_forms: bool) -> Callable[[list[Record]], _TakenIn]:
+    return partial(_take_in_chunk, count_forms)
+
+
+def _take_in_chunk(count_forms: bool, chunk: list[Record]) -> _TakenIn:
+    """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
+    documents: list[Document] = []
+    positions: list[int] = []
+    rejected: list[tuple[int, Rejected]] = []
+    casing = CasingCounts()
+    for position, record in enumerate(chunk):
+        made = _canonical_document(record) if isinstance(record, SourceDocument) else record
+        if isinstance(made, Rejected):
+            rejected.append((position, made))
+            continue
+        documents.append(made)
+        positions.append(position)
+        if count_forms:
+            casing.add(made.text[start:end] for start, end in made.sentences)
+    return _TakenIn(documents_batch(documents), positions, rejected, casing.drain())
+
+
+def _canonical_document(record: SourceDocument) -> Document | Rejected:
+    """The document, or why it cannot be one."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
         return Rejected(record.path, record.line, EMPTY_ID)
-    if doc_id in known_ids:
-        return Rejected(record.path, record.line, DUPLICATE_ID)
     text = canonical_text(record.text)
     sentences = split_sentences(text)
     if not sentences:
         return Rejected(record.path, record.line, EMPTY_TEXT)
-    known_ids.add(doc_id)
-    spool.add(Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences))
-    return None
+    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences)
+
+
+def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: KnownIds, rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
+    """The chunk's documents and which of them have a new id; what is wrong with the others is told to ``rejected``, in order."""
+    with pa.ipc.open_stream(taken.documents) as reader:
+        batch = reader.read_next_batch()
+    refused = taken.rejected
+    keep = []
+    for position, doc_id in zip(taken.positions, batch.column("doc_id").to_pylist(), strict=True):
+        keep.append(doc_id not in known_ids)
+        if keep[-1]:
+            known_ids.add(doc_id)
+        else:
+            refused.append((position, Rejected(chunk[position].path, chunk[position].line, DUPLICATE_ID)))
+    for _, record in sorted(refused, key=lambda entry: entry[0]):
+        rejected.add(record)
+    return batch, keep
 
 
 def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:

@@ -17,12 +17,14 @@ from realm.corpus.appending import append_segment
 from realm.corpus.blocks import BlockStore
 from realm.corpus.canonical import canonical_line
 from realm.corpus.info import changed_statistics
-from realm.corpus.intake import Document, Progress, RejectedList, Spool, nothing_usable, take_in
+from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.lookup import BlockKeys, block_key
 from realm.corpus.manifest import CorpusManifest
 from realm.corpus.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected
+from realm.corpus.rejected import RejectedList
 from realm.corpus.salient import load_tagger
+from realm.corpus.spool import Document, Spool
 from realm.corpus.views import Segment
 from realm.errors import CorpusError
 

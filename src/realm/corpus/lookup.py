@@ -136,6 +136,12 @@ class SegmentLookup:
         return found  # ascending: equal hashes are in order of their rows
 
 
+def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
+    """The key of every block of a finished segment."""
+    for first, second in SegmentLookup(segment, rows).keys.T:
+        yield first.tobytes() + second.tobytes()
+
+
 def _open(path: Path) -> np.ndarray:
     try:
         columns = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -143,11 +143,15 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
         if value.get("format") != FORMAT:
             cure = "Build the corpus again with this version"
             raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
-        value["segments"] = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
-        value["span_statistics"] = SpanStatistics(**value["span_statistics"])
-        return CorpusManifest(**value)
+        return manifest_from_json(value)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"damaged manifest: {error}", path=path, cure="Build the corpus again") from error
+
+
+def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
+    """The manifest whose ``asdict`` gave ``value``."""
+    segments = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
+    return CorpusManifest(**value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"])})
 
 
 def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:

@@ -4,12 +4,14 @@ Units: chars are code points, tokens are wordpieces.
 """
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers import Encoding
 
 from realm.corpus.tagging import TaggedSpan
+from realm.text.wordcache import WordEncoding
 
 # [CLS] title [SEP] body [SEP]
 SPECIAL_TOKENS_PER_BLOCK = 3
@@ -59,6 +61,12 @@ class PackingCounts:
     spans_cut: int = 0
     sentences_cut: int = 0
 
+    def __iadd__(self, other: "PackingCounts") -> "PackingCounts":
+        self.spans_unaligned += other.spans_unaligned
+        self.spans_cut += other.spans_cut
+        self.sentences_cut += other.sentences_cut
+        return self
+
 
 def hash64(text: str) -> int:
     """64-bit hash of ``text``, lower-cased and with white space collapsed; the same on every machine."""
@@ -82,7 +90,7 @@ def pack(sentences: Iterator[Sentence], room: int) -> Iterator[PackedBlock]:
 def make_sentences(
     text: str,
     ranges: Sequence[tuple[int, int]],
-    encodings: Sequence[Encoding],
+    encodings: Sequence[Encoding | WordEncoding],
     tagged: Sequence[Sequence[TaggedSpan]],
     room: int,
     counts: PackingCounts,
@@ -108,22 +116,26 @@ def make_sentences(
             yield from _cut(sentence_text, Sentence(start, end, ids, aligned), encoding, room, counts)
 
 
-def _align(text: str, offset: int, encoding: Encoding, spans: Sequence[TaggedSpan], counts: PackingCounts) -> list[Span]:
+def _align(text: str, offset: int, encoding: Encoding | WordEncoding, spans: Sequence[TaggedSpan], counts: PackingCounts) -> list[Span]:
     """Spans that whole wordpieces cover exactly, white space inside a wordpiece's offsets aside; others are dropped and counted."""
+    if not spans:
+        return []
     aligned = []
+    offsets = encoding.offsets
+    starts = [start for start, _ in offsets]
     for span in spans:
-        first, last = encoding.char_to_token(span.start), encoding.char_to_token(span.end - 1)
-        before = None if first is None else encoding.token_to_chars(first)
-        after = None if last is None else encoding.token_to_chars(last)
-        if before is None or after is None or text[before[0] : after[1]].strip() != text[span.start : span.end]:
+        # The first and the last token of one character share its offsets where a character is several tokens (bytes, Hangul).
+        last = bisect_right(starts, span.end - 1) - 1
+        first = bisect_right(starts, span.start) - 1
+        first = bisect_left(starts, starts[first]) if first >= 0 else first
+        if first < 0 or text[offsets[first][0] : offsets[last][1]].strip() != text[span.start : span.end]:
             counts.spans_unaligned += 1
             continue
-        assert first is not None and last is not None
         aligned.append(Span(offset + span.start, offset + span.end, first, last + 1))
     return aligned
 
 
-def _cut(text: str, sentence: Sentence, encoding: Encoding, room: int, counts: PackingCounts) -> Iterator[Sentence]:
+def _cut(text: str, sentence: Sentence, encoding: Encoding | WordEncoding, room: int, counts: PackingCounts) -> Iterator[Sentence]:
     """Cut at wordpiece borders, between words where possible. Every char of the sentence lands in exactly one piece."""
     words, offsets, total = encoding.word_ids, encoding.offsets, len(sentence.ids)
     placed = 0

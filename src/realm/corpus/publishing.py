@@ -19,6 +19,7 @@ from realm.corpus.blocks import BlockStore
 from realm.corpus.locking import writer_lock
 from realm.corpus.lookup import companions
 from realm.corpus.manifest import CorpusManifest
+from realm.corpus.staging import full_disk_ends_cleanly
 from realm.errors import CorpusError
 
 
@@ -28,9 +29,10 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
 
     Raises:
         CorpusError: no corpus here, a damaged one, or another process is changing it.
+        Interrupted: the disk is full; nothing is changed.
     """
     manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
-    with writer_lock(corpus):
+    with writer_lock(corpus), full_disk_ends_cleanly(corpus):
         sweep(corpus, manifests.current_version(corpus) - 1)
         store = BlockStore.open_even_empty(corpus)
         staging = corpus / f"change{paths.STAGING_SUFFIX}"

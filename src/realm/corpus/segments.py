@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from realm.corpus.intake import Document
 from realm.corpus.packing import PackedBlock, hash64
+from realm.corpus.spool import Document
 
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
+# Blocks of one segment: about 250 MB, and the most that an interrupted build loses.
+SEGMENT_ROWS = 131_072
 
 _TEXT_COLUMNS = ("doc_id", "title", "text", "source")
 _PAIR_COLUMNS = ("sentence_chars", "sentence_tokens", "span_chars", "span_tokens")
@@ -73,12 +75,16 @@ class _ListColumn:
 
 
 class SegmentWriter:
-    """Writes blocks to a new Arrow file; the same blocks give the same bytes. A context manager; the caller publishes the file."""
+    """Writes blocks to a new Arrow file; the same blocks give the same bytes. A context manager; the caller publishes the file.
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], first_block_id: int):
+    Args:
+        path: the file, or a sink in memory.
+    """
+
+    def __init__(self, path: Path | pa.NativeFile, dtype: np.dtype[Any], first_block_id: int):
         self._schema = segment_schema(dtype)
         self._token_type = pa.from_numpy_dtype(dtype)
-        self._sink = pa.OSFile(str(path), "wb")
+        self._sink = path if isinstance(path, pa.NativeFile) else pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._first = self._next = first_block_id
         self.spans = 0

@@ -101,7 +101,8 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         block_length=section.block_length,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
-        progress=lambda what, done: progress.count(f"corpus: {what}", done),
+        progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),
+        say=progress.say,
     )
     write_json(mark, _marks(sources))
     return True

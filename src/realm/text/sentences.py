@@ -1,35 +1,36 @@
 """Sentence boundaries as code point ranges.
 
 A compiled pattern proposes boundaries. Most are plain ("...walked home. The next..."); syntok, which is slower, is asked only about
-the doubtful ones: after abbreviations, initials, short words, and inside brackets. Line ends always end a sentence, and scripts
+the doubtful ones: after abbreviations, initials, numbers, and inside brackets. Line ends always end a sentence, and scripts
 that write 。！？ need no space after them.
 """
 
+import re
 from functools import lru_cache
 
-import regex
 from syntok import segmenter
 from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
 
-_LINE = regex.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
-_CLOSERS = "\"'”’»)\\]}"
-# One match is one possible boundary: at the end of the terminator and what closes after it. Every run is possessive and starts
-# only where the run before it ended, so a line without spaces or one of full stops is read once, not once per character.
-_PROPOSAL = regex.compile(
-    rf"(?<![^\s.!?…])(?P<word>[^\s.!?…]*+)(?<![.!?…])(?P<stop>[.!?…]++)[{_CLOSERS}]*+(?=(?P<gap>\s++|(?=\p{{Lu}}\p{{Ll}}))(?P<next>\S))"
-    r"|(?P<cjk>(?<![。！？｡])[。！？｡]++[」』”’）》〉]*+)(?=.)",
-    regex.DOTALL,
-)
-_OPENERS = regex.compile(r"[\"'“‘«(\[{]")
-# What may stand before a full stop that surely ends a sentence: a lower-case word of three letters or more or a capitalised one of
-# five or more, unless syntok knows it as an abbreviation; a year; a closing quote or bracket after such a word.
-_PLAIN_WORD = regex.compile(r"(?:.*[^\p{L}\p{N}])?(?P<core>\p{Ll}{3,}|\p{Lu}\p{Ll}{4,}|(?:1[0-9]|20)\d\d)['’\"”)\]%]*")
+_LINE = re.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
+_STOPS = ".!?…。！？｡"
+_CJK_STOPS = "。！？｡"
+_CLOSERS = "\"'”’»)]}」』）》〉"
+# One match is one possible boundary: the terminators and what closes after them, then white space or a letter. It begins with a set of
+# characters, which the standard library's engine looks for at many times the rate of a pattern that begins with a condition. Every run is
+# possessive and starts only where the run before it ended, so a line of full stops is read once, not once per character.
+_PROPOSAL = re.compile(rf"[{_STOPS}](?<![{_STOPS}]{{2}})[{_STOPS}]*+[{re.escape(_CLOSERS)}]*+(?=(?P<gap>\s*+)(?P<next>\S))")
+_OPENERS = "\"'“‘«([{"
+# What may stand before a full stop that surely ends a sentence, unless syntok knows it as an abbreviation: a word of two letters or more
+# that is no Roman numeral; a year; a closing quote or bracket after such a word.
+_PLAIN_WORD = re.compile(r"(?:.*[\W_])?(?P<core>[^\W\d_]{2,}|(?:1[0-9]|20)\d\d)['’\"”)\]%]*", re.DOTALL)
 _MORE_ABBREVIATIONS = frozenset(["approx", "capt", "dept", "feat", "mins", "misc", "mrs", "prof", "secs", "sen", "univ", "vols"])
 _SYNTOK = SyntokTokenizer(replace_not_contraction=False)
 # syntok looks a few words behind and ahead; a wider window only costs time.
 _BEHIND, _AHEAD = 100, 80
 _BRACKET_REACH = 500
+# Of a longer word only the end is looked at.
+_WORD_REACH = 60
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
@@ -46,9 +47,8 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:
     """Append the sentences of ``text[start:end]``, which holds no line end."""
     for match in _PROPOSAL.finditer(text, start, end):
-        if match["cjk"] is None and not _is_boundary(text, start, end, match):
-            continue
-        start = _append_trimmed(text, start, match.end(), ranges)
+        if text[match.start()] in _CJK_STOPS or _is_boundary(text, start, end, match):
+            start = _append_trimmed(text, start, match.end(), ranges)
     _append_trimmed(text, start, end, ranges)
 
 
@@ -61,26 +61,30 @@ def _append_trimmed(text: str, start: int, end: int, ranges: list[tuple[int, int
     return end
 
 
-def _is_boundary(text: str, start: int, end: int, match: regex.Match[str]) -> bool:
+def _is_boundary(text: str, start: int, end: int, match: re.Match[str]) -> bool:
     """Whether the sentence that began at ``start`` ends with this proposal."""
-    following = match["next"]
+    following, boundary = match["next"], match.end()
     if following.islower() or following in ".!?…,;:-–—)]}%&":
         return False
-    near = max(start, match.end() - _BRACKET_REACH)
-    bracketed = text.count("(", near, match.end()) > text.count(")", near, match.end())
-    plain = match["stop"] != "." or _is_plain(match["word"])
-    if plain and match["gap"] and not bracketed and (following.isupper() or _OPENERS.match(following)):
-        return True
-    return _ask_syntok(text, start, end, match.end())
+    if not match["gap"]:  # "home.The next": a capitalised word, and syntok must agree
+        return following.isupper() and text[boundary + 1 : boundary + 2].islower() and _ask_syntok(text, start, end, boundary)
+    if following.isupper() or following in _OPENERS:
+        near = max(start, boundary - _BRACKET_REACH)
+        bracketed = text.count("(", near, boundary) > text.count(")", near, boundary)
+        lone_full_stop = match[0].rstrip(_CLOSERS) == "."
+        if not bracketed and (not lone_full_stop or _is_plain(text, start, match.start())):
+            return True
+    return _ask_syntok(text, start, end, boundary)
 
 
-def _is_plain(word: str) -> bool:
-    """Whether a full stop after ``word`` cannot belong to an abbreviation."""
-    match = _PLAIN_WORD.fullmatch(word[-60:])
+def _is_plain(text: str, start: int, stop: int) -> bool:
+    """Whether a full stop at ``stop`` cannot belong to an abbreviation, judged by the word before it."""
+    word = text[max(start, stop - _WORD_REACH) : stop].rpartition(" ")[2]
+    match = _PLAIN_WORD.fullmatch(word)
     if match is None:
         return False
     core = match["core"]
-    return core not in State.abbreviations and core.lower() not in _MORE_ABBREVIATIONS
+    return core not in State.abbreviations and core not in State.roman_numerals and core.lower() not in _MORE_ABBREVIATIONS
 
 
 def _ask_syntok(text: str, start: int, end: int, boundary: int) -> bool:

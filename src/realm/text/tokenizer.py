@@ -15,12 +15,13 @@ from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_t
 
 from realm import paths
 from realm.errors import ConfigError, DataError
+from realm.text.wordcache import WordCache, WordEncoding, splits_at_spaces
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 
-# A vocabulary does not get better with more text than this, and memory stays bounded on a corpus of any size.
-MAX_TRAINING_CHARS = 100_000_000
+# A vocabulary does not get better with more text than this, and time and memory stay bounded on a corpus of any size.
+MAX_TRAINING_CHARS = 20_000_000
 
 # What the five roles are called: BERT's names, RoBERTa's and XLM-R's. Read only when no tokenizer_config.json names them.
 _KNOWN_NAMES = {
@@ -68,6 +69,7 @@ class TextTokenizer:
         vocabulary = backend.get_vocab(with_added_tokens=True)
         self.special = SpecialTokens(**{role: vocabulary[name] for role, name in self._names.items()})
         self.vocab_size = max(vocabulary.values()) + 1
+        self._words: WordCache | None = None
         self._json = backend.to_str(pretty=True)
         self.sha256 = hashlib.sha256(self._json.encode("utf-8")).hexdigest()
 
@@ -83,6 +85,12 @@ class TextTokenizer:
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
         """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
         return self._backend.encode_batch(list(texts), add_special_tokens=False)
+
+    def sentence_encodings(self, sentences: Sequence[str]) -> Sequence[Encoding | WordEncoding]:
+        """Ids, offsets and word_ids of running text: the same as ``encodings`` gives, at several times its rate for BERT's tokenizers."""
+        if self._words is None and splits_at_spaces(self._backend):
+            self._words = WordCache(self._backend)
+        return self.encodings(sentences) if self._words is None else self._words.encodings(sentences)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of ``ids``, special tokens included."""
@@ -104,6 +112,15 @@ class TextTokenizer:
         paths.write_atomic(directory / TOKENIZER_FILE, self._json)
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **{f"{role}_token": name for role, name in self._names.items()}}
         paths.write_json(directory / CONFIG_FILE, config)
+
+    def state(self) -> tuple[str, dict[str, str]]:
+        """What ``from_state`` makes an equal tokenizer of in another process."""
+        return self._json, self._names
+
+    @classmethod
+    def from_state(cls, json_text: str, names: dict[str, str]) -> "TextTokenizer":
+        """Rebuild what gave this ``state``."""
+        return cls(Tokenizer.from_str(json_text), names)
 
     @classmethod
     def load(cls, directory_or_file: Path) -> "TextTokenizer":

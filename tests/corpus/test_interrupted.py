@@ -1,0 +1,236 @@
+"""A build in several processes, one that is interrupted and taken up again, a full disk, a worker that dies."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from realm.cli import main
+from realm.corpus import build, intake, segments
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.living import add_documents
+from realm.corpus.workers import Interrupted, in_order
+from realm.errors import ConfigError, CorpusError, DataError
+
+WriteJsonl = Callable[[str, Sequence[Any]], Path]
+CityRows = Callable[..., list[dict[str, Any]]]
+SMALL: dict[str, Any] = {"vocab_size": 400, "block_length": 64}
+
+
+def tree(corpus: Path) -> dict[str, bytes]:
+    return {path.relative_to(corpus).as_posix(): path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(write_jsonl: WriteJsonl, city_rows: CityRows) -> Path:
+    """Documents with all that can go wrong between them, some of it more than once."""
+    rows: list[Any] = list(city_rows())
+    rows[5:5] = ["{", '{"id": "doc-1", "text": "an id that is taken"}', '{"id": "e", "text": "\\u200b"}']
+    rows += ['{"id": "doc-3", "text": "again"}', {**rows[0], "id": "a copy"}, "]"]
+    return write_jsonl("in.jsonl", rows)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two dozen chunks in six parts, some five segments of several record batches."""
+    monkeypatch.setattr(intake, "CHUNK_CHARS", 500)
+    monkeypatch.setattr(intake, "PART_CHUNKS", 4)
+    monkeypatch.setattr(build, "SEGMENT_ROWS", 20)
+    monkeypatch.setattr(segments, "BATCH_ROWS", 16)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_bytes_do_not_depend_on_the_number_of_workers(source: Path, tmp_path: Path) -> None:
+    build_corpus([source], tmp_path / "one", workers=1, **SMALL)
+    manifest = build_corpus([source], tmp_path / "two", workers=2, **SMALL)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    assert len(manifest.segments) > 2
+    assert manifest.rejected == {"bad json": 2, "duplicate id": 2, "empty text": 1}
+    assert manifest.duplicates == 3
+    store = BlockStore.open(tmp_path / "two")
+    assert store.block_ids.tolist() == list(range(manifest.blocks))
+
+
+class Stop:
+    """Progress that interrupts the build at its ``at``-th call."""
+
+    def __init__(self, at: int):
+        self.calls = 0
+        self.at = at
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("strides", [3, 11])
+def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(source: Path, tmp_path: Path, strides: int) -> None:
+    whole = Stop(at=-1)
+    build_corpus([source], tmp_path / "whole", workers=1, progress=whole, **SMALL)
+    said: list[str] = []
+    attempts, calls = 0, 0
+    # Every attempt gets a little further than a part or a segment; without going on, none would ever end.
+    while not (tmp_path / "parts").exists():
+        stop = Stop(at=8 + strides)
+        attempts += 1
+        try:
+            build_corpus([source], tmp_path / "parts", workers=1, progress=stop, say=said.append, **SMALL)
+        except KeyboardInterrupt:
+            assert not (tmp_path / "parts").exists()
+        calls += stop.calls
+        assert attempts < 20
+    assert attempts > 2
+    assert len(said) == attempts - 1
+    assert said[0].startswith("taking up the interrupted build")
+    assert tree(tmp_path / "parts") == tree(tmp_path / "whole")
+    assert not (tmp_path / "parts.staging").exists()
+
+
+def test_another_build_discards_what_was_staged(source: Path, tmp_path: Path, city_rows: CityRows, write_jsonl: WriteJsonl) -> None:
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            build_corpus([source], tmp_path / "c", progress=Stop(at=2), **SMALL)
+
+    said: list[str] = []
+    interrupted()
+    other = build_corpus([source], tmp_path / "c", vocab_size=300, block_length=64, say=said.append)
+    assert said[0].startswith("discarding an interrupted build of other sources or options")
+    plain = build_corpus([source], tmp_path / "plain", vocab_size=300, block_length=64)
+    assert other == plain
+    (tmp_path / "c").rename(tmp_path / "other")
+    interrupted()
+    write_jsonl("in.jsonl", city_rows(3))  # the same name, another size
+    assert build_corpus([source], tmp_path / "c", say=said.append, **SMALL).documents == 3
+    assert len(said) == 2
+    interrupted_by_error = tmp_path / "strict"
+    write_jsonl("in.jsonl", ["{"])
+    with pytest.raises(DataError):
+        build_corpus([source], interrupted_by_error, strict=True, **SMALL)
+    assert not list(tmp_path.glob("strict*"))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from realm.corpus import build, intake
+intake.CHUNK_CHARS, intake.PART_CHUNKS, build.SEGMENT_ROWS = 500, 4, 20
+def progress(what, done, total):
+    if what == sys.argv[3] and done >= 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    workers = 2 if sys.argv[3] == "documents" else 1
+    build.build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), workers=workers, vocab_size=400, block_length=64, progress=progress)
+"""
+
+
+@pytest.mark.parametrize("stage", ["documents", "packed documents"])
+def test_a_killed_build_goes_on_and_its_workers_end(source: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    done = subprocess.run([sys.executable, script, source, tmp_path / "c", stage], check=False, timeout=120, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while subprocess.run(["pgrep", "-f", str(script)], check=False, capture_output=True).stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert time.monotonic() < deadline
+    monkeypatch.setattr(intake, "CHUNK_CHARS", 500)
+    monkeypatch.setattr(build, "SEGMENT_ROWS", 20)
+    said: list[str] = []
+    build_corpus([source], tmp_path / "c", say=said.append, workers=1, **SMALL)
+    assert len(said) == 1
+    build_corpus([source], tmp_path / "whole", workers=1, **SMALL)
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("files", [0, 1])
+def test_a_full_disk_ends_in_one_line(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: int
+) -> None:
+    """The first file is the spool, the second the segment."""
+    open_file = pa.OSFile
+
+    def full(path: str, mode: str) -> Any:
+        nonlocal files
+        files -= 1
+        return pa.PythonFile(_Full(path), "w") if files < 0 else open_file(path, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pa, "OSFile", full)
+        assert main(["corpus", "build", str(source), "--out", str(tmp_path / "c"), "--vocab-size", "400"]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ")
+    assert "the disk is full. Make room and run the same command again" in error
+    assert not (tmp_path / "c").exists()
+    assert build_corpus([source], tmp_path / "c", vocab_size=400).documents == 24
+
+
+class _Full:
+    """A file that takes nothing."""
+
+    closed = False
+
+    def __init__(self, path: str):
+        Path(path).touch()
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_full_disk_while_adding_leaves_the_corpus_alone(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_jsonl: WriteJsonl
+) -> None:
+    build_corpus([source], tmp_path / "c", **SMALL)
+    before = {name: data for name, data in tree(tmp_path / "c").items() if name != "LOCK"}
+    more = write_jsonl("more.jsonl", [{"id": "new", "text": "A new text about Berlin."}])
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="the disk is full"):
+        patch.setattr(pa, "OSFile", lambda path, mode: pa.PythonFile(_Full(path), "w"))
+        add_documents(tmp_path / "c", [more])
+    assert {name: data for name, data in tree(tmp_path / "c").items() if name != "LOCK"} == before
+    assert add_documents(tmp_path / "c", [more]).version == 2
+
+
+def _dies() -> Callable[[int], int]:
+    return lambda item: os._exit(9) if item == 5 else item
+
+
+def test_a_dying_worker_is_named_in_one_line() -> None:
+    seen = []
+    with pytest.raises(Interrupted, match=r"a worker process died\. If memory ran out, take fewer --workers"):
+        for _, result in in_order(range(20), lambda item: item, _dies, (), 2):
+            seen.append(result)
+    assert seen == list(range(len(seen)))
+    assert 3 <= len(seen) <= 5
+
+
+def test_workers_below_one_and_two_builds_at_once(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="workers = 0 is below 1"):
+        build_corpus([source], tmp_path / "c", workers=0, **SMALL)
+
+    def again(what: str, done: int, total: int | None) -> None:
+        with pytest.raises(CorpusError, match="another process"):
+            build_corpus([source], tmp_path / "c", **SMALL)
+
+    assert build_corpus([source], tmp_path / "c", progress=again, **SMALL).documents == 24
+
+
+def test_without_spans(source: Path, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+    with_spans = build_corpus([source], tmp_path / "with", **SMALL)
+    without = build_corpus([source], tmp_path / "without", spans=False, **SMALL)
+    assert (without.blocks, without.spans) == (with_spans.blocks, 0)
+    more = write_jsonl("more.jsonl", [{"id": "new", "text": "A new text about Berlin in 1969."}])
+    assert add_documents(tmp_path / "without", [more]).spans == 0
