@@ -177,6 +177,20 @@ def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp
     assert store.newest().documents() == BlockStore.open(out).documents()
 
 
+def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:
+    """Words and terms of removed documents only; what is the user's, or stands elsewhere, stays."""
+    state = json.loads((corpus / "tagger.json").read_text())
+    terms = {"type": "collocations", "terms": ["report 100", "pound sterling", "of nobody"]}
+    gazetteer = {"type": "gazetteer", "phrases": ["report 100"]}
+    words = next(part["table"] for part in state["taggers"] if part["type"] == "truecase")
+    (corpus / "tagger.json").write_text(json.dumps({"type": "combined", "taggers": [*state["taggers"], terms, gazetteer]}))
+    remove_documents(corpus, ["doc-0"])  # the only one with report 100
+    compact_corpus(corpus)
+    parts = json.loads((corpus / "tagger.json").read_text())["taggers"]
+    assert parts[-2]["terms"] == ["pound sterling", "of nobody"] and parts[-1] == gazetteer
+    assert next(part["table"] for part in parts if part["type"] == "truecase") == words
+
+
 def test_compaction_rewrites_what_needs_it(
     corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,7 +252,7 @@ class BlockStore:
         """int64, same shape as ``wanted``: the row of each block id, -1 where there is none. Segments are in order of their ids."""
         rows = np.full(wanted.shape, -1, np.int64)
         numbers = np.searchsorted(self._first_ids, wanted, side="right") - 1
-        for number in np.unique(numbers[numbers >= 0]):
+        for number in np.flatnonzero(np.bincount(numbers[numbers >= 0].ravel())).tolist():
             here = numbers == number
             found = self.segments[number].rows_of(wanted[here])
             rows[here] = np.where(found < 0, -1, found + self._starts[number])

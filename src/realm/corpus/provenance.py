@@ -20,7 +20,8 @@ def read_again(source: str, line: int) -> SourceDocument | None:
         line: the record in it; 0: the whole file is one document.
 
     Raises:
-        DataError: the source is not there any more, or cannot be read by itself.
+        DataError: the source is not there any more, or cannot be read without what was said of it at the build (columns, format).
+        MissingExtra: its kind needs a package that is not installed.
     """
     if not Path(source).exists():
         raise DataError("the source is not there any more", path=source, cure="Put it back to see the original record")

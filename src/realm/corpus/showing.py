@@ -7,7 +7,7 @@ from typing import Any
 from realm.corpus.blocks import BlockStore
 from realm.corpus.canonical import canonical_text
 from realm.corpus.provenance import read_again
-from realm.errors import DataError
+from realm.errors import DataError, RealmError
 
 
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def source_record(blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
     try:
         found = read_again(path, line)
-    except DataError as error:
+    except RealmError as error:
         return shown | {"note": str(error)}
     if found is None:
         return shown | {"note": "the source has no such record any more"}
