@@ -129,8 +129,8 @@ def progress(what, done, total):
     if what == sys.argv[3] and done >= 15:
         os.kill(os.getpid(), signal.SIGKILL)
 if __name__ == "__main__":
-    build.build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), workers=2 if sys.argv[3] == "documents" else 1, vocab_size=400, block_length=64,
-                       progress=progress)
+    workers = 2 if sys.argv[3] == "documents" else 1
+    build.build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), workers=workers, vocab_size=400, block_length=64, progress=progress)
 """
 
 
