@@ -148,9 +148,8 @@ def main() -> None:
     for method, measured in runs.items():
         seconds = statistics.median(run["seconds"] for run in measured)
         rows.append({**measured[0], "seconds": seconds, "mb_per_second": round(arguments.mb / seconds, 2)})
-        print(
-            f"{method:18s} {seconds:7.2f} s {arguments.mb / seconds:6.2f} MB/s {measured[0]['peak_mb']:6d} + {measured[0]['peak_child_mb']} MB"
-        )
+        memory = f"{rows[-1]['peak_mb']:6d} + {rows[-1]['peak_child_mb']} MB"
+        print(f"{method:18s} {seconds:7.2f} s {arguments.mb / seconds:6.2f} MB/s {memory}")
     base = rows[0]["seconds"]
     ratios = {f"{row['method']} over reference": round(base / row["seconds"], 2) for row in rows[1:]}
     print(json.dumps(result("corpus", len(os.sched_getaffinity(0)), mb=arguments.mb, rows=rows, ratios=ratios)))
