@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realm.corpus import canonical
 from realm.corpus.canonical import canonical_line, canonical_text
 
 
@@ -20,3 +21,10 @@ def test_is_a_fixed_point(text: str) -> None:
     once = canonical_text(text)
     assert canonical_text(once) == once
     once.encode("utf-8")
+
+
+def test_the_fast_search_misses_nothing() -> None:
+    slow = (canonical._INVISIBLE, canonical._LINE_ENDS, canonical._SURROGATE)
+    changed = [character for character in map(chr, range(0x110000)) if any(pattern.search(character) for pattern in slow)]
+    assert len(changed) > 2000
+    assert all(canonical._SUSPECT.search(character) for character in changed)

@@ -1,11 +1,16 @@
 """Sentence boundaries: plain, doubtful, CJK, line ends; nothing lost; linear time."""
 
 import itertools
+import json
+import lzma
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syntok import segmenter
+from syntok.tokenizer import Tokenizer
 
 from realm.text.sentences import split_sentences
 
@@ -55,3 +60,19 @@ def test_time_is_linear_on_hostile_lines(unit: str) -> None:
     begin = time.perf_counter()
     split_sentences(text)
     assert time.perf_counter() - begin < 10
+
+
+def test_agrees_with_syntok_on_real_articles(data_dir: Path) -> None:
+    """A little here (its many lists with semicolons are what syntok sees differently); 20 MB in benchmarks/bench_sentences.py."""
+    tokenizer = Tokenizer(replace_not_contraction=False)
+    both = either = size = 0
+    with lzma.open(data_dir / "corpus" / "simplewiki_2021.jsonl.xz", "rt", encoding="utf-8") as file:
+        for row in itertools.islice(file, 60):
+            text, start, theirs = json.loads(row)["text"], 0, set()
+            for line in text.split("\n"):
+                theirs |= {start + s[-1].offset + len(s[-1].value) for s in segmenter.segment(tokenizer.tokenize(line)) if s}
+                start += len(line) + 1
+            ours = {end for _, end in split_sentences(text)}
+            both, either, size = both + len(ours & theirs), either + len(ours | theirs), size + len(text)
+    assert size > 200_000
+    assert both / either >= 0.99

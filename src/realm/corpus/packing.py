@@ -4,7 +4,7 @@ Units: chars are code points, tokens are wordpieces.
 """
 
 import hashlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -124,10 +124,11 @@ def _align(text: str, offset: int, encoding: Encoding | WordEncoding, spans: Seq
     offsets = encoding.offsets
     starts = [start for start, _ in offsets]
     for span in spans:
-        # The first and the last token of one character share its offsets where a character is several tokens (bytes, Hangul).
         last = bisect_right(starts, span.end - 1) - 1
         first = bisect_right(starts, span.start) - 1
-        first = bisect_left(starts, starts[first]) if first >= 0 else first
+        # Where a character is several tokens (bytes, Hangul), they share its offsets, and the first may begin with the space before it.
+        while first > 0 and offsets[first - 1][1] > span.start:
+            first -= 1
         if first < 0 or text[offsets[first][0] : offsets[last][1]].strip() != text[span.start : span.end]:
             counts.spans_unaligned += 1
             continue

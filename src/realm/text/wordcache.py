@@ -5,9 +5,9 @@ Exact only where a tokenizer treats the words between spaces one by one, as BERT
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain, compress
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 # About 60 MB. Beyond it the cache starts anew: the frequent words are back after the next batch.
 MAX_WORDS = 200_000
@@ -15,20 +15,15 @@ MAX_WORDS = 200_000
 MAX_WORD_LENGTH = 40
 
 
-class _Word(NamedTuple):
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-
-
 class WordEncoding:
     """Ids of one text and, computed when asked for, their code points. Stands in for the library's ``Encoding``."""
 
-    __slots__ = ("_backend", "_text", "_words", "ids")
+    __slots__ = ("_backend", "_offsets", "_words", "ids")
 
-    def __init__(self, text: str, ids: list[int], words: list[_Word], backend: Tokenizer):
+    def __init__(self, ids: list[int], words: list[str], offsets: dict[str, list[tuple[int, int]]], backend: Tokenizer):
         self.ids = ids
-        self._text = text
         self._words = words
+        self._offsets = offsets
         self._backend = backend
 
     @property
@@ -36,15 +31,15 @@ class WordEncoding:
         """(start, end) of every id."""
         found: list[tuple[int, int]] = []
         position = 0
-        for length, word in zip(map(len, self._text.split(" ")), self._words, strict=True):
-            found += [(position + start, position + end) for start, end in word.offsets]
-            position += length + 1
+        for word in self._words:
+            found += [(position + start, position + end) for start, end in self._offsets[word]]
+            position += len(word) + 1
         return found
 
     @property
     def word_ids(self) -> list[int | None]:
         """The word of every id, as the library counts words."""
-        return self._backend.encode(self._text, add_special_tokens=False).word_ids
+        return self._backend.encode(" ".join(self._words), add_special_tokens=False).word_ids
 
 
 class WordCache:
@@ -56,23 +51,32 @@ class WordCache:
 
     def __init__(self, backend: Tokenizer):
         self._backend = backend
-        self._known: dict[str, _Word] = {}
+        self._ids: dict[str, list[int]] = {}
+        self._offsets: dict[str, list[tuple[int, int]]] = {}
 
-    def encodings(self, texts: Sequence[str]) -> list[WordEncoding]:
+    def encodings(self, texts: Sequence[str]) -> list[Encoding | WordEncoding]:
         """Ids and offsets of each text, without special tokens: what the tokenizer itself gives."""
         split = [text.split(" ") for text in texts]
-        known = self._known if len(self._known) < MAX_WORDS else {}
-        missing = list({word for words in split for word in words}.difference(known))
-        rare: dict[str, _Word] = {}
-        for word, encoding in zip(missing, self._backend.encode_batch(missing, add_special_tokens=False), strict=True):
-            (known if len(word) <= MAX_WORD_LENGTH else rare)[word] = _Word(encoding.ids, encoding.offsets)
-        self._known = known
-        found = []
-        for text, words in zip(texts, split, strict=True):
-            entries = [known.get(word) or rare[word] for word in words]
-            ids = [token for entry in entries for token in entry.ids]
-            found.append(WordEncoding(text, ids, entries, self._backend))
+        common = [max(map(len, words)) <= MAX_WORD_LENGTH for words in split]
+        self._learn(set().union(*compress(split, common)))
+        unusual = [text for text, usual in zip(texts, common, strict=True) if not usual]
+        rare = iter(self._backend.encode_batch(unusual, add_special_tokens=False))
+        found: list[Encoding | WordEncoding] = []
+        for words, usual in zip(split, common, strict=True):
+            if usual:
+                ids = list(chain.from_iterable(map(self._ids.__getitem__, words)))
+                found.append(WordEncoding(ids, words, self._offsets, self._backend))
+            else:
+                found.append(next(rare))
         return found
+
+    def _learn(self, words: set[str]) -> None:
+        """See to it that the cache holds ``words``."""
+        if len(self._ids) >= MAX_WORDS:  # new dictionaries: encodings made before still read the old ones
+            self._ids, self._offsets = {}, {}
+        missing = list(words.difference(self._ids))
+        for word, encoding in zip(missing, self._backend.encode_batch(missing, add_special_tokens=False), strict=True):
+            self._ids[word], self._offsets[word] = encoding.ids, encoding.offsets
 
 
 def splits_at_spaces(backend: Tokenizer) -> bool:

@@ -1,0 +1,119 @@
+"""Encoding by words gives what the tokenizer gives, and is used only where that is so."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from realm.corpus.packing import PackingCounts, make_sentences, pack
+from realm.corpus.tagging import TaggedSpan
+from realm.text import wordcache
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.text.wordcache import WordCache, WordEncoding, splits_at_spaces
+
+TEXTS = ["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー 한국어 naïve café's 3,5"] * 3
+LOWER, CASED = train_wordpiece(TEXTS, 300), train_wordpiece(TEXTS, 300, lowercase=False)
+PIECES = st.sampled_from(
+    [
+        "The",
+        "fox",
+        "Überraschung",
+        "u\u0308",
+        "\u0301",
+        "東京",
+        "한국어",
+        " ",
+        "  ",
+        "\u00a0",
+        "\t",
+        ".",
+        "'",
+        "[MASK]",
+        "[",
+        "MASK]",
+        "x" * 50,
+        "🏦",
+        "\u200d",
+    ]
+)
+
+
+@pytest.mark.parametrize("tokenizer", [LOWER, CASED])
+@given(st.lists(st.one_of(st.text(max_size=30), st.lists(PIECES).map("".join)), max_size=5))
+def test_the_same_as_the_library(tokenizer: TextTokenizer, texts: list[str]) -> None:
+    found = tokenizer.sentence_encodings(texts)
+    for mine, theirs in zip(found, tokenizer.encodings(texts), strict=True):
+        assert mine.ids == theirs.ids
+        assert mine.offsets == theirs.offsets
+        assert mine.word_ids == theirs.word_ids
+
+
+def test_a_full_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wordcache, "MAX_WORDS", 3)
+    cache = WordCache(Tokenizer.from_str(LOWER.state()[0]))
+    first = cache.encodings(["the quick brown fox"])
+    second = cache.encodings(["met ada the fox", "x" * 41 + " fox"])
+    expected = LOWER.encodings(["the quick brown fox", "met ada the fox", "x" * 41 + " fox"])
+    assert [entry.ids for entry in first + second] == [entry.ids for entry in expected]
+    assert [entry.offsets for entry in first + second] == [entry.offsets for entry in expected]
+    assert [isinstance(entry, WordEncoding) for entry in first + second] == [True, True, False]
+
+
+def byte_level() -> TextTokenizer:
+    """A tiny tokenizer of ModernBERT's and RoBERTa's kind."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=400, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
+    )
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    return TextTokenizer(backend)
+
+
+def sentence_piece() -> TextTokenizer:
+    """A tiny tokenizer of XLM-R's kind."""
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.NFKC()
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=names, unk_token="<unk>", show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    return TextTokenizer(backend)
+
+
+def test_used_only_where_words_are_encoded_one_by_one() -> None:
+    assert splits_at_spaces(Tokenizer.from_str(LOWER.state()[0]))
+    for tokenizer in (byte_level(), sentence_piece()):
+        assert not splits_at_spaces(Tokenizer.from_str(tokenizer.state()[0]))
+        assert not isinstance(tokenizer.sentence_encodings(["The fox"])[0], WordEncoding)
+    backend = Tokenizer.from_str(LOWER.state()[0])
+    backend.add_special_tokens([AddedToken("[OUR MASK]")])
+    assert not splits_at_spaces(backend)
+
+
+@pytest.mark.parametrize("make", [byte_level, sentence_piece])
+def test_other_kinds_of_tokenizers_pack_right(make: Callable[[], TextTokenizer]) -> None:
+    """Every character in exactly one piece, none over the limit, spans on exactly the tokens of their text."""
+    tokenizer = make()
+    text = "The 🏦 fox met Ada Lovelace in 東京. " + "한국어 " * 30 + "London."
+    ranges = [(0, text.index("한")), (text.index("한"), len(text))]
+    ranges = [(start, start + len(text[start:end].rstrip())) for start, end in ranges]
+    spans = [[TaggedSpan(text.index(word), text.index(word) + len(word), "name") for word in ("🏦", "Ada Lovelace", "東京")], []]
+    counts = PackingCounts()
+    encodings = tokenizer.sentence_encodings([text[start:end] for start, end in ranges])
+    room = len(encodings[0].ids)
+    blocks = list(pack(make_sentences(text, ranges, encodings, spans, room, counts), room))
+    assert counts.sentences_cut == 1
+    assert all(block.token_count <= room for block in blocks)
+    assert "".join("".join(text[block.start : block.end] for block in blocks).split()) == "".join(text.split())
+    sentence = blocks[0].sentences[0]
+    assert [text[span.char_start : span.char_end] for span in sentence.spans] == ["🏦", "Ada Lovelace", "東京"]
+    for span in sentence.spans:
+        covered = tokenizer.decode(sentence.ids[span.token_start : span.token_end])
+        assert covered.strip() == text[span.char_start : span.char_end] or "<unk>" in covered
