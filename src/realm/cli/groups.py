@@ -25,23 +25,34 @@ def corpus_build(
     lowercase: bool = True,
     block_length: int = 288,
     gazetteer: Path | None = None,
+    format: str = "",
+    id_column: str = "",
+    title_column: str = "",
+    text_column: str = "",
     strict: bool = False,
     json: bool = False,
 ) -> None:
     """Make a corpus from files and folders of documents.
 
     Args:
-        sources: files or folders.
+        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
         out: the corpus directory; must not exist.
         tokenizer: a tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents.
         vocab_size: entries of a vocabulary trained here.
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
+        format: how the sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
+        title_column: column or JSON key with the title; empty looks for title.
+        text_column: column or JSON key with the text; empty looks for text or contents.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
+    from realm.corpus.sources import SourceOptions
+
+    options = SourceOptions(format or None, id_column or None, title_column or None, text_column or None)
 
     with Progress() as progress:
         build_corpus(
@@ -54,23 +65,48 @@ def corpus_build(
             gazetteer=gazetteer,
             strict=strict,
             progress=lambda what, done: progress.count(f"corpus: {what}", done),
+            source_options=options,
         )
     corpus_info(out, json=json)
 
 
-def corpus_add(corpus: Corpus, sources: Sources, /, *, strict: bool = False, json: bool = False) -> None:
+def corpus_add(
+    corpus: Corpus,
+    sources: Sources,
+    /,
+    *,
+    format: str = "",
+    id_column: str = "",
+    title_column: str = "",
+    text_column: str = "",
+    strict: bool = False,
+    json: bool = False,
+) -> None:
     """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable.
 
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
-        sources: files or folders.
+        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
+        format: how the sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
+        title_column: column or JSON key with the title; empty looks for title.
+        text_column: column or JSON key with the text; empty looks for text or contents.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import add_documents
+    from realm.corpus.sources import SourceOptions
+
+    options = SourceOptions(format or None, id_column or None, title_column or None, text_column or None)
 
     with Progress() as progress:
-        add_documents(corpus, sources, strict=strict, progress=lambda what, done: progress.count(f"corpus: {what}", done))
+        add_documents(
+            corpus,
+            sources,
+            strict=strict,
+            progress=lambda what, done: progress.count(f"corpus: {what}", done),
+            source_options=options,
+        )
     corpus_info(corpus, json=json)
 
 

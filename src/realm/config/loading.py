@@ -16,6 +16,9 @@ from realm.errors import ConfigError
 PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "finetune": ("train", "dev"), "eval": ("qa",)}
 """Fields that hold paths: relative ones count from the recipe's directory."""
 
+HUB_PREFIX = "hf:"
+"""Starts a source that is a name on the Hugging Face hub, not a path."""
+
 Values = dict[str, Any]
 
 
@@ -181,7 +184,9 @@ def _check(recipe: Recipe, path: Path | None) -> None:
 
 def _resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     def absolute(value: str) -> str:
-        return str((base / Path(value).expanduser()).resolve()) if value else value
+        if not value or value.startswith(HUB_PREFIX):
+            return value
+        return str((base / Path(value).expanduser()).resolve())
 
     changed: dict[str, Any] = {}
     for section, names in PATH_FIELDS.items():

@@ -19,6 +19,7 @@ from realm.corpus.gazetteer import GazetteerTagger
 from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.salient import CasingCounts, default_tagger, save_tagger
+from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.tagging import SpanTagger
 from realm.errors import ConfigError, CorpusError
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
@@ -37,6 +38,7 @@ def build_corpus(
     gazetteer: Path | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
 ) -> CorpusManifest:
     """Make a corpus directory. The same input gives the same bytes.
 
@@ -50,6 +52,7 @@ def build_corpus(
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
         progress: called with (what is counted, count) now and then.
+        source_options: format and columns of the sources, where they are not to be found by looking.
 
     Raises:
         CorpusError: ``out`` exists, or no document is usable.
@@ -69,7 +72,7 @@ def build_corpus(
     with _staged(out) as staging:
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
-        take_in([Path(source) for source in sources], spool, rejected, set(), progress)
+        take_in([Path(source) for source in sources], spool, rejected, set(), progress, source_options)
         if not spool.documents:
             raise nothing_usable(sources, rejected)
         tagger = default_tagger(_learn_casing(spool, progress), phrases)

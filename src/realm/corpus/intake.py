@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from realm.corpus.canonical import canonical_line, canonical_text
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Rejected, SourceDocument
-from realm.corpus.sources import iter_documents
+from realm.corpus.sources import SourceOptions, iter_documents
 from realm.errors import CorpusError, DataError
 from realm.text.sentences import split_sentences
 
@@ -117,7 +117,14 @@ class RejectedList:
         return dict(sorted(self.counts.items()))
 
 
-def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known_ids: set[str], progress: Progress | None) -> None:
+def take_in(
+    sources: Sequence[Path],
+    spool: Spool,
+    rejected: RejectedList,
+    known_ids: set[str],
+    progress: Progress | None,
+    source_options: SourceOptions,
+) -> None:
     """Read every source into ``spool``.
 
     Args:
@@ -126,12 +133,13 @@ def take_in(sources: Sequence[Path], spool: Spool, rejected: RejectedList, known
         rejected: gets the rest.
         known_ids: ids that are taken; grows by the new ones.
         progress: called with ("documents", count) now and then.
+        source_options: what the user said about the sources.
 
     Raises:
         DataError: a source is missing or of no known type, or ``strict`` met a bad record.
     """
     for source in sources:
-        for record in iter_documents(source):
+        for record in iter_documents(source, source_options):
             refusal = _canonical_document(record, known_ids, spool) if isinstance(record, SourceDocument) else record
             if refusal is not None:
                 rejected.add(refusal)

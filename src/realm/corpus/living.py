@@ -13,16 +13,24 @@ from realm.corpus.blocks import BlockStore
 from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
 from realm.corpus.manifest import CorpusManifest
 from realm.corpus.salient import load_tagger
+from realm.corpus.sources import LOOK, SourceOptions
 
 
-def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
+def add_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
     """Add documents as a new segment and publish a new version. Tokenizer and tagger stay those of the corpus.
 
     A document whose id is in the corpus already is rejected ("duplicate id").
 
     Args:
         corpus: the corpus directory.
-        sources, strict, progress: as for ``build_corpus``.
+        sources, strict, progress, source_options: as for ``build_corpus``.
 
     Raises:
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
@@ -33,18 +41,20 @@ def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False
     with manifests.writer_lock(corpus):
         paths.remove_staging(corpus)
         try:
-            return _add_locked(corpus, [Path(source) for source in sources], RejectedList(strict), progress)
+            return _add_locked(corpus, [Path(source) for source in sources], RejectedList(strict), progress, source_options)
         finally:
             paths.remove_staging(corpus)
 
 
-def _add_locked(corpus: Path, sources: list[Path], rejected: RejectedList, progress: Progress | None) -> CorpusManifest:
+def _add_locked(
+    corpus: Path, sources: list[Path], rejected: RejectedList, progress: Progress | None, source_options: SourceOptions
+) -> CorpusManifest:
     store = BlockStore.open(corpus)
     tagger = load_tagger(corpus / manifests.TAGGER_FILE)
     staging = corpus / f"add{paths.STAGING_SUFFIX}"
     (staging / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True)
     spool = Spool(staging / "documents.arrow")
-    take_in(sources, spool, rejected, set(store.documents()), progress)
+    take_in(sources, spool, rejected, set(store.documents()), progress, source_options)
     seen = {block_key(block.title, block.text) for block in map(store.block, range(len(store)))}
     manifest = append_segment(staging, store.manifest, spool, store.tokenizer, tagger, seen, progress)
     if manifest.blocks == store.manifest.blocks:

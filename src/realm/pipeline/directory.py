@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realm.config import Recipe, dump_recipe, load_recipe
+from realm.config import HUB_PREFIX, Recipe, dump_recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.paths import RunPaths, sha256_file, write_atomic, write_json
 from realm.progress import Progress
@@ -83,8 +83,10 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
     """
     from realm.corpus.build import build_corpus
+    from realm.corpus.sources import SourceOptions
 
     section = recipe.corpus
+    options = SourceOptions(section.format or None, section.id_column or None, section.title_column or None, section.text_column or None)
     sources = [Path(source) for source in section.sources]
     mark = paths.root / "sources.json"
     if paths.corpus.exists():
@@ -102,8 +104,9 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
         progress=lambda what, done: progress.count(f"corpus: {what}", done),
+        source_options=options,
     )
-    write_json(mark, _marks(sources))
+    write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True
 
 
@@ -114,7 +117,7 @@ def _check_sources(mark: Path, sources: list[Path], paths: RunPaths) -> None:
     except (OSError, ValueError):
         return  # killed between the corpus and its mark, or built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
-    if len(here) < len(sources) or known["stat"] == _stat_digest(here):
+    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == _stat_digest(here):
         return
     now = _marks(here)
     if now["content"] != known["content"]:
