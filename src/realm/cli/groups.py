@@ -42,7 +42,7 @@ def corpus_build(
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
-        format: how the sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        format: read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
         id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
         title_column: column or JSON key with the title; empty looks for title.
         text_column: column or JSON key with the text; empty looks for text or contents.
@@ -87,7 +87,7 @@ def corpus_add(
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
         sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
-        format: how the sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        format: read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
         id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
         title_column: column or JSON key with the title; empty looks for title.
         text_column: column or JSON key with the text; empty looks for text or contents.

@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ Found = tuple[int, Any] | Rejected
 
 # What stands between the objects of a list, or between objects that follow each other.
 _BETWEEN = regex.compile(r"[\s,\[\]]*")
+# A list of objects; or a brace alone in its line, and then a key.
+_SPREAD = regex.compile(rb'\s*(?:\[\s*\{|\{[ \t]*\r?\n\s*")')
 _DECODER = json.JSONDecoder()
 
 
@@ -61,8 +63,7 @@ def _columns(head: bytes, options: SourceOptions, path: Path) -> Columns:
 
 def _is_spread(head: bytes) -> bool:
     """Whether objects take several lines, or stand in a list, rather than one object a line."""
-    first = head.lstrip().split(b"\n", 1)[0].rstrip()
-    return first in (b"{", b"[") or (first.startswith(b"[") and first[1:].lstrip()[:1] == b"{")
+    return _SPREAD.match(head) is not None
 
 
 def _line_values(path: Path) -> Iterator[Found]:
@@ -87,7 +88,7 @@ def _line_value(line: bytes, path: str = "", number: int = 0) -> Found:
 def _spread_values(pieces: Iterable[bytes | Rejected], path: str) -> Iterator[Found]:
     """Values wherever they end. Nothing can be told after a broken one, so it ends the file.
 
-    Memory: one piece and one value of at most ``LINE_LIMIT`` characters.
+    Memory: one piece and one value, which is given up at twice ``LINE_LIMIT`` characters.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
     text, line, tried = "", 1, 0
@@ -96,22 +97,34 @@ def _spread_values(pieces: Iterable[bytes | Rejected], path: str) -> Iterator[Fo
             yield piece
             return
         text += decoder.decode(piece)
-        if len(text) < 2 * tried:
-            continue  # a value is still open: it is tried again when twice as much is there, so that the work stays linear
-        at = 0
-        while (start := _BETWEEN.match(text, at).end()) < len(text):
-            line += text.count("\n", at, start)
-            at = start
-            try:
-                value, at = _DECODER.raw_decode(text, start)
-            except (ValueError, RecursionError):
-                break
-            yield (line, value) if streams.is_utf8(text[start:at]) else Rejected(path, line, INVALID_UTF8)
-            line += text.count("\n", start, at)
-        text = text[at:]
-        tried = len(text)
-        if tried > streams.LINE_LIMIT:
+        # A value that is still open is tried again when twice as much is there, so that the work stays linear.
+        if len(text) >= 2 * tried:
+            text, line = yield from _whole_values(text, line, path)
+            tried = len(text)
+        if len(text) > 2 * streams.LINE_LIMIT:
             yield Rejected(path, line, TOO_LONG)
             return
-    if _BETWEEN.match(text).end() < len(text):
+    text, line = yield from _whole_values(text, line, path)
+    if text:
         yield Rejected(path, line, BAD_JSON)
+
+
+def _whole_values(text: str, line: int, path: str) -> Generator[Found, None, tuple[str, int]]:
+    """The values that end in ``text``. Returns what is left, and the line where that starts."""
+    at = 0
+    while True:
+        start = _end_of_gap(text, at)
+        line += text.count("\n", at, start)
+        at = start
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return text[at:], line
+        yield (line, value) if streams.is_utf8(text[at:end]) else Rejected(path, line, INVALID_UTF8)
+        line += text.count("\n", at, end)
+        at = end
+
+
+def _end_of_gap(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at

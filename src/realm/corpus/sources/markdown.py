@@ -63,7 +63,7 @@ def _inline_text(children: Sequence[Token]) -> str:
     for token in children:
         if token.type in ("text", "code_inline"):
             parts.append(token.content)
-        elif token.type in ("softbreak", "hardbreak"):
+        elif token.type in ("softbreak", "hardbreak") or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
             parts.append("\n")
     return "".join(parts)
 

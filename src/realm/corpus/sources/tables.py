@@ -9,6 +9,7 @@ from realm.corpus.records import BAD_ROW, INVALID_UTF8, TOO_LONG, Record, Reject
 from realm.corpus.sources import streams
 from realm.corpus.sources.columns import Columns, find_columns
 from realm.corpus.sources.options import SourceOptions
+from realm.errors import DataError
 
 Style = dict[str, Any]
 """Arguments of ``csv.reader``."""
@@ -36,13 +37,16 @@ def _read_table(path: Path, name: str, options: SourceOptions, delimiters: str) 
     csv.field_size_limit(streams.LINE_LIMIT)
     feed = _Feed(path)
     rows = feed.rows(_style_of(path, delimiters))
-    header, columns, number = None, None, 0
+    header: list[str] = []
+    columns, number = None, 0
     for line, row in rows:
         yield from feed.take_rejected()
-        if columns is None or header is None:
-            if row:
+        if columns is None:
+            if row and isinstance(row, list):
                 header = row
                 columns = find_columns(options, header, path)
+            elif row:
+                raise DataError("the first line is no header", path=path, line=line, cure="It must name the columns, such as id,title,text")
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
@@ -55,11 +59,9 @@ def _style_of(path: Path, delimiters: str) -> Style:
         head = streams.read_head(path)
     except OSError:
         return _STYLES[0] | {"delimiter": delimiters[0]}  # the reader says why
-    lines = head.decode("utf-8", "replace").splitlines(keepends=True)
+    lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
-        del lines[-1]
-    if not lines:
-        return _STYLES[0] | {"delimiter": delimiters[0]}
+        del lines[-1]  # cut off
     delimiter = max(delimiters, key=lines[0].count)
     return min((style | {"delimiter": delimiter} for style in _STYLES), key=lambda style: _bad_rows(lines, style))
 
