@@ -1,6 +1,7 @@
 """HTML to text: the main text of a page by trafilatura (extra ``html``)."""
 
 import codecs
+import logging
 from typing import Any
 
 import regex
@@ -68,6 +69,9 @@ def _main_text(html: str) -> tuple[str, str]:
 def _trafilatura() -> Any:
     try:
         import trafilatura
+
+        # It logs a line for every page without text; those are counted here.
+        logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     except ImportError:
         raise MissingExtra("reading HTML", "html") from None
     return trafilatura

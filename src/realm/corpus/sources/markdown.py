@@ -9,7 +9,7 @@ import regex
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
+_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
 _FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
 
 

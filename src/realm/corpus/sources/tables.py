@@ -46,7 +46,12 @@ def _read_table(path: Path, name: str, options: SourceOptions, delimiters: str) 
                 header = row
                 columns = find_columns(options, header, path)
             elif row:
-                raise DataError("the first line is no header", path=path, line=line, cure="It must name the columns, such as id,title,text")
+                raise DataError(
+                    "the first line is no header",
+                    path=path,
+                    line=line,
+                    cure="It must name the columns, such as id,title,text, and end as lines do",
+                )
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
@@ -67,7 +72,7 @@ def _style_of(path: Path, delimiters: str) -> Style:
 
 
 def _bad_rows(lines: list[str], style: Style) -> int:
-    """Rows that are broken or have not as many fields as the first. The quote that the end of ``lines`` cuts costs one at most."""
+    """Rows that are broken, have not as many fields as the first, or keep both quotes of a field. A quote that the end cuts costs one."""
     reader = csv.reader(lines, **style)
     width, bad = 0, 0
     while True:
@@ -79,7 +84,8 @@ def _bad_rows(lines: list[str], style: Style) -> int:
             bad += 1
             continue
         width = width or len(row)
-        bad += len(row) not in (0, width)
+        kept = style["quoting"] == csv.QUOTE_NONE and any(len(field) > 1 and field[0] == field[-1] == '"' for field in row)
+        bad += kept or len(row) not in (0, width)
 
 
 class _Feed:

@@ -6,7 +6,7 @@ from typing import Any
 
 import regex
 
-from realm.corpus.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, Record, Rejected
+from realm.corpus.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, UNREADABLE, Record, Rejected
 from realm.corpus.sources import streams
 from realm.corpus.sources.html import html_record
 from realm.corpus.sources.options import SourceOptions
@@ -33,7 +33,10 @@ def read_warc(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
             for number, record in enumerate(ArchiveIterator(file), 1):
                 if _is_page(record):
                     yield _page_record(record, str(path), number)
-    except (ArchiveLoadFailed, *streams.DECOMPRESSION_ERRORS):
+    except PermissionError:
+        yield Rejected(str(path), 0, UNREADABLE)
+    except (ArchiveLoadFailed, AttributeError, ValueError, *streams.DECOMPRESSION_ERRORS):
+        # The second and third are how warcio meets headers that a truncated file cuts.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
 
 
@@ -52,5 +55,13 @@ def _page_record(record: Any, path: str, number: int) -> Record:
     data = record.content_stream().read(streams.LINE_LIMIT + 1)
     if len(data) > streams.LINE_LIMIT:
         return Rejected(path, number, TOO_LONG)
+    if _is_cut(record):
+        return Rejected(path, number, DAMAGED_FILE)
     charset = _CHARSET.search(record.http_headers.get_header("Content-Type") or "")
     return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number)
+
+
+def _is_cut(record: Any) -> bool:
+    """Whether the file ends before the record does."""
+    record.raw_stream.read()
+    return int(getattr(record.raw_stream, "limit", 0)) > 0
