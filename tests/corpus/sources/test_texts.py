@@ -95,7 +95,7 @@ def test_markdown(markdown: str, title: str, text: str) -> None:
 
 
 def test_deep_markdown(tmp_path: Path) -> None:
-    for text in (">" * 50_000 + " deep", "[" * 50_000 + "x", "* " * 5_000 + "deep"):
+    for text in (">" * 10_000 + " deep", "[" * 5_000 + "x", "* " * 1_000 + "deep"):
         (tmp_path / "a.md").write_text(text)
         assert isinstance(only(tmp_path / "a.md"), SourceDocument | Rejected)
 

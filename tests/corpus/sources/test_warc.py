@@ -61,14 +61,24 @@ def test_pages_of_an_archive(tmp_path: Path, name: str) -> None:
     assert isinstance(records[0], SourceDocument) and "people who like snow 雪" in records[0].text
 
 
-def test_truncated_archive(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.warc.gz"
-    write_warc(whole, PAGES)
-    path = tmp_path / "part.warc.gz"
-    path.write_bytes(whole.read_bytes()[:-900])
-    records = list(iter_documents(path))
-    assert isinstance(records[0], SourceDocument) and len(records) < 6
-    assert all(isinstance(record, SourceDocument | Rejected) for record in records)
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])
+def test_truncated_archive(tmp_path: Path, name: str) -> None:
+    """Wherever the file is cut: whole pages stay, half pages are no documents, and a cut within a page is counted."""
+    path = tmp_path / name
+    write_warc(path, PAGES[:1] + PAGES[-1:])
+    data = path.read_bytes()
+    whole = [(record.doc_id, record.text) for record in iter_documents(path) if isinstance(record, SourceDocument)]
+    counts = set()
+    for end in range(400, len(data), 41):
+        path.write_bytes(data[:end])
+        records = list(iter_documents(path))
+        documents = [(record.doc_id, record.text) for record in records if isinstance(record, SourceDocument)]
+        assert documents == whole[: len(documents)]
+        counts.add((len(documents), sum(isinstance(record, Rejected) for record in records)))
+    assert {(0, 1), (1, 0), (1, 1)} <= counts
+
+
+def test_no_archive(tmp_path: Path) -> None:
     (tmp_path / "bad.warc").write_bytes(b"this is no archive\r\n\r\n")
     assert list(iter_documents(tmp_path / "bad.warc")) == [Rejected(str(tmp_path / "bad.warc"), 1, "damaged file")]
 
