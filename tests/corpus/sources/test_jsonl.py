@@ -90,7 +90,7 @@ def test_bad_rows_are_named_and_the_rest_is_read(tmp_path: Path, line: bytes, re
 @pytest.mark.parametrize("name", ["d.jsonl.gz", "d.jsonl.xz", "d.jsonl.zst", "d.jsonl.bz2"])
 def test_truncated_compressed_file(tmp_path: Path, pack: Pack, name: str) -> None:
     path = tmp_path / name
-    pack(path, MANY if not name.endswith("bz2") else MANY * 2)  # bz2 gives whole blocks of 900 kB only
+    pack(path, MANY if name.endswith("bz2") else MANY[: len(MANY) // 2])  # bz2 gives whole blocks of 900 kB only
     path.write_bytes(path.read_bytes()[:-20_000])
     records = list(iter_documents(path))
     assert len(records) > 1000

@@ -153,6 +153,18 @@ def test_columns_that_are_not_there(tmp_path: Path, name: str) -> None:
         assert str(error.value) == f"{path}: {problem}"
 
 
+def test_no_rows(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
+    """Nothing is left out in silence: an empty file, a header alone, an empty file that was packed."""
+    for name, data, reason in [
+        ("a.csv", b"", "empty file"),
+        ("b.csv", b"id,text\n", "file without documents"),
+        ("c.csv.gz", b"", "file without documents"),
+        ("d.jsonl.gz", b"\n \n", "file without documents"),
+    ]:
+        pack(tmp_path / name, data)
+        assert seen(tmp_path / name) == [(0, reason)]
+
+
 def test_a_file_without_a_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\r2,B\r")
     with pytest.raises(DataError, match=r"a\.csv:1: the first line is no header"):

@@ -12,8 +12,10 @@ ENDINGS = {
     ".warc": "warc", ".xml": "mediawiki",
 }  # fmt: skip
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
-DOCUMENT_FORMATS = ("text", "markdown", "html")
+DOCUMENT_FORMATS = frozenset({"text", "markdown", "html"})
 """Formats in which a file is one document."""
+DATA_FORMATS = frozenset(ENDINGS.values()) - DOCUMENT_FORMATS
+"""Formats in which a file holds documents."""
 
 _HEAD = 2**14
 _OPENINGS = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
-from realm.corpus.sources.detect import DOCUMENT_FORMATS, format_by_name
+from realm.corpus.sources.detect import DATA_FORMATS, DOCUMENT_FORMATS, format_by_name
 from realm.corpus.sources.options import SourceOptions
 from realm.errors import DataError
 
@@ -35,7 +35,7 @@ def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> It
     for found in _walk(folder):
         if isinstance(found, Rejected):
             yield found
-        elif (name := format_by_name(found)) in wanted and name is not None:
+        elif (name := format_by_name(found)) is not None and name in wanted:
             if (reason := _reason_against(found, folder)) is None:
                 yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
             else:
@@ -43,12 +43,13 @@ def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> It
 
 
 def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
-    there = {name for path in _walk(folder) if isinstance(path, Path) and (name := format_by_name(path))}
-    wanted = there & {options.format} if options.format is not None else there & set(DOCUMENT_FORMATS) or there
-    if not wanted:
-        kind = f"{options.format} file" if options.format else ".txt, .md or .html file, and no data file,"
-        raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
-    return frozenset(wanted)
+    """The formats that are read: the first choice of which there is a file."""
+    choices = (frozenset({options.format}),) if options.format else (DOCUMENT_FORMATS, DATA_FORMATS)
+    for wanted in choices:
+        if any(isinstance(path, Path) and format_by_name(path) in wanted for path in _walk(folder)):
+            return wanted
+    kind = f"{options.format} file" if options.format else ".txt, .md or .html file, and no data file,"
+    raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
 
 
 def _walk(folder: Path) -> Iterator[Path | Rejected]:

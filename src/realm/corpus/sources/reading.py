@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from realm.corpus.records import EMPTY_FILE, UNREADABLE, Record, Rejected
+from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
 from realm.corpus.sources import detect
 from realm.corpus.sources.folders import beir_documents, read_folder
 from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
@@ -65,6 +65,7 @@ def _read_directory(folder: Path, options: SourceOptions) -> Iterator[Record]:
 
 
 def _read_file(path: Path, name: str, file_format: str, options: SourceOptions) -> Iterator[Record]:
+    """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:
         empty = path.stat().st_size == 0
     except OSError:
@@ -72,8 +73,13 @@ def _read_file(path: Path, name: str, file_format: str, options: SourceOptions) 
         return
     if empty:
         yield Rejected(str(path), 0, EMPTY_FILE)
-    else:
-        yield from _READERS[file_format](path, name, options)
+        return
+    found = False
+    for record in _READERS[file_format](path, name, options):
+        found = True
+        yield record
+    if not found:
+        yield Rejected(str(path), 0, NO_DOCUMENTS)
 
 
 def _read_mediawiki(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
