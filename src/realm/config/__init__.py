@@ -4,7 +4,7 @@ A recipe says everything a run depends on; the resolved one is written into the 
 recipes and the refresher see these objects: below them they are unpacked into plain arguments.
 """
 
-from realm.config.loading import HUB_PREFIX, build_recipe, dump_recipe, load_recipe, preset_names
+from realm.config.loading import build_recipe, dump_recipe, load_recipe, preset_names
 from realm.config.recipe import (
     CorpusConfig,
     EvalConfig,
@@ -18,7 +18,6 @@ from realm.config.recipe import (
 )
 
 __all__ = [
-    "HUB_PREFIX",
     "CorpusConfig",
     "EvalConfig",
     "FinetuneConfig",

@@ -12,12 +12,10 @@ import tomli_w
 
 from realm.config.recipe import Recipe
 from realm.errors import ConfigError
+from realm.paths import HUB_PREFIX
 
 PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "finetune": ("train", "dev"), "eval": ("qa",)}
 """Fields that hold paths: relative ones count from the recipe's directory."""
-
-HUB_PREFIX = "hf:"
-"""Starts a source that is a name on the Hugging Face hub, not a path."""
 
 Values = dict[str, Any]
 

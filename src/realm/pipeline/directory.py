@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realm.config import HUB_PREFIX, Recipe, dump_recipe, load_recipe
+from realm.config import Recipe, dump_recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.paths import RunPaths, sha256_file, write_atomic, write_json
+from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_json
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.stages import RUN_FORMAT, check_run_format

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.config import HUB_PREFIX
 from realm.corpus.records import Record
 from realm.corpus.sources.columns import find_columns
 from realm.corpus.sources.options import SourceOptions
 from realm.errors import DataError, MissingExtra, RealmError
+from realm.paths import HUB_PREFIX
 
 _MARKS = ("dataset_dict.json", "state.json")
 

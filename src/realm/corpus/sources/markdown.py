@@ -59,11 +59,14 @@ def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _inline_text(children: Sequence[Token]) -> str:
+    """The words of a paragraph. Where the author only wrapped a line there is a space: a line end would end the sentence."""
     parts = []
     for token in children:
         if token.type in ("text", "code_inline"):
             parts.append(token.content)
-        elif token.type in ("softbreak", "hardbreak") or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
+        elif token.type == "softbreak":
+            parts.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
             parts.append("\n")
     return "".join(parts)
 
