@@ -13,6 +13,12 @@ Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
+FORMAT_HELP = "read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks."
+Format = Annotated[str, tyro.conf.arg(help=FORMAT_HELP)]
+ID_HELP = "column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one."
+IdColumn = Annotated[str, tyro.conf.arg(help=ID_HELP)]
+TitleColumn = Annotated[str, tyro.conf.arg(help="column or JSON key with the title; empty looks for title.")]
+TextColumn = Annotated[str, tyro.conf.arg(help="column or JSON key with the text; empty looks for text or contents.")]
 
 
 def corpus_build(
@@ -25,10 +31,10 @@ def corpus_build(
     lowercase: bool = True,
     block_length: int = 288,
     gazetteer: Path | None = None,
-    format: str = "",
-    id_column: str = "",
-    title_column: str = "",
-    text_column: str = "",
+    format: Format = "",
+    id_column: IdColumn = "",
+    title_column: TitleColumn = "",
+    text_column: TextColumn = "",
     strict: bool = False,
     json: bool = False,
 ) -> None:
@@ -42,17 +48,13 @@ def corpus_build(
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
-        format: read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
     from realm.corpus.sources import SourceOptions
 
-    options = SourceOptions(format or None, id_column or None, title_column or None, text_column or None)
+    options = SourceOptions.of(format, id_column, title_column, text_column)
 
     with Progress() as progress:
         build_corpus(
@@ -75,10 +77,10 @@ def corpus_add(
     sources: Sources,
     /,
     *,
-    format: str = "",
-    id_column: str = "",
-    title_column: str = "",
-    text_column: str = "",
+    format: Format = "",
+    id_column: IdColumn = "",
+    title_column: TitleColumn = "",
+    text_column: TextColumn = "",
     strict: bool = False,
     json: bool = False,
 ) -> None:
@@ -87,17 +89,13 @@ def corpus_add(
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
         sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
-        format: read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import add_documents
     from realm.corpus.sources import SourceOptions
 
-    options = SourceOptions(format or None, id_column or None, title_column or None, text_column or None)
+    options = SourceOptions.of(format, id_column, title_column, text_column)
 
     with Progress() as progress:
         add_documents(

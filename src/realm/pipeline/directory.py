@@ -86,7 +86,7 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
     from realm.corpus.sources import SourceOptions
 
     section = recipe.corpus
-    options = SourceOptions(section.format or None, section.id_column or None, section.title_column or None, section.text_column or None)
+    options = SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column)
     sources = [Path(source) for source in section.sources]
     mark = paths.root / "sources.json"
     if paths.corpus.exists():

@@ -30,6 +30,11 @@ class SourceOptions:
         if self.format is not None and self.format not in FORMATS:
             raise ConfigError(f"unknown format of sources '{self.format}'", cure=f"It is one of: {', '.join(FORMATS)}")
 
+    @classmethod
+    def of(cls, format: str, id_column: str, title_column: str, text_column: str) -> "SourceOptions":
+        """From flags and recipes, where an empty string lets the reader look."""
+        return cls(format or None, id_column or None, title_column or None, text_column or None)
+
 
 LOOK = SourceOptions()
 """Everything is found by looking."""
