@@ -145,6 +145,9 @@ def test_errors_name_the_cure(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=f"unknown type of source.*{cure}"):
             iter_documents(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="no regular file.*save the stream to a file"):
+        iter_documents(tmp_path / "pipe.jsonl")
     with pytest.raises(DataError, match=r"no \.txt, \.md or \.html file"):
         (tmp_path / "none").mkdir()
         list(iter_documents(tmp_path / "none"))

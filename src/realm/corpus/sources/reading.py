@@ -37,6 +37,8 @@ def iter_documents(source: Path, options: SourceOptions = LOOK) -> Iterator[Reco
         return _read_directory(source, options)
     if not source.exists():
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
+    if not source.is_file():
+        raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
     return _read_file(source, source.name, _format_of(source, options), options)
 
 
