@@ -146,7 +146,7 @@ def test_errors_name_the_cure(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"unknown type of source.*{cure}"):
             iter_documents(tmp_path / name)
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(DataError, match="no regular file.*save the stream to a file"):
+    with pytest.raises(DataError, match=r"no regular file.*save the stream to a file"):
         iter_documents(tmp_path / "pipe.jsonl")
     with pytest.raises(DataError, match=r"no \.txt, \.md or \.html file"):
         (tmp_path / "none").mkdir()
