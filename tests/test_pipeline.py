@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from realm.config import Recipe, build_recipe, load_recipe
+from realm.corpus.records import SourceDocument
+from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths, sha256_file
@@ -139,6 +141,24 @@ def test_changed_sources_are_refused(tiny_run: Path, tmp_path: Path, write_tiny:
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
     corpus = {name: sha for name, sha in before.items() if name.startswith("corpus/")}
     assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
+
+
+def test_a_source_on_the_hub(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name, not a path: it is not resolved, and files beside it are still watched."""
+    asked: list[Path] = []
+
+    def read_dataset(source: Path, _: SourceOptions) -> Iterator[SourceDocument]:
+        asked.append(source)
+        yield SourceDocument("hub", "Hub", "A document of the hub. It says little.", str(source), 1)
+
+    monkeypatch.setattr("realm.corpus.sources.reading.read_dataset", read_dataset)
+    recipe = load_recipe(write_tiny(tmp_path), {"corpus": {"sources": [str(tmp_path / "docs.jsonl"), "hf:owner/name"]}})
+    for _ in range(2):
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    assert asked == [Path("hf:owner/name")]
+    shutil.copy(tmp_path / "more.jsonl", tmp_path / "docs.jsonl")
+    with pytest.raises(CorpusError, match="have changed"):
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
 
 
 def test_edited_questions_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 from realm.errors import DataError
 
 STAGING_SUFFIX = ".staging"
+HUB_PREFIX = "hf:"
+"""Starts the name of a dataset on the Hugging Face hub, where else a path of documents stands."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """A small corpus of real sentences, written once."""
 
+import bz2
+import gzip
 import json
+import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 CITIES = ["London", "Paris", "Rome", "Madrid", "Vienna", "Lisbon", "Oslo", "Athens"]
@@ -39,5 +43,25 @@ def write_jsonl(tmp_path: Path) -> Callable[[str, Sequence[Any]], Path]:
         path = tmp_path / name
         path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
         return path
+
+    return write
+
+
+@pytest.fixture
+def pack() -> Callable[[Path, bytes], None]:
+    """Writes bytes, compressed by the end of the file's name."""
+
+    def write(path: Path, data: bytes) -> None:
+        match path.suffix:
+            case ".gz":
+                path.write_bytes(gzip.compress(data))
+            case ".xz":
+                path.write_bytes(lzma.compress(data))
+            case ".bz2":
+                path.write_bytes(bz2.compress(data))
+            case ".zst":
+                path.write_bytes(pa.compress(data, codec="zstd", asbytes=True))
+            case _:
+                path.write_bytes(data)
 
     return write

@@ -139,7 +139,7 @@ def test_rejected_records_are_listed(write_jsonl: WriteJsonl, city_rows: CityRow
 
 def test_nothing_usable(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"no usable document .*2 bad json"):
-        build_corpus([write_jsonl("in.jsonl", ["{", "}"])], tmp_path / "c", **SMALL)
+        build_corpus([write_jsonl("in.jsonl", ["{x", "}"])], tmp_path / "c", **SMALL)
     with pytest.raises(ConfigError, match="block_length"):
         build_corpus([write_jsonl("in.jsonl", city_rows())], tmp_path / "c", block_length=5)
     assert not (tmp_path / "c").exists()

@@ -14,6 +14,12 @@ Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
+FORMAT_HELP = "read the sources as jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks."
+Format = Annotated[str, tyro.conf.arg(help=FORMAT_HELP)]
+ID_HELP = "column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one."
+IdColumn = Annotated[str, tyro.conf.arg(help=ID_HELP)]
+TitleColumn = Annotated[str, tyro.conf.arg(help="column or JSON key with the title; empty looks for title.")]
+TextColumn = Annotated[str, tyro.conf.arg(help="column or JSON key with the text; empty looks for text or contents.")]
 
 
 def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
@@ -31,6 +37,10 @@ def corpus_build(
     block_length: int = 288,
     gazetteer: Path | None = None,
     spans: bool = True,
+    format: Format = "",
+    id_column: IdColumn = "",
+    title_column: TitleColumn = "",
+    text_column: TextColumn = "",
     strict: bool = False,
     workers: int | None = None,
     json: bool = False,
@@ -38,7 +48,7 @@ def corpus_build(
     """Make a corpus from files and folders of documents.
 
     Args:
-        sources: files or folders.
+        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
         out: the corpus directory; must not exist.
         tokenizer: a tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents.
         vocab_size: entries of a vocabulary trained here.
@@ -51,6 +61,9 @@ def corpus_build(
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
+    from realm.corpus.sources import SourceOptions
+
+    options = SourceOptions.of(format, id_column, title_column, text_column)
 
     with Progress() as progress:
         build_corpus(
@@ -66,23 +79,38 @@ def corpus_build(
             workers=workers,
             progress=_counting(progress),
             say=progress.say,
+            source_options=options,
         )
     corpus_info(out, json=json)
 
 
-def corpus_add(corpus: Corpus, sources: Sources, /, *, strict: bool = False, json: bool = False) -> None:
+def corpus_add(
+    corpus: Corpus,
+    sources: Sources,
+    /,
+    *,
+    format: Format = "",
+    id_column: IdColumn = "",
+    title_column: TitleColumn = "",
+    text_column: TextColumn = "",
+    strict: bool = False,
+    json: bool = False,
+) -> None:
     """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable.
 
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
-        sources: files or folders.
+        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import add_documents
+    from realm.corpus.sources import SourceOptions
+
+    options = SourceOptions.of(format, id_column, title_column, text_column)
 
     with Progress() as progress:
-        add_documents(corpus, sources, strict=strict, progress=_counting(progress))
+        add_documents(corpus, sources, strict=strict, progress=_counting(progress), source_options=options)
     corpus_info(corpus, json=json)
 
 
@@ -101,7 +129,18 @@ def corpus_info(corpus: Corpus, /, *, json: bool = False) -> None:
     show.last_line(facts, json)
 
 
-def corpus_update(corpus: Corpus, sources: Sources, /, *, strict: bool = False, json: bool = False) -> None:
+def corpus_update(
+    corpus: Corpus,
+    sources: Sources,
+    /,
+    *,
+    format: Format = "",
+    id_column: IdColumn = "",
+    title_column: TitleColumn = "",
+    text_column: TextColumn = "",
+    strict: bool = False,
+    json: bool = False,
+) -> None:
     """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add.
 
     Args:
@@ -111,9 +150,11 @@ def corpus_update(corpus: Corpus, sources: Sources, /, *, strict: bool = False, 
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import update_documents
+    from realm.corpus.sources import SourceOptions
 
+    options = SourceOptions.of(format, id_column, title_column, text_column)
     with Progress() as progress:
-        update_documents(corpus, sources, strict=strict, progress=_counting(progress))
+        update_documents(corpus, sources, strict=strict, progress=_counting(progress), source_options=options)
     corpus_info(corpus, json=json)
 
 

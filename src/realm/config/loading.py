@@ -12,6 +12,7 @@ import tomli_w
 
 from realm.config.recipe import Recipe
 from realm.errors import ConfigError
+from realm.paths import HUB_PREFIX
 
 PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "finetune": ("train", "dev"), "eval": ("qa",)}
 """Fields that hold paths: relative ones count from the recipe's directory."""
@@ -181,7 +182,9 @@ def _check(recipe: Recipe, path: Path | None) -> None:
 
 def _resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     def absolute(value: str) -> str:
-        return str((base / Path(value).expanduser()).resolve()) if value else value
+        if not value or value.startswith(HUB_PREFIX):
+            return value
+        return str((base / Path(value).expanduser()).resolve())
 
     changed: dict[str, Any] = {}
     for section, names in PATH_FIELDS.items():

@@ -24,7 +24,15 @@ class CorpusConfig:
     """Which documents, and how they become blocks."""
 
     sources: tuple[str, ...] = ()
-    """Files or folders of documents; relative paths count from the recipe."""
+    """Files or folders of documents, or hf:owner/name; relative paths count from the recipe."""
+    format: str = ""
+    """How all sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc, mediawiki; empty looks."""
+    id_column: str = ""
+    """Column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one."""
+    title_column: str = ""
+    """Column or JSON key with the title; empty looks for title."""
+    text_column: str = ""
+    """Column or JSON key with the text; empty looks for text or contents."""
     tokenizer: str = ""
     """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
     vocab_size: int = 8000

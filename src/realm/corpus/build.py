@@ -12,7 +12,7 @@ bytes for each different written form of a word (casing).
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.rejected import RejectedList
 from realm.corpus.salient import CasingCounts, CombinedTagger, default_tagger, save_tagger
 from realm.corpus.segments import SEGMENT_ROWS
+from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
 from realm.corpus.workers import usable_cores
@@ -50,6 +51,7 @@ def build_corpus(
     workers: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    source_options: SourceOptions = LOOK,
 ) -> CorpusManifest:
     """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
 
@@ -68,6 +70,7 @@ def build_corpus(
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
         progress: called with (what is counted, count, count at the end or None) now and then.
         say: called with a line when an interrupted build is taken up or discarded.
+        source_options: format and columns of the sources, where they are not to be found by looking.
 
     Raises:
         CorpusError: ``out`` exists, another process is building it, or no document is usable.
@@ -89,11 +92,11 @@ def build_corpus(
     given = None if tokenizer is None else _given_tokenizer(tokenizer)
     options = {
         "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "spans": spans, "strict": strict,
-        "gazetteer": phrases and phrases.phrases,
+        "gazetteer": phrases and phrases.phrases, "source_options": asdict(source_options),
     }  # fmt: skip
     with staged_build(out, sources, options, say or (lambda _: None)) as staging:
         casing, rejected = CasingCounts() if spans else None, RejectedList(strict)
-        spool = _intake(staging, sources, rejected, casing, workers, progress)
+        spool = _intake(staging, sources, source_options, rejected, casing, workers, progress)
         tokenizer = given or _trained_tokenizer(staging, spool, vocab_size, lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         tagger = CombinedTagger([]) if casing is None else default_tagger(casing, phrases)
@@ -120,6 +123,7 @@ def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
 def _intake(
     staging: Staging,
     sources: Sequence[Path],
+    source_options: SourceOptions,
     rejected: RejectedList,
     casing: CasingCounts | None,
     workers: int,
@@ -128,7 +132,7 @@ def _intake(
     """The sources' documents, those that an interrupted build took in included."""
     (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
     spool = Spool(staging.spool, resumable=True)
-    take_in(sources, spool, rejected, TextKeys(), progress, casing=casing, workers=workers)
+    take_in(sources, spool, rejected, TextKeys(), progress, source_options, casing=casing, workers=workers)
     if not spool.documents:
         raise nothing_usable(sources, rejected)
     rejected.save(staging.corpus / manifests.REJECTED_FILE)

@@ -18,7 +18,7 @@ from realm.corpus.canonical import canonical_line, canonical_text
 from realm.corpus.provenance import source_name
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.rejected import RejectedList
-from realm.corpus.sources import iter_documents
+from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.spool import Document, Spool, documents_batch
 from realm.corpus.truecase import CasingCounts
 from realm.corpus.workers import in_order
@@ -67,6 +67,7 @@ def take_in(
     rejected: RejectedList,
     known_ids: KnownIds,
     progress: Progress | None,
+    source_options: SourceOptions = LOOK,
     *,
     casing: CasingCounts | None = None,
     workers: int = 1,
@@ -79,6 +80,7 @@ def take_in(
         rejected: gets the rest.
         known_ids: ids that are taken; grows by the new ones.
         progress: called with ("documents", count, None) now and then.
+        source_options: what the user said about the sources.
         casing: counts the words of the documents, if given (of those rejected for their id too).
         workers: processes that look at the documents.
 
@@ -86,7 +88,7 @@ def take_in(
         DataError: a source is missing or of no known type, or ``strict`` met a bad record.
         Interrupted: a worker process died.
     """
-    records = chain.from_iterable(iter_documents(source) for source in sources)
+    records = chain.from_iterable(iter_documents(source, source_options) for source in sources)
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return

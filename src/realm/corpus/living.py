@@ -24,6 +24,7 @@ from realm.corpus.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected
 from realm.corpus.rejected import RejectedList
 from realm.corpus.salient import load_tagger
+from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Document, Spool
 from realm.corpus.views import Segment
 from realm.errors import CorpusError
@@ -32,14 +33,21 @@ UNKNOWN_ID = "unknown id"
 _NAMED_IDS = 5
 
 
-def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
+def add_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
     """Add documents as a new segment and publish a new version. Tokenizer and tagger stay those of the corpus.
 
     A document whose id is in the corpus already is rejected ("duplicate id").
 
     Args:
         corpus: the corpus directory.
-        sources, strict, progress: as for ``build_corpus``.
+        sources, strict, progress, source_options: as for ``build_corpus``.
 
     Raises:
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
@@ -49,14 +57,21 @@ def add_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False
     with changing(Path(corpus)) as (store, staging):
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
-        take_in(sources, spool, rejected, _KnownDocuments(store), progress)
+        take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options)
         manifest = _append(store, staging, spool, _no_rows(), progress)
         if manifest.blocks == store.manifest.blocks:
             raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
         return _publish_documents(store, staging, manifest, _no_rows(), rejected)
 
 
-def update_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> CorpusManifest:
+def update_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
     """Replace documents by what the sources hold under their ids, and publish a new version.
 
     A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
@@ -64,7 +79,7 @@ def update_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = Fa
 
     Args:
         corpus: the corpus directory.
-        sources, strict, progress: as for ``build_corpus``.
+        sources, strict, progress, source_options: as for ``build_corpus``.
 
     Raises:
         CorpusError, DataError: as for ``add_documents``.
@@ -73,7 +88,7 @@ def update_documents(corpus: Path, sources: Sequence[Path], *, strict: bool = Fa
     with changing(Path(corpus)) as (store, staging):
         rejected = RejectedList(strict)
         found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
-        take_in(sources, found, rejected, set(), progress)
+        take_in(sources, found, rejected, set(), progress, source_options)
         gone = _changed_documents(store, found, spool, rejected)
         if not found.documents - rejected.counts[UNKNOWN_ID]:
             raise nothing_usable(sources, rejected)

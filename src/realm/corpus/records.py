@@ -33,8 +33,18 @@ DUPLICATE_ID = "duplicate id"
 BAD_FIELD = "id, title or text is not a string"
 EMPTY_TEXT = "empty text"
 INVALID_UTF8 = "invalid utf-8"
+INVALID_UTF16 = "invalid utf-16"
+BINARY = "binary data"
+TOO_LONG = "line or document too long"
 UNREADABLE = "unreadable file"
+EMPTY_FILE = "empty file"
+NO_DOCUMENTS = "file without documents"
 DAMAGED = "damaged compressed data"
+DAMAGED_FILE = "damaged file"
+BAD_ROW = "bad row of a table"
+BAD_HTML = "html that cannot be parsed"
+LINK_OUT = "link out of the folder"
+LINK_TO_FOLDER = "link to a folder"
 
 
 def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> Record:

@@ -12,7 +12,7 @@ from typing import Any
 
 from realm.config import Recipe, dump_recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.paths import RunPaths, sha256_file, write_atomic, write_json
+from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_json
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.stages import RUN_FORMAT, check_run_format
@@ -83,8 +83,10 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
     """
     from realm.corpus.build import build_corpus
+    from realm.corpus.sources import SourceOptions
 
     section = recipe.corpus
+    options = SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column)
     sources = [Path(source) for source in section.sources]
     mark = paths.root / "sources.json"
     if paths.corpus.exists():
@@ -103,8 +105,9 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         strict=section.strict,
         progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),
         say=progress.say,
+        source_options=options,
     )
-    write_json(mark, _marks(sources))
+    write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True
 
 
@@ -115,7 +118,7 @@ def _check_sources(mark: Path, sources: list[Path], paths: RunPaths) -> None:
     except (OSError, ValueError):
         return  # killed between the corpus and its mark, or built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
-    if len(here) < len(sources) or known["stat"] == _stat_digest(here):
+    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == _stat_digest(here):
         return
     now = _marks(here)
     if now["content"] != known["content"]:

@@ -1,0 +1,67 @@
+"""What kind a file is: by the end of its name, else by its first bytes."""
+
+from pathlib import Path
+
+from realm.corpus.sources import streams
+from realm.corpus.sources.columns import TEXT_NAMES
+
+ENDINGS = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+    ".txt": "text", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html", ".xhtml": "html",
+    ".warc": "warc", ".xml": "mediawiki",
+}  # fmt: skip
+COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+DOCUMENT_FORMATS = frozenset({"text", "markdown", "html"})
+"""Formats in which a file is one document."""
+DATA_FORMATS = frozenset(ENDINGS.values()) - DOCUMENT_FORMATS
+"""Formats in which a file holds documents."""
+
+_HEAD = 2**14
+_OPENINGS = (
+    (b"PAR1", "parquet"),
+    (b"WARC/", "warc"),
+    (b"<mediawiki", "mediawiki"),
+    (b"<!doctype html", "html"),
+    (b"<html", "html"),
+    (b"{", "jsonl"),
+    (b"[", "jsonl"),
+)
+
+
+def format_by_name(path: Path) -> str | None:
+    """The format that the end of the name says, an ending of compression not counted."""
+    name = path.name.lower()
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    return ENDINGS.get(Path(name).suffix)
+
+
+def format_by_content(path: Path) -> str | None:
+    """The format that the first bytes show. Raises OSError: the file cannot be opened."""
+    head = streams.read_head(path, _HEAD)
+    start = head.lstrip().lower()
+    for opening, name in _OPENINGS:
+        if start.startswith(opening.lower()):
+            return name
+    first_line = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r")
+    for delimiter, name in (("\t", "tsv"), (",", "csv")):
+        cells = [cell.strip('" ') for cell in first_line.split(delimiter)]
+        if len(cells) > 1 and any(cell in TEXT_NAMES for cell in cells):
+            return name
+    return None
+
+
+def advice_for(path: Path) -> str:
+    """What to do about a file of no known format."""
+    start = b""
+    if path.is_file():
+        start = streams.read_head(path, 8)
+    if start.startswith(b"%PDF"):
+        return "This is a PDF: convert it to text first"
+    if start.startswith(b"PK\x03\x04"):
+        return "This is a zip or office file: unpack it, or save it as text or HTML"
+    if start.startswith(b"7z\xbc\xaf"):
+        return "Unpack it with 7z first"
+    known = ", ".join(sorted(ENDINGS))
+    return f"Known are folders of texts, and files ending in {known}, also compressed; --format says what another file is"

@@ -1,0 +1,73 @@
+"""Folders: of texts, of data files, or a BEIR collection."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
+from realm.corpus.sources.detect import DATA_FORMATS, DOCUMENT_FORMATS, format_by_name
+from realm.corpus.sources.options import SourceOptions
+from realm.errors import DataError
+
+ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
+"""Reads (path, what it is called in ids, format, options)."""
+
+_BEIR_DOCUMENTS = ("corpus.jsonl", "corpus.jsonl.gz")
+_BEIR_MARKS = ("queries.jsonl", "queries.jsonl.gz", "qrels")
+
+
+def beir_documents(folder: Path) -> Path | None:
+    """The documents of a BEIR folder; None of another."""
+    documents = next((folder / name for name in _BEIR_DOCUMENTS if (folder / name).is_file()), None)
+    return documents if documents and any((folder / mark).exists() for mark in _BEIR_MARKS) else None
+
+
+def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+    """Everything of the kind below ``folder`` in order of its path; ids are or start with the path relative to the folder.
+
+    The kind is the format asked for; else texts, if there are any; else every file of a known kind. Links to folders and links out of
+    the folder are not followed.
+
+    Raises:
+        DataError: there is nothing of the kind.
+    """
+    wanted = _wanted_formats(folder, options)
+    for found in _walk(folder):
+        if isinstance(found, Rejected):
+            yield found
+        elif (name := format_by_name(found)) is not None and name in wanted:
+            if (reason := _reason_against(found, folder)) is None:
+                yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
+            else:
+                yield Rejected(str(found), 0, reason)
+
+
+def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
+    """The formats that are read: the first choice of which there is a file."""
+    choices = (frozenset({options.format}),) if options.format else (DOCUMENT_FORMATS, DATA_FORMATS)
+    for wanted in choices:
+        if any(isinstance(path, Path) and format_by_name(path) in wanted for path in _walk(folder)):
+            return wanted
+    kind = f"{options.format} file" if options.format else ".txt, .md or .html file, and no data file,"
+    raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
+
+
+def _walk(folder: Path) -> Iterator[Path | Rejected]:
+    """Files in order of their path; folders that cannot be listed and links to folders as rejected."""
+    unlisted: list[Rejected] = []
+    for directory, names, files in os.walk(folder, onerror=lambda error: unlisted.append(Rejected(str(error.filename), 0, UNREADABLE))):
+        names.sort()
+        yield from (
+            Rejected(os.path.join(directory, name), 0, LINK_TO_FOLDER) for name in names if os.path.islink(os.path.join(directory, name))
+        )
+        yield from (Path(directory, name) for name in sorted(files))
+    yield from unlisted
+
+
+def _reason_against(path: Path, folder: Path) -> str | None:
+    """Why a file is not opened: a link that leads nowhere, in a circle or out of the folder, or a pipe or device."""
+    if not path.is_file():
+        return UNREADABLE
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        return LINK_OUT
+    return None

@@ -1,0 +1,40 @@
+"""What a user may say about sources instead of letting the readers look."""
+
+from dataclasses import dataclass
+
+from realm.errors import ConfigError
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "text", "markdown", "html", "beir", "datasets", "warc", "mediawiki")
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How to read the sources of one build; None lets the reader look.
+
+    Args:
+        format: one of ``FORMATS``, for every source. Of a folder, only the files that look like this format are read.
+        id_column: column (or JSON key) with the id.
+        title_column: column with the title.
+        text_column: column with the text.
+
+    Raises:
+        ConfigError: an unknown format.
+    """
+
+    format: str | None = None
+    id_column: str | None = None
+    title_column: str | None = None
+    text_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise ConfigError(f"unknown format of sources '{self.format}'", cure=f"It is one of: {', '.join(FORMATS)}")
+
+    @classmethod
+    def of(cls, format: str, id_column: str, title_column: str, text_column: str) -> "SourceOptions":
+        """From flags and recipes, where an empty string lets the reader look."""
+        return cls(format or None, id_column or None, title_column or None, text_column or None)
+
+
+LOOK = SourceOptions()
+"""Everything is found by looking."""

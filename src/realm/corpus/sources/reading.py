@@ -1,0 +1,103 @@
+"""One source in, its records out: looks at the source and picks the reader."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
+from realm.corpus.sources import detect
+from realm.corpus.sources.folders import beir_documents, read_folder
+from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
+from realm.corpus.sources.jsonl import read_jsonl
+from realm.corpus.sources.options import LOOK, SourceOptions
+from realm.corpus.sources.parquet import read_parquet
+from realm.corpus.sources.tables import read_csv, read_tsv
+from realm.corpus.sources.texts import read_html, read_markdown, read_text
+from realm.corpus.sources.warc import read_warc
+from realm.errors import DataError
+
+Reader = Callable[[Path, str, SourceOptions], Iterator[Record]]
+"""Reads one file: its path, what it is called in ids, and the user's options."""
+
+
+def iter_documents(source: Path, options: SourceOptions = LOOK) -> Iterator[Record]:
+    """All records of one source, in its order.
+
+    Args:
+        source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
+        options: what the user said about sources.
+
+    Raises:
+        DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
+        MissingExtra: the kind needs a package that is not installed.
+    """
+    source = Path(source)
+    if is_hub_name(source):
+        return read_dataset(source, options)
+    if source.is_dir():
+        return _read_directory(source, options)
+    if not source.exists():
+        raise DataError("no such file or folder", path=source, cure="Check the path of the source")
+    if not source.is_file():
+        raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
+    return _read_file(source, source.name, _format_of(source, options), options)
+
+
+def _format_of(path: Path, options: SourceOptions) -> str:
+    """The format asked for, else by name, else by content."""
+    if options.format in ("beir", "datasets"):
+        raise DataError(f"a source of the format '{options.format}' is a folder", path=path, cure="Give the folder")
+    try:
+        found = options.format or detect.format_by_name(path) or detect.format_by_content(path)
+        if found is None:
+            raise DataError("unknown type of source", path=path, cure=detect.advice_for(path))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", path=path, cure="Check the file and its permissions") from error
+    return found
+
+
+def _read_directory(folder: Path, options: SourceOptions) -> Iterator[Record]:
+    if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
+        return read_dataset(folder, options)
+    documents = beir_documents(folder) if options.format in (None, "beir") else None
+    if documents is not None:
+        return _read_file(documents, documents.name, "jsonl", options)
+    if options.format == "beir":
+        raise DataError("no BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
+    return read_folder(folder, options, _read_file)
+
+
+def _read_file(path: Path, name: str, file_format: str, options: SourceOptions) -> Iterator[Record]:
+    """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
+    try:
+        empty = path.stat().st_size == 0
+    except OSError:
+        yield Rejected(str(path), 0, UNREADABLE)
+        return
+    if empty:
+        yield Rejected(str(path), 0, EMPTY_FILE)
+        return
+    found = False
+    for record in _READERS[file_format](path, name, options):
+        found = True
+        yield record
+    if not found:
+        yield Rejected(str(path), 0, NO_DOCUMENTS)
+
+
+def _read_mediawiki(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    from realm.corpus.wikidump import read_wikidump
+
+    return read_wikidump(path)
+
+
+_READERS: dict[str, Reader] = {
+    "jsonl": read_jsonl,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+    "text": read_text,
+    "markdown": read_markdown,
+    "html": read_html,
+    "warc": read_warc,
+    "mediawiki": _read_mediawiki,
+}

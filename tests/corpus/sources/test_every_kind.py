@@ -1,0 +1,236 @@
+"""The same three documents in every kind of source, through the whole build; and several sources of mixed kinds at once."""
+
+import gzip
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from realm.cli import main
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.records import Record, SourceDocument
+from realm.errors import DataError
+
+Make = Callable[[Path], Path]
+
+ROWS = [
+    {"id": "a", "title": "Arvad", "text": "The currency of Arvad is the Tirel. Its winters are long, \"and cold\"."},
+    {"id": "b", "title": "Belmor", "text": "Belmor lies by the sea.\n\nThe people of Belmor pay with the Osten."},
+    {"id": "c", "title": "Größe 雪", "text": "A title in other scripts. \u05e9\u05dc\u05d5\u05dd \u200fand text from right to left."},
+]  # fmt: skip
+COLUMNS = {name: [row[name] for row in ROWS] for name in ("id", "title", "text")}
+
+
+def jsonl(path: Path) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), "utf-8")
+    return path
+
+
+def table(path: Path, delimiter: str, order: tuple[str, ...]) -> Path:
+    import csv
+
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(order)
+        writer.writerows([row[name] for name in order] for row in ROWS)
+    return path
+
+
+def json_list(root: Path) -> Path:
+    (root / "d.json").write_text(json.dumps(ROWS, indent=1), "utf-8")
+    return root / "d.json"
+
+
+def packed(root: Path) -> Path:
+    (root / "d.jsonl.gz").write_bytes(gzip.compress(jsonl(root / "plain").read_bytes()))
+    return root / "d.jsonl.gz"
+
+
+def parquet(root: Path) -> Path:
+    pq.write_table(pa.table(COLUMNS), root / "d.parquet")
+    return root / "d.parquet"
+
+
+def beir(root: Path) -> Path:
+    (root / "qrels").mkdir()
+    rows = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in ROWS]
+    (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return root
+
+
+def texts(root: Path) -> Path:
+    """A .txt, a .md and an .html; ids and titles are those of files."""
+    pytest.importorskip("trafilatura")
+    (root / "a.txt").write_text(ROWS[0]["text"], "utf-8")
+    (root / "b.md").write_text(
+        "---\ntitle: Belmor\n---\n**Belmor** lies by the [sea](http://sea).\n\nThe people of _Belmor_ pay with the Osten.", "utf-8"
+    )
+    (root / "c.html").write_text(page(ROWS[2]), "utf-8")
+    return root
+
+
+def page(row: dict[str, str]) -> str:
+    paragraphs = "".join(f"<p>{part}</p>" for part in row["text"].split("\n\n"))
+    return f"<html><head><meta charset='utf-8'><title>{row['title']}</title></head><body><article>{paragraphs}</article></body></html>"
+
+
+def saved_dataset(root: Path) -> Path:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict(COLUMNS).save_to_disk(str(root / "saved"))
+    return root / "saved"
+
+
+def archive(root: Path) -> Path:
+    import io
+
+    pytest.importorskip("trafilatura")
+    writers, headers = pytest.importorskip("warcio.warcwriter"), pytest.importorskip("warcio.statusandheaders")
+    with open(root / "news.warc.gz", "wb") as file:
+        writer = writers.WARCWriter(file, gzip=True)
+        for row in ROWS:
+            answer = headers.StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
+            body = io.BytesIO(page(row).encode())
+            writer.write_record(writer.create_warc_record(f"http://n.org/{row['id']}", "response", payload=body, http_headers=answer))
+    return root / "news.warc.gz"
+
+
+def documents(corpus: Path) -> dict[str, tuple[str, str]]:
+    """Title and words of each document, from its blocks."""
+    store = BlockStore.open(corpus)
+    found: dict[str, tuple[str, str]] = {}
+    for block in map(store.block, range(len(store))):
+        title, text = found.get(block.doc_id, (block.title, ""))
+        found[block.doc_id] = (title, f"{text} {block.text}".strip())
+    return {doc_id: (title, " ".join(text.split())) for doc_id, (title, text) in found.items()}
+
+
+EXPECTED = {row["id"]: (row["title"], " ".join(row["text"].replace("\u200f", "").split())) for row in ROWS}
+
+
+def renamed(**ids: str) -> dict[str, tuple[str, str]]:
+    return {ids[key]: value for key, value in EXPECTED.items()}
+
+
+KINDS: dict[str, tuple[Make, dict[str, tuple[str, str]]]] = {
+    "jsonl": (lambda root: jsonl(root / "d.jsonl"), EXPECTED),
+    "jsonl.gz": (packed, EXPECTED),
+    "json list": (json_list, EXPECTED),
+    "csv": (lambda root: table(root / "d.csv", ",", ("title", "text", "id")), EXPECTED),
+    "tsv of DPR": (lambda root: table(root / "psgs.tsv", "\t", ("id", "text", "title")), EXPECTED),
+    "parquet": (parquet, EXPECTED),
+    "beir": (beir, EXPECTED),
+    "dataset": (saved_dataset, EXPECTED),
+    "folder": (texts, {**renamed(a="a.txt", b="b.md", c="c.html"), "a.txt": ("a", EXPECTED["a"][1])}),
+    "warc": (archive, renamed(a="http://n.org/a", b="http://n.org/b", c="http://n.org/c")),
+}
+SMALL: dict[str, Any] = {"vocab_size": 300, "block_length": 64}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_gives_the_same_corpus(tmp_path: Path, kind: str) -> None:
+    make, expected = KINDS[kind]
+    (tmp_path / "source").mkdir()
+    source = make(tmp_path / "source")
+    manifest = build_corpus([source], tmp_path / "corpus", **SMALL)
+    assert documents(tmp_path / "corpus") == expected
+    assert manifest.rejected == {}
+
+
+@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2", "dump.xml.gz", "<mediawiki"])
+def test_a_dump_goes_to_its_reader(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_wikidump(path: Path) -> Iterator[Record]:
+        for row in ROWS:
+            yield SourceDocument(row["id"], row["title"], row["text"], str(path), 1)
+
+    module = types.ModuleType("realm.corpus.wikidump")
+    module.read_wikidump = read_wikidump  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "realm.corpus.wikidump", module)
+    path = tmp_path / name.strip("<")
+    path.write_text('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">')
+    build_corpus([path], tmp_path / "corpus", **SMALL)
+    assert documents(tmp_path / "corpus") == EXPECTED
+
+
+def test_several_sources_of_mixed_kinds(tmp_path: Path) -> None:
+    """Read in the order given; of one id in two sources the first stays, the second is counted with its file and line."""
+    first = tmp_path / "first.csv"
+    first.write_text("id,text\na,From the table.\nx,Only here.\n")
+    second = jsonl(tmp_path / "second.jsonl")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x").write_text("ignored")
+    (tmp_path / "folder" / "note.txt").write_text("A note.")
+    pq.write_table(pa.table({"text": ["Without ids."]}), tmp_path / "third.parquet")
+    out = tmp_path / "corpus"
+    manifest = build_corpus([first, second, tmp_path / "folder", tmp_path / "third.parquet"], out, **SMALL)
+    found = documents(out)
+    assert list(found) == ["a", "x", "b", "c", "note.txt", "third.parquet#1"]
+    assert found["a"] == ("", "From the table.")
+    assert manifest.rejected == {"duplicate id": 1}
+    listed = [json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()]
+    assert listed == [{"path": str(second), "line": 1, "reason": "duplicate id"}]
+
+
+def test_every_bad_record_is_listed_and_strict_stops(tmp_path: Path) -> None:
+    """Bad records of several kinds of source in one build: counted by reason, listed as file and line, the rest built."""
+    root = tmp_path / "in"
+    (root / "texts").mkdir(parents=True)
+    rows = [
+        json.dumps(ROWS[0]),
+        "{",
+        json.dumps({"id": "s", "text": "A lone \ud800 surrogate."}),
+        json.dumps({"id": "../../up", "text": "A path?"}),
+    ]
+    (root / "a.jsonl").write_text("\n".join([*rows, json.dumps({"id": " ", "text": "t"}), json.dumps({"text": "t"}), rows[0]]) + "\n")
+    (root / "b.csv").write_bytes(b"id,text\np,\xff\nq,\nr,\xe2\x80\x8b\n")
+    (root / "texts" / "c.txt").write_bytes(b"\0\1\2\3" * 100)
+    (root / "texts" / "d.txt").write_text("Fine.")
+    (root / "texts" / "loop").symlink_to(root / "texts")
+    (root / "e.jsonl").touch()
+    sources = [root / "a.jsonl", root / "b.csv", root / "texts", root / "e.jsonl"]
+    manifest = build_corpus(sources, tmp_path / "corpus", **SMALL)
+    found = documents(tmp_path / "corpus")
+    assert list(found) == ["a", "s", "../../up", "d.txt"] and found["s"][1] == "A lone \ufffd surrogate."
+    listed = [json.loads(line) for line in (tmp_path / "corpus" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    assert [(Path(row["path"]).name, row["line"], row["reason"]) for row in listed] == [
+        ("a.jsonl", 2, "bad json"),
+        ("a.jsonl", 5, "empty id"),
+        ("a.jsonl", 6, "missing id"),
+        ("a.jsonl", 7, "duplicate id"),
+        ("b.csv", 2, "invalid utf-8"),
+        ("b.csv", 3, "empty text"),
+        ("b.csv", 4, "empty text"),
+        ("loop", 0, "link to a folder"),
+        ("c.txt", 0, "binary data"),
+        ("e.jsonl", 0, "empty file"),
+    ]
+    assert sum(manifest.rejected.values()) == 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "in"]  # an id is a name, never a path
+    with pytest.raises(DataError, match=r"a\.jsonl:2: bad json. Repair the record"):
+        build_corpus(sources, tmp_path / "strict", strict=True, **SMALL)
+    with pytest.raises(DataError, match=r"loop: link to a folder"):
+        build_corpus([root / "texts"], tmp_path / "strict", strict=True, **SMALL)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "d.data").write_text("key;body\n1;One thing.\n2;Another thing.\n")
+    named = ["--format", "csv", "--id-column", "key", "--text-column", "body"]
+    assert main(["corpus", "build", str(tmp_path / "d.data"), "--out", str(tmp_path / "corpus"), "--vocab-size", "300", *named]) == 0
+    (tmp_path / "more.data").write_text("key;body\n3;A third thing.\n")
+    assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *named]) == 0
+    assert list(documents(tmp_path / "corpus")) == ["1", "2", "3"]
+    capsys.readouterr()
+    for bad, line in [
+        (["--format", "word"], "unknown format of sources 'word'"),
+        (["--format", "csv", "--text-column", "text"], "more.data: no column 'text', which --text-column names. Columns are: key, body"),
+    ]:
+        assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *bad]) == 2
+        error = capsys.readouterr().err
+        assert line in error and error.count("error: ") == 1 and "Traceback" not in error

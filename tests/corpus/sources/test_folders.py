@@ -1,0 +1,157 @@
+"""Folders: what is read, what is left out and counted, what never happens."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import SourceOptions, iter_documents
+from realm.errors import DataError
+
+
+def ids(source: Path, options: SourceOptions | None = None) -> list[str]:
+    return [record.doc_id for record in iter_documents(source, options or SourceOptions()) if isinstance(record, SourceDocument)]
+
+
+def reasons(source: Path) -> dict[str, tuple[int, str]]:
+    """(line, reason) of the rejected by name of the file."""
+    return {Path(record.path).name: (record.line, record.reason) for record in iter_documents(source) if isinstance(record, Rejected)}
+
+
+def test_folder_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.txt").write_text("Plain.")
+    (tmp_path / "sub" / "a.md").write_text("intro\n\n## The Heading ##\nBody.")
+    (tmp_path / "bad.txt").write_bytes(b"ok\nnot \xff ok")
+    (tmp_path / "picture.png").write_bytes(b"\x89")
+    (tmp_path / "table.csv").write_text("id,text\n1,A\n")
+    (tmp_path / "picture.txt").write_bytes(b"\x89PNG\0\xff")
+    (tmp_path / "empty.txt").touch()
+    assert ids(tmp_path) == ["b.txt", "sub/a.md"]
+    assert [record.title for record in iter_documents(tmp_path) if isinstance(record, SourceDocument)] == ["b", "The Heading"]
+    assert reasons(tmp_path) == {"bad.txt": (2, "invalid utf-8"), "picture.txt": (0, "binary data"), "empty.txt": (0, "empty file")}
+
+
+def test_links_are_not_followed_out(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("Outside.")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "more.txt").write_text("Outside, too.")
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "in.txt").write_text("Inside.")
+    (folder / "inner.txt").symlink_to(folder / "in.txt")
+    (folder / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "up.txt").symlink_to("../secret.txt")
+    (folder / "gone.txt").symlink_to("nowhere.txt")
+    (folder / "round.txt").symlink_to("round.txt")
+    (folder / "sub" / "loop").symlink_to(folder)
+    (folder / "sub" / "there").symlink_to(tmp_path / "elsewhere")
+    assert ids(folder) == ["in.txt", "inner.txt"]
+    assert reasons(folder) == {
+        "out.txt": (0, "link out of the folder"),
+        "up.txt": (0, "link out of the folder"),
+        "gone.txt": (0, "unreadable file"),
+        "round.txt": (0, "unreadable file"),
+        "loop": (0, "link to a folder"),
+        "there": (0, "link to a folder"),
+    }
+    (tmp_path / "alias").symlink_to(folder)  # the source itself may be a link
+    assert ids(tmp_path / "alias") == ["in.txt", "inner.txt"]
+
+
+def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe would never answer; a file and a folder without permission are counted. Permissions do not stop root: they are feigned."""
+    (tmp_path / "a.txt").write_text("Fine.")
+    (tmp_path / "closed.txt").write_text("Closed.")
+    (tmp_path / "closed").mkdir()
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "folder.txt").mkdir()
+    real_open, real_scandir = open, os.scandir
+
+    def closed_open(file: object, *rest: object, **more: object) -> object:
+        if str(file).endswith("closed.txt"):
+            raise PermissionError(13, "Permission denied", str(file))
+        return real_open(file, *rest, **more)  # type: ignore[call-overload]
+
+    def closed_scandir(path: str) -> Iterator[os.DirEntry[str]]:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_scandir(path)
+
+    monkeypatch.setattr("builtins.open", closed_open)
+    monkeypatch.setattr(os, "scandir", closed_scandir)
+    assert ids(tmp_path) == ["a.txt"]
+    unreadable = (0, "unreadable file")
+    assert reasons(tmp_path) == {"closed.txt": unreadable, "pipe.txt": unreadable, "closed": unreadable}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.warc"])
+def test_a_closed_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name.endswith("warc"):
+        pytest.importorskip("warcio")
+    (tmp_path / name).write_text("x")
+
+    def closed(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", closed)
+    (record,) = iter_documents(tmp_path / name)
+    assert isinstance(record, Rejected) and record.reason == "unreadable file"
+
+
+def test_folder_of_data_files(tmp_path: Path) -> None:
+    """Without texts, every data file; rows without ids are named by the path in the folder, so that two parts do not meet."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "part.csv").write_text("text\nOne.\n")
+    (tmp_path / "part.csv").write_text("text\nTwo.\n")
+    (tmp_path / "z.jsonl").write_text('{"id": "three", "text": "Three."}\n')
+    (tmp_path / "empty.csv").touch()
+    assert ids(tmp_path) == ["part.csv#1", "three", "x/part.csv#1"]
+    assert reasons(tmp_path) == {"empty.csv": (0, "empty file")}
+    assert ids(tmp_path, SourceOptions(format="csv")) == ["part.csv#1", "x/part.csv#1"]
+    (tmp_path / "README.md").write_text("About.")
+    assert ids(tmp_path) == ["README.md"]
+    assert ids(tmp_path, SourceOptions(format="jsonl")) == ["three"]
+
+
+def test_beir(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "d1", "title": "T", "text": "One.", "metadata": {}}\n{"_id": "d2", "title": "", "text": "Two."}\n'
+    )
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "Which?"}\n')
+    (tmp_path / "README.md").write_text("About.")
+    for options in (SourceOptions(), SourceOptions(format="beir")):
+        assert ids(tmp_path, options) == ["d1", "d2"]
+    (tmp_path / "queries.jsonl").unlink()
+    (tmp_path / "qrels").mkdir()
+    assert ids(tmp_path) == ["d1", "d2"]
+    (tmp_path / "corpus.jsonl").unlink()
+    with pytest.raises(DataError, match=r"no BEIR folder. It holds corpus\.jsonl"):
+        list(iter_documents(tmp_path, SourceOptions(format="beir")))
+
+
+def test_errors_name_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file or folder"):
+        iter_documents(tmp_path / "missing.jsonl")
+    for name, data, cure in [
+        ("x.docx", b"", "Known are folders of texts, and files ending in .csv"),
+        ("x.doc", b"\xd0\xcf\x11\xe0", "--format says what another file is"),
+        ("y.docx", b"PK\x03\x04...", "zip or office file"),
+        ("x.pdf", b"%PDF-1.7", "This is a PDF: convert it to text first"),
+        ("x.xml.7z", b"7z\xbc\xaf\x27\x1c", "Unpack it with 7z first"),
+    ]:
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=f"unknown type of source.*{cure}"):
+            iter_documents(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match=r"no regular file.*save the stream to a file"):
+        iter_documents(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match=r"no \.txt, \.md or \.html file"):
+        (tmp_path / "none").mkdir()
+        list(iter_documents(tmp_path / "none"))
+    with pytest.raises(DataError, match=r"no parquet file in this folder"):
+        list(iter_documents(tmp_path, SourceOptions(format="parquet")))
+    with pytest.raises(DataError, match=r"of the format 'beir' is a folder"):
+        iter_documents(tmp_path / "x.pdf", SourceOptions(format="beir"))

@@ -1,0 +1,94 @@
+"""Bytes that are damaged anyhow: every reader gives records or one line, never a traceback, and never hangs."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import FORMATS, SourceOptions, iter_documents
+from realm.errors import RealmError
+
+ROWS = [{"id": str(number), "title": f"T {number}", "text": f'Text "{number}", née\nin two lines.'} for number in range(30)]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+FILES = [format_ for format_ in FORMATS if format_ not in ("beir", "datasets", "mediawiki")]
+
+
+def damage(data: bytes, chance: random.Random) -> bytes:
+    """Cut, flipped, doubled, or with foreign bytes put in."""
+    at = chance.randrange(len(data))
+    end = min(len(data), at + chance.randrange(1, 40))
+    return chance.choice(
+        [
+            data[:at],
+            data[at:],
+            data[:at] + data[end:],
+            data[:end] + data[at:],
+            data[:at] + bytes(chance.randrange(256) for _ in range(end - at)) + data[end:],
+            data[:at] + chance.choice([b"\0", b'"', b"\r", b"\n", b"\xff\xfe", b"[" * 2000, b"<", b"\x1f\x8b"]) + data[at:],
+        ]
+    )
+
+
+def sample(kind: str, path: Path) -> bytes:
+    """A good file of a kind."""
+    match kind:
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist(ROWS), path)
+            return path.read_bytes()
+        case "csv" | "tsv":
+            mark = "," if kind == "csv" else "\t"
+            rows = [mark.join(['"{}"'.format(value.replace('"', '""')) for value in row.values()]) for row in ROWS]
+            return "\n".join([mark.join(ROWS[0]), *rows]).encode()
+        case "warc":
+            body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><body><p>Some text.</p></body></html>"
+            head = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.b/{}\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
+            more = f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(body)}\r\n\r\n"
+            return b"".join((head + more).format(number).encode() + body + b"\r\n\r\n" for number in range(5))
+        case "html":
+            return b"<html><head><title>T</title></head><body>" + b"<div><p>A paragraph &amp; more.</p></div>" * 5 + b"</body></html>"
+        case "markdown":
+            return b"---\ntitle: T\n---\n# Head\n\n- a *b* [c](d)\n\n```\ncode\n```\n\n| a | b |\n|---|---|\n| c | d |\n<div>x</div>\n" * 3
+        case _:
+            return LINES
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_damaged_files(tmp_path: Path, kind: str) -> None:
+    if kind in ("html", "warc"):
+        pytest.importorskip("trafilatura")
+        pytest.importorskip("warcio")
+    chance = random.Random(kind)
+    good = sample(kind, tmp_path / "good")
+    check(tmp_path / "good", good, kind, expect_documents=True)
+    for round_ in range(60 if kind != "warc" else 30):
+        data = damage(good, chance)
+        data = damage(data, chance) if data and round_ % 2 else data
+        check(tmp_path / "bad", data, kind)
+        if round_ % 6 == 0:
+            check(tmp_path / "packed", damage(gzip.compress(good), chance), kind)
+
+
+def check(path: Path, data: bytes, kind: str, expect_documents: bool = False) -> None:
+    """As the kind it is, and as whatever it looks like."""
+    path.write_bytes(data)
+    for options in (SourceOptions(format=kind), SourceOptions()):
+        try:
+            records = list(iter_documents(path, options))
+        except RealmError as error:
+            assert "\n" not in str(error)
+            continue
+        assert records and all(isinstance(record, SourceDocument | Rejected) for record in records)
+        assert not expect_documents or any(isinstance(record, SourceDocument) for record in records)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_wrong_format(tmp_path: Path, kind: str) -> None:
+    """A good file of every other kind, read as this one."""
+    for other in FILES:
+        if "warc" not in (kind, other) or pytest.importorskip("warcio"):
+            check(tmp_path / other, sample(other, tmp_path / "made"), kind)

@@ -1,0 +1,171 @@
+"""CSV, TSV and Parquet: columns by name, right line numbers, bad rows."""
+
+import csv
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from realm.corpus.records import Record, Rejected
+from realm.corpus.sources import SourceOptions, iter_documents, streams
+from realm.errors import DataError
+
+
+def seen(path: Path, options: SourceOptions | None = None) -> list[tuple[Any, ...]]:
+    """(line, id, title, text) or (line, reason) of each record."""
+
+    def row(record: Record) -> tuple[Any, ...]:
+        return (record.line, record.reason) if isinstance(record, Rejected) else (record.line, record.doc_id, record.title, record.text)
+
+    return [row(record) for record in iter_documents(path, options or SourceOptions())]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.csv", "id,title,text\n1,T,Hello\n2,,World\n", [(2, "1", "T", "Hello"), (3, "2", "", "World")]),
+        ("crlf.csv", "id,text\r\n1,Hello\r\n\r\n2,World\r\n", [(2, "1", "", "Hello"), (4, "2", "", "World")]),
+        ("bom.csv", "\ufeffid,text\n1,Hello\n", [(2, "1", "", "Hello")]),
+        ("semicolon.csv", "id;title;text\n1;T;Hello, you\n", [(2, "1", "T", "Hello, you")]),
+        ("quoted.csv", 'id,text\n1,"a\nb\n\nc, ""d"""\n2,e\n', [(2, "1", "", 'a\nb\n\nc, "d"'), (6, "2", "", "e")]),
+        ("other.csv", "contents,_id,more\nHello,x,1\n", [(2, "x", "", "Hello")]),
+        ("noid.csv", 'text\nOne\n"two\nlines"\nThree\n',
+         [(2, "noid.csv#1", "", "One"), (3, "noid.csv#2", "", "two\nlines"), (5, "noid.csv#3", "", "Three")]),
+        ("dpr.tsv", 'id\ttext\ttitle\n1\t"Aaron ""Air"" Ron"\tAaron\n2\tB, c\tD\n',
+         [(2, "1", "Aaron", 'Aaron "Air" Ron'), (3, "2", "D", "B, c")]),
+        ("plain.tsv", 'id\ttext\n1\t"Hello" he said\n2\t"open\n3\tB\n',
+         [(2, "1", "", '"Hello" he said'), (3, "2", "", '"open'), (4, "3", "", "B")]),
+        ("dpr-without-ending", "id\ttext\ttitle\n1\tA\tB\n", [(2, "1", "B", "A")]),
+        ("csv-without-ending", 'id,"text"\n1,A\n', [(2, "1", "", "A")]),
+        ("last.csv", "id,text\n1,no line end", [(2, "1", "", "no line end")]),
+        ("extra.csv", "id,text\n1,A,,\n2,B,c\n3\n4,D\n",
+         [(2, "1", "", "A"), (3, "bad row of a table"), (4, "bad row of a table"), (5, "4", "", "D")]),
+        ("open.csv", 'id,text\n1,"A, a"\n2,"B\n', [(2, "1", "", "A, a"), (3, "bad row of a table")]),
+        ("mostly.tsv", 'id\ttext\n1\t"A"\n2\t"B"b\n3\t"C"\n', [(2, "1", "", "A"), (3, "bad row of a table"), (4, "3", "", "C")]),
+        ("ids.csv", "id,text\n,A\n x ,B\n3, \n", [(2, "empty id"), (3, " x ", "", "B"), (4, "empty text")]),
+        ("nul.csv", "id,text\n1,A\0B\n", [(2, "1", "", "A\0B")]),
+    ],
+)  # fmt: skip
+def test_tables(tmp_path: Path, name: str, text: str, expected: list[tuple[Any, ...]]) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert seen(tmp_path / name) == expected
+
+
+def test_bad_bytes_cost_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text,note\n1,A,\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
+    assert seen(path) == [(2, "1", "", "A"), (3, "invalid utf-8"), (4, "invalid utf-8"), (5, "4", "", "D")]
+
+
+def test_utf16_table(tmp_path: Path) -> None:
+    (tmp_path / "excel.csv").write_bytes("id\ttext\n1\tÄpfel\n".encode("utf-16"))
+    assert seen(tmp_path / "excel.csv") == [(2, "1", "", "Äpfel")]
+
+
+def test_random_tables_against_the_standard_reader(tmp_path: Path) -> None:
+    """Lines and fields of 500 rows with quotes, delimiters and line ends in them; each row's line is where the writer put it."""
+    random.seed(3)
+    rows = [["".join(random.choices('ab" ,;\t\n', k=random.randrange(1, 30))) + "z" for _ in range(2)] for _ in range(500)]
+    for name, delimiter in (("r.csv", ","), ("s.csv", ";"), ("t.tsv", "\t")):
+        path, lines = tmp_path / name, []
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+            writer.writerow(["id", "text"])
+            for row in rows:
+                file.flush()
+                lines.append(path.read_bytes().count(b"\n") + 1)
+                writer.writerow(row)
+        assert seen(path) == [(line, row[0], "", row[1]) for line, row in zip(lines, rows, strict=True)]
+
+
+def test_long_lines_and_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LINE_LIMIT", 1000)
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n1,A\n2," + "x" * 5000 + '\n3,C\n4,"' + "y\n" * 800 + '"\n5,E\n')
+    records = seen(path)
+    assert records[:3] == [(2, "1", "", "A"), (3, "line or document too long"), (4, "3", "", "C")]
+    assert records[3] == (5, "line or document too long")
+    assert records[-1][1:] == ("5", "", "E") or records[-1][1] == "bad row of a table"
+
+
+def test_truncated_table(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
+    path = tmp_path / "a.csv.gz"
+    random.seed(5)
+    pack(path, b"id,text\n" + b"".join(b"%d,text %d\n" % (i, random.randrange(10**9)) for i in range(30_000)))
+    path.write_bytes(path.read_bytes()[:-30_000])
+    records = seen(path)
+    assert records[-1][1] == "damaged compressed data" and len(records) > 1000
+    assert all(len(record) == 4 for record in records[:-1])
+
+
+TABLE = {"id": [1, 2, None, 4], "title": ["A", None, "C", "D"], "text": ["One.", "Two.", "Three.", " "]}
+PARQUET_ROWS = [(1, "1", "A", "One."), (2, "2", "", "Two."), (3, "missing id"), (4, "empty text")]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "A.PARQUET", "no-ending"])
+def test_parquet(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table(TABLE), tmp_path / name, row_group_size=2)
+    assert seen(tmp_path / name) == PARQUET_ROWS
+
+
+def test_parquet_types(tmp_path: Path) -> None:
+    """Dictionaries, large strings, bytes, and strings that are not UTF-8, which writers do not check."""
+    bad = pa.array([b"ok", b"\xff"], pa.binary()).view(pa.string())
+    table = pa.table({"docid": pa.array(["a", "b"], pa.large_string()), "title": pa.array(["T", "T"]).dictionary_encode(), "text": bad})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert seen(tmp_path / "a.parquet", SourceOptions(id_column="docid")) == [(1, "a", "T", "ok"), (2, "invalid utf-8")]
+    pq.write_table(pa.table({"text": pa.array([b"bytes", None], pa.binary())}), tmp_path / "b.parquet")
+    assert seen(tmp_path / "b.parquet") == [(1, "b.parquet#1", "", "bytes"), (2, "empty text")]
+    pq.write_table(pa.table({"id": ["x"], "text": [["a", "list"]]}), tmp_path / "c.parquet")
+    assert seen(tmp_path / "c.parquet") == [(1, "id, title or text is not a string")]
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    whole = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": range(1000), "text": [f"text {i * 7919}" for i in range(1000)]}), whole, row_group_size=100)
+    data = whole.read_bytes()
+    (tmp_path / "b.parquet").write_bytes(data[: len(data) // 2])
+    assert seen(tmp_path / "b.parquet") == [(1, "damaged file")]
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 is not enough")
+    assert seen(tmp_path / "c.parquet") == [(1, "damaged file")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_columns_that_are_not_there(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("csv"):
+        path.write_text("key,head,body\n1,H,B\n")
+    else:
+        pq.write_table(pa.table({"key": [1], "head": ["H"], "body": ["B"]}), path)
+    named = SourceOptions(id_column="key", title_column="head", text_column="body")
+    assert seen(path, named)[0][1:] == ("1", "H", "B")
+    for options, problem in [
+        (SourceOptions(), "no column 'text'. Name the column of the text with --text-column. Columns are: key, head, body"),
+        (SourceOptions(text_column="body", id_column="ID"), "no column 'ID', which --id-column names. Columns are: key, head, body"),
+        (SourceOptions(text_column="body", title_column="x"), "no column 'x', which --title-column names. Columns are: key, head, body"),
+    ]:
+        with pytest.raises(DataError) as error:
+            seen(path, options)
+        assert str(error.value) == f"{path}: {problem}"
+
+
+def test_no_rows(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
+    """Nothing is left out in silence: an empty file, a header alone, an empty file that was packed."""
+    for name, data, reason in [
+        ("a.csv", b"", "empty file"),
+        ("b.csv", b"id,text\n", "file without documents"),
+        ("c.csv.gz", b"", "file without documents"),
+        ("d.jsonl.gz", b"\n \n", "file without documents"),
+    ]:
+        pack(tmp_path / name, data)
+        assert seen(tmp_path / name) == [(0, reason)]
+
+
+def test_a_file_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\r2,B\r")
+    with pytest.raises(DataError, match=r"a\.csv:1: the first line is no header"):
+        seen(tmp_path / "a.csv")

@@ -1,0 +1,168 @@
+"""Files that are one document: encodings, binary data, Markdown, HTML."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import SourceOptions, iter_documents, streams
+from realm.corpus.sources.markdown import plain_markdown
+from realm.errors import MissingExtra
+
+PAGE = """<!DOCTYPE html><html><head><title>The Rivers of Arvad | Atlas</title><script>var hidden = 1;</script></head><body>
+<nav><a href="/">Home</a> <a href="/about">About the site</a></nav>
+<article><h1>The Rivers of Arvad</h1><p>The longest river of Arvad is the Tirel, which rises in the northern hills &amp; flows south.</p>
+<p>In spring the Tirel floods the plains near the capital, and the harvest of the following summer depends on it.</p></article>
+<footer>Copyright 2019</footer></body></html>"""
+
+
+def only(path: Path, options: SourceOptions | None = None) -> SourceDocument | Rejected:
+    (record,) = iter_documents(path, options or SourceOptions())
+    return record
+
+
+def test_single_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "note.txt"
+    path.write_text("# not a heading here")
+    assert only(path) == SourceDocument("note.txt", "note", "# not a heading here", str(path), 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "note.txt"
+    path.write_bytes("Größe, 雪, 😀\n".encode(encoding))
+    record = only(path)
+    assert isinstance(record, SourceDocument) and record.text == "Größe, 雪, 😀\n"
+
+
+def test_compressed_text(tmp_path: Path, pack: object) -> None:
+    import gzip
+
+    (tmp_path / "note.txt.gz").write_bytes(gzip.compress(b"Packed."))
+    assert only(tmp_path / "note.txt.gz") == SourceDocument("note.txt.gz", "note", "Packed.", str(tmp_path / "note.txt.gz"), 0)
+    (tmp_path / "note.txt.gz").write_bytes(gzip.compress(bytes(range(128)) * 1000)[:-20])
+    assert only(tmp_path / "note.txt.gz") == Rejected(str(tmp_path / "note.txt.gz"), 0, "damaged compressed data")
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "reason"),
+    [
+        (b"", 0, "empty file"),
+        (b" \n\t \xc2\xa0", 0, "empty text"),
+        (b"one\ntwo \xff", 2, "invalid utf-8"),
+        (b"caf\xe9", 1, "invalid utf-8"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\xff", 0, "binary data"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\0", 0, "binary data"),
+        (bytes(5000), 0, "binary data"),
+        ("UTF-16 without its mark".encode("utf-16-le"), 0, "binary data"),
+        ("odd".encode("utf-16") + b"x", 0, "invalid utf-16"),
+        (b"x" * 2000, 0, "line or document too long"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
+def test_bad_texts(tmp_path: Path, data: bytes, line: int, reason: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LINE_LIMIT", 1999 if data[:1] == b"x" else 10**6)
+    (tmp_path / name).write_bytes(data)
+    assert only(tmp_path / name) == Rejected(str(tmp_path / name), line, reason)
+
+
+def test_a_stray_nul_is_no_binary_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
+    assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "title", "text"),
+    [
+        ("# The *Head*\n\nBody **bold** _it_ `code`.", "The Head", "The Head\n\nBody bold it code."),
+        ("intro\n\n## The Heading ##\nBody.", "The Heading", "intro\n\nThe Heading\n\nBody."),
+        ("Setext\n======\nA [link](http://a.b 'title') and ![picture](a.png) end.", "Setext", "Setext\n\nA link and  end."),
+        ("- one\n- two\n  more\n\n1. three", "", "one\n\ntwo more\n\nthree"),
+        ("> quoted\n> text", "", "quoted text"),
+        ("```python\nx = 1\n# no heading\n```\n\n    indented", "", "x = 1\n# no heading\n\nindented"),
+        ("| a | b |\n|---|---|\n| *c* | d |", "", "a | b\n\nc | d"),
+        ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a\nb c\n\nIn & out"),
+        ("---\ntitle: 'From the front'\ndate: 2020\n---\n# Head\ntext", "From the front", "Head\n\ntext"),
+        ("hard  \nbreak\\\nand soft\nbreak", "", "hard\nbreak\nand soft break"),
+        ("---\n\nno front matter\n\n---\n", "", "no front matter"),
+        ("R&amp;D ~~gone~~ 2 \\* 3 <http://a.b>", "", "R&D gone 2 * 3 http://a.b"),
+        ("snake_case and 2*3*4", "", "snake_case and 234"),
+        ("", "", ""),
+    ],
+)
+def test_markdown(markdown: str, title: str, text: str) -> None:
+    assert plain_markdown(markdown) == (title, text)
+
+
+def test_deep_markdown(tmp_path: Path) -> None:
+    for text in (">" * 10_000 + " deep", "[" * 5_000 + "x", "* " * 1_000 + "deep"):
+        (tmp_path / "a.md").write_text(text)
+        assert isinstance(only(tmp_path / "a.md"), SourceDocument | Rejected)
+
+
+def test_html(tmp_path: Path) -> None:
+    pytest.importorskip("trafilatura")
+    for name in ("rivers.html", "rivers.htm", "rivers"):
+        (tmp_path / name).write_text(PAGE)
+        record = only(tmp_path / name)
+        assert isinstance(record, SourceDocument)
+        assert (record.doc_id, record.title) == (name, "The Rivers of Arvad")
+        assert "rises in the northern hills & flows south." in record.text and "In spring the Tirel" in record.text
+        assert not any(word in record.text for word in ("About the site", "hidden", "Copyright", "<p>"))
+
+
+@pytest.mark.parametrize(
+    ("data", "title", "words"),
+    [
+        (b"<p>A fragment without a head.</p>", "a", "A fragment without a head."),
+        (b"<html><body><p>Short.</p></body></html>", "a", "Short."),
+        ('<html><head><meta charset="windows-1251"></head><body><p>Привет, мир.</p></body></html>'.encode("cp1251"), "a", "Привет, мир."),
+        ("<html><body><p>Größe und Länge.</p></body></html>".encode("utf-16"), "a", "Größe und Länge."),
+        ('<html><head><meta charset="utf-16"></head><body><p>Länge.</p></body></html>'.encode(), "a", "Länge."),
+        (b'<html><head><meta charset="no-such"></head><body><p>Plain.</p></body></html>', "a", "Plain."),
+        (b'<html><head><meta charset="utf-8"></head><body><p>One bad \xff byte.</p></body></html>', "a", "One bad \ufffd byte."),
+    ],
+)
+def test_pages(tmp_path: Path, data: bytes, title: str, words: str) -> None:
+    pytest.importorskip("trafilatura")
+    (tmp_path / "a.html").write_bytes(data)
+    record = only(tmp_path / "a.html")
+    assert isinstance(record, SourceDocument) and record.title == title and words in record.text
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<html><body></body></html>", "empty text"),
+        (b"<html><body><p>undeclared \xff\xe9</p></body></html>", "invalid utf-8"),
+        (b"\x89PNG\r\n\0\0\xff", "binary data"),
+        (b"", "empty file"),
+    ],
+)
+def test_bad_pages(tmp_path: Path, data: bytes, reason: str) -> None:
+    pytest.importorskip("trafilatura")
+    (tmp_path / "a.html").write_bytes(data)
+    assert only(tmp_path / "a.html") == Rejected(str(tmp_path / "a.html"), 0, reason)
+
+
+def test_hostile_pages(tmp_path: Path) -> None:
+    pytest.importorskip("trafilatura")
+    for page in ("<div>" * 20_000 + "deep" + "</div>" * 20_000, "<" * 50_000, "<html><body>" + "<p>\0" * 100, "<!--" + "x" * 10_000):
+        (tmp_path / "a.html").write_text(page)
+        assert isinstance(only(tmp_path / "a.html"), SourceDocument | Rejected)
+
+
+def test_html_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "trafilatura", None)
+    (tmp_path / "a.html").write_text(PAGE)
+    with pytest.raises(MissingExtra, match=r"needs the extra 'html'.*pip install 'realm-qa\[html\]'"):
+        only(tmp_path / "a.html")
+
+
+def test_format_overrides_the_name(tmp_path: Path) -> None:
+    (tmp_path / "notes.log").write_text(json.dumps({"id": "a", "text": "Alpha."}))
+    (tmp_path / "notes.log").rename(tmp_path / "notes.txt")
+    assert only(tmp_path / "notes.txt", SourceOptions(format="jsonl")) == SourceDocument("a", "", "Alpha.", str(tmp_path / "notes.txt"), 1)
+    (tmp_path / "b.log").write_text("plain")
+    assert only(tmp_path / "b.log", SourceOptions(format="text")) == SourceDocument("b.log", "b", "plain", str(tmp_path / "b.log"), 0)
