@@ -4,51 +4,63 @@ import regex
 
 from realm.corpus.tagging import TaggedSpan
 
-_ENGLISH = (
-    r"January|February|March|April|May|June|July|August|September|October|November|December"
-    r"|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?"
-)
-# German, French, Spanish, Portuguese, Italian, Dutch. Those that are English words too need a day or a year beside them, as all do.
-_OTHERS = (
-    r"Januar|Jänner|Februar|März|Mai|Juni|Juli|Oktober|Dezember"
-    r"|janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre"
-    r"|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|setiembre|octubre|noviembre|diciembre"
-    r"|janeiro|fevereiro|março|maio|junho|julho|setembro|outubro|novembro|dezembro"
-    r"|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
-    r"|januari|februari|maart|april|mei|juni|juli|augustus|september|oktober|november|december"
-)
-_MONTH = rf"(?:{_ENGLISH}|{_OTHERS})(?![\p{{L}}\p{{M}}])"
+_FULL = "January February March April May June July August September October November December".split()
+_SHORT = "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
+ENGLISH_MONTHS = [*_FULL, *_SHORT, *(f"{month}." for month in _SHORT)]
+# English, German, French, Spanish, Portuguese, Italian, Dutch. What is another word too needs a day or a year beside it, as all do.
+MONTHS = [
+    *ENGLISH_MONTHS,
+    *"""Januar Jänner Februar März Mai Juni Juli Oktober Dezember
+    janvier février mars avril mai juin juillet août septembre octobre novembre décembre
+    enero febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre diciembre
+    janeiro fevereiro março maio junho julho setembro outubro novembro dezembro
+    gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
+    januari februari maart april mei juni juli augustus september oktober november december""".split(),
+]  # fmt: skip
+_ENGLISH = r"\L<english>"
+_MONTH = r"\L<months>(?![\p{L}\p{M}])"
 _WEEKDAY = r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|(?:Mon|Tues?|Wed|Thurs?|Thu|Fri|Sat|Sun)\.?)"
 _SEASON = r"(?:[Ss]pring|[Ss]ummer|[Aa]utumn|[Ff]all|[Ww]inter)"
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])"
 _ORDINAL_DAY = rf"{_DAY}(?:st|nd|rd|th|er|º|\.)?"
-_YEAR = r"(?:1\d{3}|20\d\d)"
+YEAR = _YEAR = r"(?:1\d{3}|20\d\d)"
+# In a date with its day, earlier years are clear too.
+_ANY_YEAR = r"(?:1\d{3}|20\d\d|[1-9]\d\d(?!\d|,\d))"
 _ERA = r"\s?(?:BCE|BC|CE|AD|B\.C\.|A\.D\.)"
 _CENTURY = rf"[\s-]centur(?:y|ies)(?:{_ERA})?"
 _HOUR = r"(?:1\d|2[0-3]|0?\d)"
 
-# Tried in this order, so the longer form comes first.
+_DAY_FIRST = (
+    rf"{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_ANY_YEAR}(?:{_ERA})?)?"
+)
+# Forms that begin with a digit. Tried in this order, so the longer form comes first.
 DATE = "|".join(
     [
-        rf"(?:{_WEEKDAY},?\s)?{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_YEAR}(?:{_ERA})?)?",
-        rf"(?:{_WEEKDAY},?\s)?(?:{_ENGLISH})\s{_DAY}(?:st|nd|rd|th)?(?:[–-]{_DAY})?(?:,?\s{_YEAR})?",
-        rf"{_MONTH},?\s(?:(?:of|de)\s)?{_YEAR}",
-        rf"{_SEASON}\s(?:of\s)?{_YEAR}",
+        _DAY_FIRST,
         r"[12]\d{3}(?P<iso>[-/.])(?:1[0-2]|0?[1-9])(?P=iso)(?:3[01]|[12]\d|0?[1-9])",
-        rf"[0-3]?\d(?P<sep>[./-])[0-3]?\d(?P=sep){_YEAR}|\d\d/\d\d/\d\d|{_DAY}-(?:{_ENGLISH})-{_YEAR}",
+        rf"[0-3]?\d(?P<sep>[./-])[0-3]?\d(?P=sep){_YEAR}|\d\d/\d\d/\d\d|{_DAY}-{_ENGLISH}-{_YEAR}",
         rf"[12]?\d(?:st|nd|rd|th){_CENTURY}",
-        r"(?:mid-)?(?:1\d|20)\d0(?:['’]?s)|['’]?[1-9]0s",
-        r"(?:AD|A\.D\.)\s\d{1,4}",
+        r"(?:1\d|20)\d0['’]?s|[1-9]0s",
         rf"(?:\d{{1,2}},\d{{3}}|\d{{1,5}})(?:[–-]\d{{1,4}})?{_ERA}",
         rf"{_HOUR}(?:[:.][0-5]\d)?\s?(?:[ap]\.m\.|[ap]m|[AP]M)|{_HOUR}\so['’]clock",
-        rf"(?<=\b(?:at|by|until|till|from|around|about|before|after|to)\s)\d:[0-5]\d",
+        r"(?<=\b(?:at|by|until|till|from|around|about|before|after|to)\s)\d:[0-5]\d",
     ]
-)  # fmt: skip
+)
+# Forms that begin with a word.
+LED_DATE = "|".join(
+    [
+        rf"{_WEEKDAY},?\s{_DAY_FIRST}",
+        rf"(?:{_WEEKDAY},?\s)?{_ENGLISH}\s{_DAY}(?:st|nd|rd|th)?(?:[–-]{_DAY})?(?:,?\s{_YEAR}|,\s{_ANY_YEAR})?",
+        rf"{_MONTH},?\s(?:(?:of|de)\s)?{_YEAR}",
+        rf"{_SEASON}\s(?:of\s)?{_YEAR}",
+        r"(?:AD|A\.D\.)\s\d{1,4}",
+        rf"mid-(?:1\d|20)\d0['’]?s|mid-{_YEAR}|['’][1-9]0s",
+    ]
+)
+# What may stand before the first digit of such a form; read backwards.
+BEFORE = rf"{_WEEKDAY},?\s(?:{_ENGLISH}\s)?|{_MONTH},?\s(?:(?:of|de)\s)?|{_SEASON}\s(?:of\s)?|(?:AD|A\.D\.)\s|mid-|(?<!\w)['’]"
 BARE_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d"
 YEAR_RANGE = rf"{_YEAR}[–-](?:{_YEAR}|\d\d)|{_YEAR}/\d\d"
-YEAR = rf"(?:mid-)?{_YEAR}"
-# What may stand before the first digit of a date; read backwards.
-BEFORE = rf"{_WEEKDAY},?\s(?:(?:{_ENGLISH})\s)?|(?:{_MONTH},?\s(?:(?:of|de)\s)?)|{_SEASON}\s(?:of\s)?|(?:AD|A\.D\.)\s|mid-|(?<!\w)['’]"
 
 _NUMERALS = "〇零一二三四五六七八九十百千"
 _EAST_UNIT = (

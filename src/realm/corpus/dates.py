@@ -5,6 +5,7 @@ the forms of dates, quantities and plain numbers are tried from there. So the pa
 for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in date_forms.py and number_forms.py.
 """
 
+import re
 from typing import Any
 
 import regex
@@ -15,12 +16,20 @@ from realm.corpus.tagging import TaggedSpan
 # Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
 _START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§°′″\\])"
 _END = r"(?![\p{L}\p{M}\p{N}_%°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
+_MONTH_LISTS = {"months": date_forms.MONTHS, "english": date_forms.ENGLISH_MONTHS}
 _FORMS = regex.compile(
     rf"{_START}(?:(?P<date>{date_forms.DATE})|(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"
     rf"|(?P<range>{date_forms.YEAR_RANGE})|(?P<year>{date_forms.YEAR}{number_forms.NO_STREET})"
-    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END}"
+    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END}",
+    units=number_forms.UNITS,
+    **_MONTH_LISTS,
 )
-_BEFORE = regex.compile(rf"(?r)(?<![\p{{L}}\p{{M}}\p{{N}}_])(?:{date_forms.BEFORE}|{number_forms.BEFORE})")
+_LED_FORMS = regex.compile(
+    rf"{_START}(?:(?P<date>{date_forms.LED_DATE})|(?P<quantity>{number_forms.LED_QUANTITY})){_END}", units=number_forms.UNITS, **_MONTH_LISTS
+)
+_BEFORE = regex.compile(rf"(?r)(?<![\p{{L}}\p{{M}}\p{{N}}_])(?:{date_forms.BEFORE}|{number_forms.BEFORE})", **_MONTH_LISTS)
+# The commonest case, a year before a comma or a full stop, needs no pattern of many branches.
+_CLEAR_YEAR = re.compile(rf"(?<=[ (]){date_forms.YEAR}(?=[,;)](?!\d)|\.(?:\s|$)|$)")
 _DIGITS = regex.compile(r"\d+")
 
 
@@ -31,12 +40,13 @@ class DateNumberTagger:
         """Spans of kind date or number, in order, without overlaps."""
         spans = number_forms.spelled(text)
         anchor = _DIGITS.search(text)
-        if anchor is not None and not text.isascii() and date_forms.HAN_OR_HANGUL.search(text):
-            spans += date_forms.east_asian(text)
         if anchor is None:
             return spans
         found = _from_digits(text, anchor)
-        return _merged(spans, found) if spans else found
+        spans = _merged(spans, found) if spans else found
+        if not text.isascii() and date_forms.HAN_OR_HANGUL.search(text):
+            return _merged(spans, date_forms.east_asian(text))
+        return spans
 
     def state(self) -> dict[str, Any]:
         """Nothing but the type."""
@@ -59,11 +69,14 @@ def _from_digits(text: str, anchor: regex.Match[str] | None) -> list[TaggedSpan]
 def _span_at(text: str, reached: int, digit: int) -> TaggedSpan | None:
     """The span that holds ``digit`` and begins at ``reached`` or later."""
     before = _BEFORE.match(text, reached, digit)
-    match = None if before is None else _FORMS.match(text, before.start())
+    match = None if before is None else _LED_FORMS.match(text, before.start())
     if match is None or match.end() <= digit:
+        year = _CLEAR_YEAR.match(text, digit)
+        if year is not None:
+            return TaggedSpan(digit, year.end(), "date")
         match = _FORMS.match(text, digit)
-        if match is None:
-            return None
+    if match is None:
+        return None
     kind = match.lastgroup
     if kind in ("plain", "time") and number_forms.is_label(text, match.start(), match.end()):
         return None

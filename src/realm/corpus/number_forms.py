@@ -6,35 +6,40 @@ import regex
 
 from realm.corpus.tagging import TaggedSpan
 
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\s\d)|\d+)(?:\.\d+)?"
+# Atomic: half a number is no number, and there is nothing to try again.
+_NUMBER = r"(?>(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ \u00a0\u202f]\d{3})++(?!\s\d)|\d++)(?:\.\d++)?)"
 _MAGNITUDE = r"(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)"
-_LENGTH = r"kilomet(?:re|er)|centimet(?:re|er)|millimet(?:re|er)|met(?:re|er)|mile|yard|foot|feet|inche?|light-year"
-_WORD_UNITS = (
-    rf"(?:(?:square|cubic|nautical)\s)?(?:{_LENGTH})s?|kilograms?|milligrams?|grams?|tonnes?|tons?|pounds(?:\ssterling)?|ounces?|acres?|hectares?"
-    r"|(?:milli)?lit(?:re|er)s?|gallons?|barrels?|(?:kilo|mega|giga)?watts?|volts?|(?:kilo|mega|giga)hertz|(?:kilo|mega|giga|tera)?bytes"
-    r"|knots|horsepower|carats?|calories|pixels|degrees(?:\s(?:Celsius|Fahrenheit))?|percentage\spoints"
-    r"|(?:US\s)?dollars?|cents|[Ee]uros?|pence|yen|yuan|rupees?|rou?bles?|francs?|pesos?"
-)
-_DURATIONS = r"(?:second|minute|hour|day|week|month|year|decade)s|hour|day|week|month|year|centuries"
-_SHORT_UNITS = (
-    r"km/h|km²|km2|kmh?|m(?:/s²?|²|2|³)?|cm³?|cm²|mm|nm|µm|μm|ha|kg|mg|µg|μg|g|lbs?|oz|ft|yd|mi|mph|kph|sq\s(?:mi|km|ft|m)|[mdc]?[lL]|hl"
-    r"|kWh?|MWh?|GWh?|TWh?|W|kV|mV|V|[kMG]?Hz|[kM]?J|kcal|[hkM]?Pa|bar|psi|dB|[kMG]?eV|kN|hp|bhp|rpm|[kKMGTP]B|[kMG]bit/s|[kMG]bps|ppm"
-    r"|hrs?|mins?|ms|AU|ly|fps|dpi|px|°\s?[CF]|K"
-)
-_UNIT = rf"(?:{_WORD_UNITS}|{_DURATIONS}|{_SHORT_UNITS})(?![\p{{L}}\p{{N}}])"
+_LENGTHS = [
+    stem + ending
+    for stem in ("kilomet", "centimet", "millimet", "met") for ending in ("re", "res", "er", "ers")
+] + ["mile", "miles", "yard", "yards", "foot", "feet", "inch", "inches", "light-years"]  # fmt: skip
+# Written out as a set, which is looked up, because a pattern of two hundred branches would try one after the other.
+UNITS = [
+    *_LENGTHS, *(f"{kind} {length}" for kind in ("square", "cubic", "nautical") for length in _LENGTHS),
+    *"""kilogram kilograms milligrams gram grams tonne tonnes ton tons pound pounds ounce ounces acre acres hectare hectares
+    liter liters litre litres milliliters millilitres gallon gallons barrel barrels watt watts kilowatts megawatts gigawatts volts hertz
+    kilohertz megahertz gigahertz bytes kilobytes megabytes gigabytes terabytes knots horsepower carat carats calories pixels degrees
+    dollar dollars cents euro euros Euro Euros pence yen yuan rupee rupees ruble rubles rouble roubles franc francs peso pesos
+    second seconds minute minutes hour hours day days week weeks month months year years decade decades century centuries
+    km km/h km² km2 km³ kmh m m/s m/s² m² m2 m³ cm cm² cm³ mm nm µm μm ha kg mg µg μg g lb lbs oz ft yd mi mph kph l L ml mL dl cl hl
+    kW kWh MW MWh GW GWh TW TWh W kV mV V Hz kHz MHz GHz J kJ MJ kcal Pa hPa kPa MPa bar psi dB eV keV MeV GeV kN hp bhp rpm
+    kB KB MB GB TB PB kbit/s Mbit/s Gbit/s kbps Mbps Gbps ppm hr hrs min mins ms AU ly fps dpi px °C °F K""".split(),
+    "metric tons", "metric tonnes", "sq mi", "sq km", "sq ft", "sq m", "pounds sterling", "degrees Celsius", "degrees Fahrenheit",
+    "percentage points", "US dollars", "U.S. dollars", "Australian dollars", "Canadian dollars", "° C", "° F",
+]  # fmt: skip
+_UNIT = r"\L<units>(?![\p{L}\p{N}])"
 _INCHES = r"(?:\s\d{1,2}\s?(?:in|inches)(?!\p{L}))?"
 _PERCENT = r"\s?%|\sper\s?cent(?!\p{L})|\spct(?!\p{L})"
 _CURRENCY = r"(?:(?:US|AU?|CA?|HK|NZ)?\$|[£€¥₹₩₽])\s?|(?:USD|EUR|GBP|CHF)\s|Rs\.?\s"
 _SHORT_MAGNITUDE = r"(?:bn|mn|tn|[mkMBK])(?!\p{L})"
 _HYPHENED = r"(?:inch|foot|mile|yard|met(?:re|er)|kilomet(?:re|er)|gallon|pound|ton|tonne|mm|cm|km|m)(?![\p{L}-])"
 
-QUANTITY = "|".join(
-    [
-        rf"(?:{_CURRENCY}){_NUMBER}(?:\s?{_SHORT_MAGNITUDE}|\s{_MAGNITUDE}(?!\p{{L}}))?",
-        rf"[−-]?{_NUMBER}(?:[–-]{_NUMBER})?(?:{_PERCENT}|\s?{_UNIT}{_INCHES}|\s{_MAGNITUDE}(?!\p{{L}})(?:\s{_UNIT})?)",
-        rf"{_NUMBER}-{_HYPHENED}",
-    ]
+QUANTITY = (
+    rf"{_NUMBER}(?=[\s%°–-]|\p{{L}})(?:[–-]{_NUMBER})?"
+    rf"(?:{_PERCENT}|\s{_MAGNITUDE}(?!\p{{L}})(?:\s{_UNIT})?|\s?{_UNIT}{_INCHES}|-{_HYPHENED})"
 )
+# Quantities that begin with a currency or a sign.
+LED_QUANTITY = rf"(?:{_CURRENCY}){_NUMBER}(?:\s?{_SHORT_MAGNITUDE}|\s{_MAGNITUDE}(?!\p{{L}}))?|[−-]{QUANTITY}"
 _STREET = r"(?:Street|Avenue|Road|Lane|Drive|Boulevard|Square|Place|Terrace|St\.|Ave\.|Rd\.|Blvd\.)"
 NO_STREET = rf"(?!\s(?:\p{{Lu}}\p{{L}}+\s){{0,2}}{_STREET})"
 # A plain number stands alone: no further digits beside it, no leading zero, no long run of digits.
@@ -95,19 +100,24 @@ _ORDINALS = (
 )
 _WORDS = regex.compile(
     rf"(?<![\p{{L}}\p{{N}}\-_])(?:(?P<date>(?:{_ORDINALS})[\s-]centur(?:y|ies)(?:\s(?:BCE|BC|CE|AD))?)"
-    rf"|(?P<number>{_SPELLED})(?P<unit>\s{_UNIT}|\spercent|\sper\scent)?)(?![\p{{L}}\p{{N}}_])(?!-\p{{L}})"
+    rf"|(?P<number>{_SPELLED})(?P<unit>\s{_UNIT}|\spercent|\sper\scent)?)(?![\p{{L}}\p{{N}}_])(?!-\p{{L}})",
+    units=UNITS,
 )
-# A cheap look for any word that such a span begins with.
-_HINT = re.compile(r"\b(?:[Tt](?:w|h[ir]|en)|[Ff](?:i|o[ru])|[Ss](?:i[xn]|ev|ec)|[Ee](?:ig|le)|[Nn]in|[Oo]ne )")
+# Where such a span may begin: cheap to find, because no words are tried.
+_HINT = re.compile(
+    r"[tfsenoTFSENO](?:w(?:o |elve|enty)|h(?:ree |irt|ird[ -]c)|our[ t]|i(?:ve |ft|x[ t])|ort[yi]|even|ight|ine[ t]|int|en |leven|ne [htmb]"
+    r"|irst[ -]c|econd[ -]c)"
+)
 _ALONE = re.compile(r"(?:[Oo]ne|[Tt]wo|[Tt]hree|[Ff]our|[Ff]ive|[Ss]ix|[Ss]even|[Ee]ight|[Nn]ine|[Tt]en)$")
 
 
 def spelled(text: str) -> list[TaggedSpan]:
     """Centuries and numbers written in words: from eleven on, or with a unit from two on; in order."""
-    if _HINT.search(text) is None:
-        return []
-    spans = []
-    for match in _WORDS.finditer(text):
+    spans: list[TaggedSpan] = []
+    for hint in _HINT.finditer(text):
+        match = _WORDS.match(text, hint.start())
+        if match is None or (spans and match.start() < spans[-1].end):
+            continue
         if match["date"]:
             spans.append(TaggedSpan(match.start(), match.end(), "date"))
         elif _ALONE.match(match["number"]) is None or (match["unit"] and match["number"].lower() != "one"):

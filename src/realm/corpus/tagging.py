@@ -27,10 +27,20 @@ class SpanTagger(Protocol):
 def without_overlaps(proposals: Iterable[TaggedSpan]) -> list[TaggedSpan]:
     """Of overlapping spans the longest stays; of equally long ones the first proposed. In order of position."""
     proposed = list(proposals)
-    if len(proposed) < 2:
-        return proposed
+    if not _overlap(ordered := sorted(proposed)):
+        return ordered
     kept: list[TaggedSpan] = []
     for span in sorted(proposed, key=lambda span: span.start - span.end):  # stable: ties keep the order of proposal
         if all(span.end <= other.start or other.end <= span.start for other in kept):
             kept.append(span)
     return sorted(kept)
+
+
+def _overlap(ordered: list[TaggedSpan]) -> bool:
+    """Whether two of the spans, which are in order, share a character."""
+    reached = 0
+    for start, end, _ in ordered:
+        if start < reached:
+            return True
+        reached = end
+    return False
