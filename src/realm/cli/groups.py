@@ -24,6 +24,7 @@ def corpus_build(
     vocab_size: int = 8000,
     lowercase: bool = True,
     block_length: int = 288,
+    tagger: str = "default",
     gazetteer: Path | None = None,
     strict: bool = False,
     json: bool = False,
@@ -37,6 +38,8 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
+        tagger: what finds the salient spans: default, or of truecase, dates, collocations, spacy:MODEL, hf:MODEL, gazetteer:FILE, joined
+            by + (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
@@ -51,6 +54,7 @@ def corpus_build(
             vocab_size=vocab_size,
             lowercase=lowercase,
             block_length=block_length,
+            tagger=tagger,
             gazetteer=gazetteer,
             strict=strict,
             progress=lambda what, done: progress.count(f"corpus: {what}", done),

@@ -33,6 +33,8 @@ class CorpusConfig:
     """Whether a vocabulary trained here ignores case."""
     block_length: int = 288
     """Wordpieces of a block, title and special tokens counted."""
+    tagger: str = "default"
+    """What finds the salient spans: default, or of truecase, dates, collocations, spacy:MODEL, hf:MODEL, gazetteer:FILE, joined by +."""
     gazetteer: str = ""
     """A file of phrases, one a line, that are salient besides what the tagger finds."""
     strict: bool = False

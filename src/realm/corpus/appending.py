@@ -13,7 +13,7 @@ from realm.corpus.intake import Document, Progress, Spool
 from realm.corpus.manifest import CorpusManifest, SegmentInfo, SpanStatistics
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
 from realm.corpus.segments import Segment, SegmentWriter, segment_span_hashes, token_dtype
-from realm.corpus.tagging import SpanTagger
+from realm.corpus.tagging import SpanTagger, tag_all
 from realm.text.tokenizer import TextTokenizer
 
 
@@ -86,7 +86,7 @@ def _pack_batch(
         title_ids = title[: block_length // 4]
         room = block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
         stop = position + len(document.sentences)
-        tagged = [tagger.tag(sentence) for sentence in sentences[position:stop]]
+        tagged = tag_all(tagger, sentences[position:stop])
         made = make_sentences(document.text, document.sentences, encodings[position:stop], tagged, room, counts)
         yield document, title_ids, [block for block in pack(made, room) if block.token_count]
         position = stop

@@ -15,10 +15,11 @@ from pathlib import Path
 from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.appending import append_segment, merged_statistics
-from realm.corpus.gazetteer import GazetteerTagger
 from realm.corpus.intake import Progress, RejectedList, Spool, nothing_usable, take_in
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
-from realm.corpus.salient import CasingCounts, default_tagger, save_tagger
+from realm.corpus.salient import CasingCounts, CollocationCounts, save_tagger
+from realm.corpus.tagger_specs import DEFAULT as DEFAULT_TAGGER
+from realm.corpus.tagger_specs import TaggerPlan
 from realm.corpus.tagging import SpanTagger
 from realm.errors import ConfigError, CorpusError
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
@@ -34,6 +35,7 @@ def build_corpus(
     vocab_size: int = 8000,
     lowercase: bool = True,
     block_length: int = 288,
+    tagger: str = DEFAULT_TAGGER,
     gazetteer: Path | None = None,
     strict: bool = False,
     progress: Progress | None = None,
@@ -47,14 +49,17 @@ def build_corpus(
         vocab_size: of a trained vocabulary.
         lowercase: whether a trained vocabulary folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
+        tagger: which taggers find the salient spans, as ``tagger_specs`` says.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
         progress: called with (what is counted, count) now and then.
 
     Raises:
         CorpusError: ``out`` exists, or no document is usable.
-        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer or gazetteer cannot be read.
-        ConfigError: ``block_length`` is too small.
+        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer, tagger or gazetteer
+            cannot be read.
+        ConfigError: ``block_length`` is too small, or no such tagger.
+        MissingExtra: the tagger needs an extra.
     """
     out = Path(out)
     if block_length < SHORTEST_BLOCK:
@@ -63,7 +68,7 @@ def build_corpus(
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
-    phrases = None if gazetteer is None else GazetteerTagger.from_file(Path(gazetteer))
+    plan = TaggerPlan(tagger, gazetteer)
     if tokenizer is not None:
         tokenizer = _given_tokenizer(tokenizer)
     with _staged(out) as staging:
@@ -72,10 +77,10 @@ def build_corpus(
         take_in([Path(source) for source in sources], spool, rejected, set(), progress)
         if not spool.documents:
             raise nothing_usable(sources, rejected)
-        tagger = default_tagger(_learn_casing(spool, progress), phrases)
+        learned = plan.tagger(_learn_casing(spool, progress), _learn_collocations(spool))
         if tokenizer is None:
             tokenizer = train_wordpiece(_training_texts(spool), vocab_size, lowercase)
-        manifest = _write_first_version(staging, spool, tokenizer, tagger, rejected, block_length, progress)
+        manifest = _write_first_version(staging, spool, tokenizer, learned, rejected, block_length, progress)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
         spool.remove()
@@ -136,6 +141,15 @@ def _learn_casing(spool: Spool, progress: Progress | None) -> CasingCounts:
         if progress is not None:
             progress("casing batches", number)
     return casing
+
+
+def _learn_collocations(spool: Spool) -> CollocationCounts:
+    """The terms of documents in scripts without letter case; the others cost next to nothing."""
+    collocations = CollocationCounts()
+    for document in chain.from_iterable(spool.batches()):
+        if not document.text.isascii():
+            collocations.add(document.text[start:end] for start, end in document.sentences)
+    return collocations
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:

@@ -14,8 +14,9 @@ import regex
 
 from realm.corpus.tagging import TaggedSpan
 
-# Units (characters or words) of the longest term.
-LONGEST = {"chars": 8, "words": 4}
+# Units (characters, words, whole runs of Katakana) of the shortest and the longest term.
+SHORTEST = {"chars": 2, "words": 2, "katakana": 1}
+LONGEST = {"chars": 8, "words": 4, "katakana": 1}
 # Entries of the table of counts, about 120 bytes each. When it is full, the rarest go.
 MOST_ENTRIES = 2_000_000
 MOST_TERMS = 200_000
@@ -26,13 +27,13 @@ LEAST_FREEDOM = 0.9
 # A term that stands in a larger share of the sentences is grammar ("we", "can"), not knowledge; small counts are excused.
 COMMON_SHARE, COMMON_COUNT = 0.02, 200
 
-# Runs of one unspaced script. Hiragana is left out: it writes endings and particles.
-_UNSPACED = r"[\p{Han}々〆]+|[\p{Katakana}ー]+|\p{Thai}+|\p{Lao}+|\p{Khmer}+|\p{Myanmar}+|\p{Tibetan}+"
+# Runs of one unspaced script. Hiragana is left out: it writes endings and particles. A run of Katakana is one word already.
+_UNSPACED = r"[\p{Han}々〆]+|\p{Thai}+|\p{Lao}+|\p{Khmer}+|\p{Myanmar}+|\p{Tibetan}+"
 _SPACED = (
     r"[[\p{Hangul}\p{Arabic}\p{Hebrew}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}\p{Kannada}"
     r"\p{Malayalam}\p{Sinhala}\p{Ethiopic}\p{Syriac}\p{Thaana}]&&[\p{L}\p{M}]||[\u200c\u200d]]+"
 )
-_RUN = regex.compile(rf"(?V1)(?P<chars>{_UNSPACED})|(?P<words>{_SPACED}(?: {_SPACED})*)")
+_RUN = regex.compile(rf"(?V1)(?P<chars>{_UNSPACED})|(?P<katakana>[\p{{Katakana}}ー]{{2,}}+)|(?P<words>{_SPACED}(?: {_SPACED})*)")
 _CASELESS = regex.compile(r"\p{Lo}")
 
 
@@ -41,8 +42,8 @@ class CollocationCounts:
 
     def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
         self._most = most_entries
-        self._counts: dict[str, Counter[str]] = {"chars": Counter(), "words": Counter()}
-        self._units = {"chars": 0, "words": 0}
+        self._counts: dict[str, Counter[str]] = {kind: Counter() for kind in LONGEST}
+        self._units = dict.fromkeys(LONGEST, 0)
         self._rarest = 0
         self._sentences = 0
 
@@ -79,7 +80,7 @@ class CollocationCounts:
         most = max(COMMON_COUNT, COMMON_SHARE * self._sentences)
         information = {}
         for sequence, count in counts.items():
-            if fewest <= count <= most and 1 < len(_units(sequence, kind)) <= LONGEST[kind]:
+            if fewest <= count <= most and SHORTEST[kind] <= len(_units(sequence, kind)) <= LONGEST[kind]:
                 least = self._information(sequence, count, kind)
                 if least >= LEAST_INFORMATION:
                     information[sequence] = least
@@ -104,7 +105,7 @@ class CollocationCounts:
         counts, units = self._counts[kind], _units(sequence, kind)
         joint = " " if kind == "words" else ""
         parts = (counts[joint.join(units[:cut])] * counts[joint.join(units[cut:])] for cut in range(1, len(units)))
-        return math.log(count * self._units[kind] / max(max(parts), 1))
+        return math.log(count * self._units[kind] / max(max(parts, default=1), 1))
 
 
 class CollocationTagger:
@@ -132,7 +133,7 @@ class CollocationTagger:
         joint = " " if kind == "words" else ""
         first = 0
         while first < len(units):
-            for stop in range(min(len(units), first + LONGEST[kind]), first + 1, -1):
+            for stop in range(min(len(units), first + LONGEST[kind]), first + SHORTEST[kind] - 1, -1):
                 term = joint.join(units[first:stop])
                 if term in self.terms:
                     yield TaggedSpan(offset, offset + len(term), "phrase")
@@ -152,6 +153,8 @@ def mostly_caseless(text: str) -> bool:
 
 
 def _units(run: str, kind: str) -> Sequence[str]:
+    if kind == "katakana":
+        return [run]
     return run.split(" ") if kind == "words" else run
 
 
@@ -159,11 +162,11 @@ def _sequences(run: Sequence[str], longest: int, kind: str) -> Iterator[str]:
     """Every sequence of up to ``longest`` units."""
     for first in range(len(run)):
         for stop in range(first + 1, min(len(run), first + longest) + 1):
-            yield " ".join(run[first:stop]) if kind == "words" else str(run[first:stop])
+            yield " ".join(run[first:stop]) if kind == "words" else "".join(run[first:stop])
 
 
 def _without_ends(sequence: str, kind: str) -> tuple[str, str]:
     """The sequence without its last unit, and without its first."""
     if kind == "words":
         return sequence.rpartition(" ")[0], sequence.partition(" ")[2]
-    return sequence[:-1], sequence[1:]
+    return (sequence[:-1], sequence[1:]) if kind == "chars" else ("", "")
