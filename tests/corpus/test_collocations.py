@@ -33,9 +33,7 @@ def marked(tagger: CollocationTagger, text: str) -> list[str]:
     return [text[span.start : span.end] for span in tagger.tag(text)]
 
 
-@pytest.mark.parametrize(
-    ("units", "lengths", "joint"), [(HAN, (2, 3, 4, 7), ""), (ARABIC, (2, 3, 4), " ")], ids=["zh", "ar"]
-)
+@pytest.mark.parametrize(("units", "lengths", "joint"), [(HAN, (2, 3, 4, 7), ""), (ARABIC, (2, 3, 4), " ")], ids=["zh", "ar"])
 def test_planted_terms_are_found_and_little_else(units: list[str], lengths: tuple[int, ...], joint: str) -> None:
     sentences, terms = planted(units, lengths, joint)
     tagger = learned(sentences)
@@ -81,7 +79,9 @@ def test_mostly_caseless(text: str, caseless: bool) -> None:
 
 
 def test_a_run_of_katakana_is_one_word() -> None:
-    tagger = learned([f"それは{word}です。" for word in ("ベルリン", "ブランデンブルク", "ハウス") for _ in range(5)] + ["それはテレビだ。"])
+    tagger = learned(
+        [f"それは{word}です。" for word in ("ベルリン", "ブランデンブルク", "ハウス") for _ in range(5)] + ["それはテレビだ。"]
+    )
     assert tagger.terms == {"ベルリン", "ブランデンブルク", "ハウス"}
     assert marked(tagger, "ベルリンとブランデンブルクハウス") == ["ベルリン"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from realm.cli import show
+from realm.cli import show, taggers
 from realm.progress import Progress
 
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
@@ -190,9 +190,11 @@ ABOUT = {
     "corpus": "Make and inspect corpora: build, add, info, show.",
     "data": "Check question files: check.",
     "index": "The index of a run: build, info, search.",
+    "tagger": "Salient-span taggers: eval.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "corpus": {"build": corpus_build, "add": corpus_add, "info": corpus_info, "show": corpus_show},
     "data": {"check": data_check},
     "index": {"build": index_build, "info": index_info, "search": index_search},
+    "tagger": {"eval": taggers.tagger_eval},
 }

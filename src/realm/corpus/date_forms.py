@@ -30,9 +30,7 @@ _ERA = r"\s?(?:BCE|BC|CE|AD|B\.C\.|A\.D\.)"
 _CENTURY = rf"[\s-]centur(?:y|ies)(?:{_ERA})?"
 _HOUR = r"(?:1\d|2[0-3]|0?\d)"
 
-_DAY_FIRST = (
-    rf"{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_ANY_YEAR}(?:{_ERA})?)?"
-)
+_DAY_FIRST = rf"{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_ANY_YEAR}(?:{_ERA})?)?"
 # Forms that begin with a digit. Tried in this order, so the longer form comes first.
 DATE = "|".join(
     [

@@ -25,7 +25,9 @@ _FORMS = regex.compile(
     **_MONTH_LISTS,
 )
 _LED_FORMS = regex.compile(
-    rf"{_START}(?:(?P<date>{date_forms.LED_DATE})|(?P<quantity>{number_forms.LED_QUANTITY})){_END}", units=number_forms.UNITS, **_MONTH_LISTS
+    rf"{_START}(?:(?P<date>{date_forms.LED_DATE})|(?P<quantity>{number_forms.LED_QUANTITY})){_END}",
+    units=number_forms.UNITS,
+    **_MONTH_LISTS,
 )
 _BEFORE = regex.compile(rf"(?r)(?<![\p{{L}}\p{{M}}\p{{N}}_])(?:{date_forms.BEFORE}|{number_forms.BEFORE})", **_MONTH_LISTS)
 # The commonest case, a year before a comma or a full stop, needs no pattern of many branches.

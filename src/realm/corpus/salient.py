@@ -20,7 +20,7 @@ from realm.errors import CorpusError
 
 __all__ = [
     "CasingCounts", "CollocationCounts", "CollocationTagger", "CombinedTagger", "DateNumberTagger", "GazetteerTagger", "SpanTagger",
-    "TaggedSpan", "TruecaseTagger", "default_tagger", "load_tagger", "save_tagger", "tag_all", "tagger_from_state",
+    "TaggedSpan", "TruecaseTagger", "load_tagger", "save_tagger", "tag_all", "tagger_from_state",
 ]  # fmt: skip
 
 
@@ -42,15 +42,6 @@ class CombinedTagger:
     def state(self) -> dict[str, Any]:
         """The states of the parts."""
         return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}
-
-
-def default_tagger(
-    casing: CasingCounts, gazetteer: GazetteerTagger | None = None, collocations: CollocationCounts | None = None
-) -> CombinedTagger:
-    """The user's phrases if there are any, dates and numbers, terms of scripts without case, and names by casing."""
-    first: list[SpanTagger] = [] if gazetteer is None else [gazetteer]
-    terms: list[SpanTagger] = [] if collocations is None else [CollocationTagger(collocations.terms())]
-    return CombinedTagger([*first, DateNumberTagger(), *terms, TruecaseTagger(casing.table())])
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:

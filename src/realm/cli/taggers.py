@@ -1,0 +1,27 @@
+"""The verbs about salient-span taggers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from realm.cli import show
+
+Labelled = Annotated[Path, tyro.conf.arg(metavar="FILE")]
+
+
+def tagger_eval(file: Labelled, /, *, tagger: str = "", corpus: Path | None = None, json: bool = False) -> None:
+    """Score a tagger on sentences with marked spans, whatever their type.
+
+    Args:
+        file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
+        tagger: a tagger as for realm corpus build; empty is the corpus's own, or without a corpus the default.
+        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
+        json: print one JSON object as the last line.
+    """
+    from realm.corpus.tagger_eval import evaluate_tagger
+
+    found = evaluate_tagger(file, tagger, corpus)
+    if not json:
+        show.facts(found)
+    show.last_line(found, json)
