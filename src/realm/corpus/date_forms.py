@@ -4,19 +4,17 @@ import regex
 
 from realm.corpus.tagging import TaggedSpan
 
-_FULL = "January February March April May June July August September October November December".split()
-_SHORT = "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
-ENGLISH_MONTHS = [*_FULL, *_SHORT, *(f"{month}." for month in _SHORT)]
-# English, German, French, Spanish, Portuguese, Italian, Dutch. What is another word too needs a day or a year beside it, as all do.
-MONTHS = [
-    *ENGLISH_MONTHS,
-    *"""Januar Jänner Februar März Mai Juni Juli Oktober Dezember
+_FULL = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+_SHORT = ["Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"]
+# German, French, Spanish, Portuguese, Italian, Dutch. What is another word too needs a day or a year beside it, as all do.
+_OTHER_MONTHS = """Januar Jänner Februar März Mai Juni Juli Oktober Dezember
     janvier février mars avril mai juin juillet août septembre octobre novembre décembre
     enero febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre diciembre
     janeiro fevereiro março maio junho julho setembro outubro novembro dezembro
     gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
-    januari februari maart april mei juni juli augustus september oktober november december""".split(),
-]  # fmt: skip
+    januari februari maart april mei juni juli augustus september oktober november december"""
+ENGLISH_MONTHS = [*_FULL, *_SHORT, *(f"{month}." for month in _SHORT)]
+MONTHS = [*ENGLISH_MONTHS, *_OTHER_MONTHS.split()]
 _ENGLISH = r"\L<english>"
 _MONTH = r"\L<months>(?![\p{L}\p{M}])"
 _WEEKDAY = r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|(?:Mon|Tues?|Wed|Thurs?|Thu|Fri|Sat|Sun)\.?)"

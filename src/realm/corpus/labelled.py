@@ -10,9 +10,7 @@ from typing import Any
 from realm.errors import DataError
 from realm.paths import open_text
 
-_CURE = (
-    'Write {"tokens": [...], "tags": ["O", "B-PER", ...]} a line, or CoNLL columns: token first, label last, an empty line after a sentence'
-)
+_CURE = 'Write {"tokens": [...], "tags": ["O", "B-PER", ...]} a line, or CoNLL columns (token first, label last)'
 
 
 @dataclass(frozen=True)

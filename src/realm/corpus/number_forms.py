@@ -13,17 +13,18 @@ _LENGTHS = [
     stem + ending
     for stem in ("kilomet", "centimet", "millimet", "met") for ending in ("re", "res", "er", "ers")
 ] + ["mile", "miles", "yard", "yards", "foot", "feet", "inch", "inches", "light-years"]  # fmt: skip
-# Written out as a set, which is looked up, because a pattern of two hundred branches would try one after the other.
-UNITS = [
-    *_LENGTHS, *(f"{kind} {length}" for kind in ("square", "cubic", "nautical") for length in _LENGTHS),
-    *"""kilogram kilograms milligrams gram grams tonne tonnes ton tons pound pounds ounce ounces acre acres hectare hectares
+_UNIT_WORDS = """kilogram kilograms milligrams gram grams tonne tonnes ton tons pound pounds ounce ounces acre acres hectare hectares
     liter liters litre litres milliliters millilitres gallon gallons barrel barrels watt watts kilowatts megawatts gigawatts volts hertz
     kilohertz megahertz gigahertz bytes kilobytes megabytes gigabytes terabytes knots horsepower carat carats calories pixels degrees
     dollar dollars cents euro euros Euro Euros pence yen yuan rupee rupees ruble rubles rouble roubles franc francs peso pesos
     second seconds minute minutes hour hours day days week weeks month months year years decade decades century centuries
     km km/h km² km2 km³ kmh m m/s m/s² m² m2 m³ cm cm² cm³ mm nm µm μm ha kg mg µg μg g lb lbs oz ft yd mi mph kph l L ml mL dl cl hl
     kW kWh MW MWh GW GWh TW TWh W kV mV V Hz kHz MHz GHz J kJ MJ kcal Pa hPa kPa MPa bar psi dB eV keV MeV GeV kN hp bhp rpm
-    kB KB MB GB TB PB kbit/s Mbit/s Gbit/s kbps Mbps Gbps ppm hr hrs min mins ms AU ly fps dpi px °C °F K""".split(),
+    kB KB MB GB TB PB kbit/s Mbit/s Gbit/s kbps Mbps Gbps ppm hr hrs min mins ms AU ly fps dpi px °C °F K"""
+# Written out as a set, which is looked up, because a pattern of two hundred branches would try one after the other.
+UNITS = [
+    *_LENGTHS, *(f"{kind} {length}" for kind in ("square", "cubic", "nautical") for length in _LENGTHS),
+    *_UNIT_WORDS.split(),
     "metric tons", "metric tonnes", "sq mi", "sq km", "sq ft", "sq m", "pounds sterling", "degrees Celsius", "degrees Fahrenheit",
     "percentage points", "US dollars", "U.S. dollars", "Australian dollars", "Canadian dollars", "° C", "° F",
 ]  # fmt: skip
@@ -48,21 +49,19 @@ PLAIN = rf"(?<!\p{{N}}\s)(?:\d{{1,3}}(?:st|nd|rd|th)|(?!0\d)(?!\d{{7}}){_NUMBER}
 BEFORE = rf"{_CURRENCY}|(?<![^\s(])[−-]"
 
 # Words whose number names something and counts nothing.
-_LABELS = frozenset(
-    """act apartment appendix area art article book box building bus category channel chapter class clause code column disc disk district
-    division edition eq equation error episode exercise exhibit exit fig figs figure figures flat flight floor footnote gate grade group
-    highway id isbn issn issue item kapitel lane layer level line lines lot mark model nr no nos note number op opus page pages para
-    paragraph part phase phone pin platform plate point port pp p problem question release room route row rule scene season section
-    sector seite series sheet signal size slide square stage status step suite table tel telephone track type unit v ver verse version vol vols
-    volume ward zip zone §""".split()
-)
+_LABEL_WORDS = """act apartment appendix area art article book box building bus category channel chapter class clause code column disc
+    disk district division edition eq equation error episode exercise exhibit exit fig figs figure figures flat flight floor
+    footnote gate grade group highway id isbn issn issue item kapitel lane layer level line lines lot mark model nr no nos
+    note number op opus page pages para paragraph part phase phone pin platform plate point port pp p problem question
+    release room route row rule scene season section sector seite series sheet signal size slide square stage status step
+    suite table tel telephone track type unit v ver verse version vol vols volume ward zip zone §"""
+_LABELS = frozenset(_LABEL_WORDS.split())
 # Capitalised words at the start of a sentence after which a number counts.
-_OPENERS = frozenset(
-    """about above after all almost among an and another around as at before below between both but by despite during each every exactly
-    few for from had has have here if in including it its just less like many more most nearly no of on only or other our out over per
-    since so some still such than that the their then there these they this those to total under until up was we were when where while
-    with within""".split()
-)
+_OPENING_WORDS = """about above after all almost among an and another around as at before below between both but by despite during each
+    every exactly few for from had has have here if in including it its just less like many more most nearly no of on only
+    or other our out over per since so some still such than that the their then there these they this those to total under
+    until up was we were when where while with within"""
+_OPENERS = frozenset(_OPENING_WORDS.split())
 _WORD_BEFORE = re.compile(r"(?:^|[\s\"“‘'(\[—–])([^\s\"“‘'(\[—–]+)\s$")
 
 

@@ -57,7 +57,7 @@ class TaggerPlan:
 
     def tagger(self, casing: CasingCounts, collocations: CollocationCounts) -> SpanTagger:
         """The tagger, with what was learned from the corpus; counts that are not needed may be empty."""
-        made = []
+        made: list[SpanTagger] = []
         for part in self._made:
             if part == "truecase":
                 made.append(TruecaseTagger(casing.table()))
