@@ -38,8 +38,8 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
-        tagger: what finds the salient spans: default, or of truecase, dates, collocations, spacy:MODEL, hf:MODEL, gazetteer:FILE, joined
-            by + (docs/salient-spans.md).
+        tagger: what finds the salient spans: default, or parts joined by + of truecase, dates, collocations, gazetteer:FILE, spacy:MODEL,
+            hf:MODEL, perceptron:DIR (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
         strict: stop at the first malformed document instead of counting it.
         json: print corpus info as one JSON object in the last line.
@@ -190,11 +190,11 @@ ABOUT = {
     "corpus": "Make and inspect corpora: build, add, info, show.",
     "data": "Check question files: check.",
     "index": "The index of a run: build, info, search.",
-    "tagger": "Salient-span taggers: eval.",
+    "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "corpus": {"build": corpus_build, "add": corpus_add, "info": corpus_info, "show": corpus_show},
     "data": {"check": data_check},
     "index": {"build": index_build, "info": index_info, "search": index_search},
-    "tagger": {"eval": taggers.tagger_eval},
+    "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
 }

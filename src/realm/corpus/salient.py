@@ -24,6 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+MODEL_TAGGERS = ("spacy", "hf", "perceptron")
+
+
 class CombinedTagger:
     """Several taggers at once: of overlapping spans the longest wins, then the one of the earlier tagger."""
 
@@ -49,7 +52,7 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
 
     Raises:
         ValueError: a type that this version does not know.
-        DataError: the model of a spaCy or Hugging Face tagger has gone.
+        DataError: the model of a tagger has gone.
         MissingExtra: the tagger's extra is not installed.
     """
     kind = state.get("type")
@@ -61,7 +64,7 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
         return GazetteerTagger(state["phrases"])
     if kind == "collocations":
         return CollocationTagger(state["terms"])
-    if kind in ("hf", "spacy"):
+    if kind in MODEL_TAGGERS:
         return model_tagger(kind, state["model"])
     if kind == "truecase":
         return TruecaseTagger({word: (small, capital) for word, (small, capital) in state["table"].items()}, state["linkers"])
@@ -69,14 +72,18 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
 
 
 def model_tagger(kind: str, model: str) -> SpanTagger:
-    """A tagger of a model that lies outside the corpus; ``kind`` is hf or spacy. Its library is imported only here."""
+    """A tagger of a model that lies outside the corpus; ``kind`` is one of ``MODEL_TAGGERS``. Its libraries are imported only here."""
     if kind == "hf":
         from realm.corpus.classifier import ClassifierTagger
 
         return ClassifierTagger(model)
-    from realm.corpus.spacy_tagger import SpacyTagger
+    if kind == "spacy":
+        from realm.corpus.spacy_tagger import SpacyTagger
 
-    return SpacyTagger(model)
+        return SpacyTagger(model)
+    from realm.corpus.perceptron import PerceptronTagger
+
+    return PerceptronTagger.load(model)
 
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:

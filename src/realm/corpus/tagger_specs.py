@@ -7,6 +7,7 @@
     gazetteer:FILE  listed phrases
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
     hf:MODEL        a Hugging Face token classifier, local directory or hub name
+    perceptron:DIR  what realm tagger train made
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
 """
@@ -17,15 +18,15 @@ from pathlib import Path
 from realm.corpus.collocations import CollocationCounts, CollocationTagger
 from realm.corpus.dates import DateNumberTagger
 from realm.corpus.gazetteer import GazetteerTagger
-from realm.corpus.salient import CombinedTagger, model_tagger
+from realm.corpus.salient import MODEL_TAGGERS, CombinedTagger, model_tagger
 from realm.corpus.tagging import SpanTagger
 from realm.corpus.truecase import CasingCounts, TruecaseTagger
 from realm.errors import ConfigError
 
 DEFAULT = "default"
 _PLAIN = ("truecase", "dates", "collocations")
-_WITH_VALUE = ("gazetteer", "spacy", "hf")
-_CURE = f"Join with + what is wanted of: {DEFAULT}, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL"
+_WITH_VALUE = ("gazetteer", *MODEL_TAGGERS)
+_CURE = f"Join with + what is wanted of: {DEFAULT}, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL, perceptron:DIR"
 
 
 class TaggerPlan:
