@@ -14,8 +14,8 @@ from realm.corpus import date_forms, number_forms
 from realm.corpus.tagging import TaggedSpan
 
 # Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
-_START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§°′″\\])"
-_END = r"(?![\p{L}\p{M}\p{N}_%°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
+_START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"
+_END = r"(?![\p{L}\p{M}\p{N}_%|°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
 _MONTH_LISTS = {"months": date_forms.MONTHS, "english": date_forms.ENGLISH_MONTHS}
 _FORMS = regex.compile(
     rf"{_START}(?:(?P<date>{date_forms.DATE})|(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"

@@ -102,10 +102,10 @@ _WORDS = regex.compile(
     rf"|(?P<number>{_SPELLED})(?P<unit>\s{_UNIT}|\spercent|\sper\scent)?)(?![\p{{L}}\p{{N}}_])(?!-\p{{L}})",
     units=UNITS,
 )
-# Where such a span may begin: cheap to find, because no words are tried.
+# Where such a span may begin: a word's edge and the beginning of a number. Cheap to find, because no whole words are tried.
 _HINT = re.compile(
-    r"[tfsenoTFSENO](?:w(?:o |elve|enty)|h(?:ree |irt|ird[ -]c)|our[ t]|i(?:ve |ft|x[ t])|ort[yi]|even|ight|ine[ t]|int|en |leven|ne [htmb]"
-    r"|irst[ -]c|econd[ -]c)"
+    r"[ (\[\"“‘'—–-](?:[tT](?:w(?:o |el|en)|h(?:ree |ir)|en )|[fF](?:our[ t]|i(?:ve |f|rst[ -]c)|or)|[sS](?:ix[ t]|even|ec)"
+    r"|[eE](?:ight|lev)|[nN]in|[oO]ne [htmb])"
 )
 _ALONE = re.compile(r"(?:[Oo]ne|[Tt]wo|[Tt]hree|[Ff]our|[Ff]ive|[Ss]ix|[Ss]even|[Ee]ight|[Nn]ine|[Tt]en)$")
 
@@ -113,8 +113,8 @@ _ALONE = re.compile(r"(?:[Oo]ne|[Tt]wo|[Tt]hree|[Ff]our|[Ff]ive|[Ss]ix|[Ss]even|
 def spelled(text: str) -> list[TaggedSpan]:
     """Centuries and numbers written in words: from eleven on, or with a unit from two on; in order."""
     spans: list[TaggedSpan] = []
-    for hint in _HINT.finditer(text):
-        match = _WORDS.match(text, hint.start())
+    for hint in _HINT.finditer(" " + text):
+        match = _WORDS.match(text, hint.start())  # one further than the edge, one less than in the text
         if match is None or (spans and match.start() < spans[-1].end):
             continue
         if match["date"]:

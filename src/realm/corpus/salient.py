@@ -35,16 +35,23 @@ class CombinedTagger:
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of the sentence ``text``, in order, without overlaps."""
-        return without_overlaps(span for tagger in self.taggers for span in tagger.tag(text))
+        return _settled([spans for tagger in self.taggers if (spans := tagger.tag(text))])
 
     def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
         """The spans of each text; every part sees all of them at once."""
         proposals = zip(*(tag_all(tagger, texts) for tagger in self.taggers), strict=True)
-        return [without_overlaps(chain.from_iterable(lists)) for lists in proposals]
+        return [_settled([spans for spans in lists if spans]) for lists in proposals]
 
     def state(self) -> dict[str, Any]:
         """The states of the parts."""
         return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}
+
+
+def _settled(lists: list[list[TaggedSpan]]) -> list[TaggedSpan]:
+    """The spans of several taggers without overlaps; one tagger's never overlap."""
+    if len(lists) < 2:
+        return lists[0] if lists else []
+    return without_overlaps(chain.from_iterable(lists))
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
