@@ -6,7 +6,7 @@ are counted by character, the others by word.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +42,7 @@ class CollocationCounts:
 
     def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
         self._most = most_entries
-        self._counts: dict[str, Counter[str]] = {kind: Counter() for kind in LONGEST}
+        self._counts: dict[str, dict[str, int]] = {kind: {} for kind in LONGEST}
         self._units = dict.fromkeys(LONGEST, 0)
         self._rarest = 0
         self._sentences = 0
@@ -57,7 +57,7 @@ class CollocationCounts:
                 kind = match.lastgroup or "chars"
                 run = _units(match.group(), kind)
                 self._units[kind] += len(run)
-                self._counts[kind].update(_sequences(run, LONGEST[kind] + 1, kind))
+                _count_sequences(self._counts[kind], run, LONGEST[kind] + 1, _joint(kind))
             if sum(map(len, self._counts.values())) > self._most:
                 self._drop_rarest()
 
@@ -71,7 +71,7 @@ class CollocationCounts:
         while sum(map(len, self._counts.values())) > self._most // 2:
             self._rarest += 1
             for kind, counts in self._counts.items():
-                self._counts[kind] = Counter({sequence: count for sequence, count in counts.items() if count > self._rarest})
+                self._counts[kind] = {sequence: count for sequence, count in counts.items() if count > self._rarest}
 
     def _scored(self, kind: str) -> list[tuple[str, float]]:
         """(term, information) of every sequence that passes."""
@@ -102,9 +102,8 @@ class CollocationCounts:
 
     def _information(self, sequence: str, count: int, kind: str) -> float:
         """Pointwise mutual information of the two parts, least over all splits; nats."""
-        counts, units = self._counts[kind], _units(sequence, kind)
-        joint = " " if kind == "words" else ""
-        parts = (counts[joint.join(units[:cut])] * counts[joint.join(units[cut:])] for cut in range(1, len(units)))
+        counts, units, joint = self._counts[kind], _units(sequence, kind), _joint(kind)
+        parts = (counts.get(joint.join(units[:cut]), 0) * counts.get(joint.join(units[cut:]), 0) for cut in range(1, len(units)))
         return math.log(count * self._units[kind] / max(max(parts, default=1), 1))
 
 
@@ -117,6 +116,14 @@ class CollocationTagger:
 
     def __init__(self, terms: Iterable[str]):
         self.terms = frozenset(terms)
+        # By the first two units of a term: units of the longest that begins so. Most places in a text need one look.
+        self._reach: dict[str, int] = {}
+        for term in self.terms:
+            match = _RUN.fullmatch(term)
+            kind = (match and match.lastgroup) or "chars"
+            units = _units(term, kind)
+            beginning = _joint(kind).join(units[:2])
+            self._reach[beginning] = max(self._reach.get(beginning, 0), len(units))
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of kind phrase, in order, without overlaps."""
@@ -130,10 +137,11 @@ class CollocationTagger:
 
     def _terms_of(self, run: str, offset: int, kind: str) -> Iterator[TaggedSpan]:
         units = _units(run, kind)
-        joint = " " if kind == "words" else ""
+        joint = _joint(kind)
         first = 0
         while first < len(units):
-            for stop in range(min(len(units), first + LONGEST[kind]), first + SHORTEST[kind] - 1, -1):
+            reach = self._reach.get(joint.join(units[first : first + 2]), 0)
+            for stop in range(min(len(units), first + reach), first + SHORTEST[kind] - 1, -1):
                 term = joint.join(units[first:stop])
                 if term in self.terms:
                     yield TaggedSpan(offset, offset + len(term), "phrase")
@@ -152,17 +160,29 @@ def mostly_caseless(text: str) -> bool:
     return caseless > 0 and 2 * caseless > sum(map(str.isalpha, text))
 
 
+def _joint(kind: str) -> str:
+    return " " if kind == "words" else ""
+
+
 def _units(run: str, kind: str) -> Sequence[str]:
     if kind == "katakana":
         return [run]
     return run.split(" ") if kind == "words" else run
 
 
-def _sequences(run: Sequence[str], longest: int, kind: str) -> Iterator[str]:
-    """Every sequence of up to ``longest`` units."""
+def _count_sequences(counts: dict[str, int], run: Sequence[str], longest: int, joint: str) -> None:
+    """Count every sequence of up to ``longest`` units; one of more than three only once its beginning has been met before.
+
+    Most long sequences occur once: this keeps nine tenths of them out, and costs the others their first few occurrences.
+    """
     for first in range(len(run)):
+        sequence = ""
         for stop in range(first + 1, min(len(run), first + longest) + 1):
-            yield " ".join(run[first:stop]) if kind == "words" else "".join(run[first:stop])
+            sequence = f"{sequence}{joint}{run[stop - 1]}" if sequence else run[first]
+            seen = counts.get(sequence, 0)
+            counts[sequence] = seen + 1
+            if not seen and stop - first >= 3:
+                break
 
 
 def _without_ends(sequence: str, kind: str) -> tuple[str, str]:
