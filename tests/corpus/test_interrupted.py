@@ -230,7 +230,7 @@ def test_workers_below_one_and_two_builds_at_once(source: Path, tmp_path: Path) 
 
 def test_without_spans(source: Path, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
     with_spans = build_corpus([source], tmp_path / "with", **SMALL)
-    without = build_corpus([source], tmp_path / "without", spans=False, **SMALL)
+    without = build_corpus([source], tmp_path / "without", tagger="none", **SMALL)
     assert (without.blocks, without.spans) == (with_spans.blocks, 0)
     more = write_jsonl("more.jsonl", [{"id": "new", "text": "A new text about Berlin in 1969."}])
     assert add_documents(tmp_path / "without", [more]).spans == 0

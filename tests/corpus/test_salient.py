@@ -12,10 +12,10 @@ from realm.corpus.salient import (
     SpanTagger,
     TaggedSpan,
     TruecaseTagger,
-    default_tagger,
     load_tagger,
     save_tagger,
 )
+from realm.corpus.tagger_specs import TaggerPlan
 from realm.errors import CorpusError, DataError
 
 
@@ -63,25 +63,6 @@ def test_bare_months_are_dates(truecase: TruecaseTagger) -> None:
     assert truecase.tag("We met in April.") == [TaggedSpan(10, 15, "date")]
 
 
-@pytest.mark.parametrize(
-    ("text", "spans"),
-    [
-        ("Born on 12 March 1969 in Rome.", ["12 March 1969"]),
-        ("Born on March 12, 1969.", ["March 12, 1969"]),
-        ("Founded in March 1969.", ["March 1969"]),
-        ("Founded in 1969.", ["1969"]),
-        ("On 1969-07-20 it landed.", ["1969-07-20"]),
-        ("In the 1960s, 3000 BC and 44 BC.", ["1960s", "3000 BC", "44 BC"]),
-        ("It has 1,234,567.5 parts and 12 legs.", ["1,234,567.5", "12"]),
-        ("About 12.5% or 30 percent of 3 million.", ["12.5%", "30 percent", "3 million"]),
-        ("Version 1.2.3 of x86 at 10.0.0.1 costs A4.", []),
-        ("Call 555-1234 or mail a1@b2.c3.", []),
-    ],
-)
-def test_dates_and_numbers(text: str, spans: list[str]) -> None:
-    assert marked(DateNumberTagger(), text) == spans
-
-
 def test_gazetteer(tmp_path: Path) -> None:
     path = tmp_path / "phrases.txt"
     path.write_text("# currencies\npound sterling\npound\nSwiss  franc\nrock'n'roll\n\n", encoding="utf-8")
@@ -101,14 +82,16 @@ def test_longest_wins_and_spans_never_overlap() -> None:
 
 
 def test_state_survives_saving(tmp_path: Path) -> None:
-    casing = CasingCounts()
-    casing.add(["We saw London and the pound sterling."])
-    tagger = default_tagger(casing, GazetteerTagger(["pound sterling"]))
+    (tmp_path / "phrases.txt").write_text("pound sterling\n")
+    plan = TaggerPlan(gazetteer=tmp_path / "phrases.txt")
+    chinese = ["".join(map(chr, range(0x5000, 0x5100))), *["在北京大学。", "去北京大学！", "看北京大学、", "到北京大学？"] * 2]
+    tagger = plan.learned_from(["We saw London and the pound sterling.", *chinese])
     path = tmp_path / "tagger.json"
     save_tagger(tagger, path)
     loaded = load_tagger(path)
     assert loaded.state() == tagger.state()
     assert marked(loaded, "In 1969 London had the pound sterling.") == ["1969", "London", "pound sterling"]
+    assert marked(loaded, "他于1969年来到北京大学。") == ["1969年", "北京大学"]
     path.write_text('{"type": "other"}')
     with pytest.raises(CorpusError, match="Build the corpus again"):
         load_tagger(path)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from realm.cli import show
+from realm.cli import show, taggers
 from realm.progress import Progress
 
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
@@ -35,8 +35,8 @@ def corpus_build(
     vocab_size: int = 8000,
     lowercase: bool = True,
     block_length: int = 288,
+    tagger: str = "default",
     gazetteer: Path | None = None,
-    spans: bool = True,
     format: Format = "",
     id_column: IdColumn = "",
     title_column: TitleColumn = "",
@@ -54,8 +54,9 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
+        tagger: what finds the salient spans: default, or parts joined by + of truecase, dates, collocations, gazetteer:FILE, spacy:MODEL,
+            hf:MODEL, perceptron:DIR (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
-        spans: find salient spans, which pre-training masks.
         strict: stop at the first malformed document instead of counting it.
         workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
@@ -73,8 +74,8 @@ def corpus_build(
             vocab_size=vocab_size,
             lowercase=lowercase,
             block_length=block_length,
+            tagger=tagger,
             gazetteer=gazetteer,
-            spans=spans,
             strict=strict,
             workers=workers,
             progress=_counting(progress),
@@ -286,6 +287,7 @@ ABOUT = {
     "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
     "data": "Check question files: check.",
     "index": "The index of a run: build, info, search.",
+    "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "corpus": {
@@ -299,4 +301,5 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "data": {"check": data_check},
     "index": {"build": index_build, "info": index_info, "search": index_search},
+    "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
 }

@@ -41,6 +41,8 @@ class CorpusConfig:
     """Whether a vocabulary trained here ignores case."""
     block_length: int = 288
     """Wordpieces of a block, title and special tokens counted."""
+    tagger: str = "default"
+    """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: str = ""
     """A file of phrases, one a line, that are salient besides what the tagger finds."""
     strict: bool = False

@@ -17,19 +17,21 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
+from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.appending import Packing, first_statistics, write_segment
-from realm.corpus.gazetteer import GazetteerTagger
 from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.keys import KeyRuns, TextKeys
 from realm.corpus.lookup import stored_keys
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.rejected import RejectedList
-from realm.corpus.salient import CasingCounts, CombinedTagger, default_tagger, save_tagger
+from realm.corpus.salient import CasingCounts, CollocationCounts, SpanTagger, save_tagger
 from realm.corpus.segments import SEGMENT_ROWS
 from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
+from realm.corpus.tagger_specs import DEFAULT as DEFAULT_TAGGER
+from realm.corpus.tagger_specs import TaggerPlan
 from realm.corpus.workers import usable_cores
 from realm.errors import ConfigError, CorpusError
 from realm.text.tokenizer import CONFIG_FILE, MAX_TRAINING_CHARS, TextTokenizer, train_wordpiece
@@ -45,8 +47,8 @@ def build_corpus(
     vocab_size: int = 8000,
     lowercase: bool = True,
     block_length: int = 288,
+    tagger: str = DEFAULT_TAGGER,
     gazetteer: Path | None = None,
-    spans: bool = True,
     strict: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -64,8 +66,8 @@ def build_corpus(
         vocab_size: of a trained vocabulary.
         lowercase: whether a trained vocabulary folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
+        tagger: which taggers find the salient spans, as ``tagger_specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
-        spans: find salient spans; without them the corpus can be searched, and not pre-trained on.
         strict: stop at the first bad record instead of leaving it out.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
         progress: called with (what is counted, count, count at the end or None) now and then.
@@ -74,8 +76,10 @@ def build_corpus(
 
     Raises:
         CorpusError: ``out`` exists, another process is building it, or no document is usable.
-        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer or gazetteer cannot be read.
-        ConfigError: ``block_length`` or ``workers`` is too small.
+        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer, tagger or gazetteer
+            cannot be read.
+        ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
+        MissingExtra: the tagger needs an extra.
         Interrupted: the disk is full or a worker process died; the same call goes on from there.
     """
     out, sources = Path(out), [Path(source) for source in sources]
@@ -88,20 +92,20 @@ def build_corpus(
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
-    phrases = None if gazetteer is None else GazetteerTagger.from_file(Path(gazetteer))
+    plan = TaggerPlan(tagger, gazetteer)
     given = None if tokenizer is None else _given_tokenizer(tokenizer)
     options = {
-        "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "spans": spans, "strict": strict,
-        "gazetteer": phrases and phrases.phrases, "source_options": asdict(source_options),
+        "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "tagger": tagger, "strict": strict,
+        "gazetteer": gazetteer and paths.sha256_file(Path(gazetteer)), "source_options": asdict(source_options),
     }  # fmt: skip
     with staged_build(out, sources, options, say or (lambda _: None)) as staging:
-        casing, rejected = CasingCounts() if spans else None, RejectedList(strict)
+        casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(strict)
         spool = _intake(staging, sources, source_options, rejected, casing, workers, progress)
         tokenizer = given or _trained_tokenizer(staging, spool, vocab_size, lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
-        tagger = CombinedTagger([]) if casing is None else default_tagger(casing, phrases)
-        save_tagger(tagger, staging.corpus / manifests.TAGGER_FILE)
-        packing_of = partial(Packing, spool, tokenizer, tagger, block_length, workers=workers, progress=progress)
+        learned = _learned_tagger(plan, spool, casing)
+        save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
+        packing_of = partial(Packing, spool, tokenizer, learned, block_length, workers=workers, progress=progress)
         manifest = _write_segments(staging, packing_of, _empty_manifest(tokenizer, block_length, rejected), tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
@@ -145,6 +149,16 @@ def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercas
     if (directory / CONFIG_FILE).exists():  # the file that is written last
         return TextTokenizer.load(directory)
     return train_wordpiece(_training_texts(spool), vocab_size, lowercase)
+
+
+def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
+    """The tagger, with the terms of documents in scripts without letter case; documents in others cost next to nothing."""
+    collocations = CollocationCounts()
+    if plan.learns_collocations:
+        for document in chain.from_iterable(spool.batches()):
+            if not document.text.isascii():
+                collocations.add(document.text[start:end] for start, end in document.sentences)
+    return plan.tagger(casing or CasingCounts(), collocations)
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:

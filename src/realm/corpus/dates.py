@@ -1,42 +1,99 @@
-"""Dates, years, numbers and percentages by patterns."""
+"""Dates, years, centuries, times, numbers and quantities of one sentence, by patterns.
 
+Every run of digits that no span holds yet is an anchor: what may stand before it ("Friday, March", "£", "mid-") is read backwards, and
+the forms of dates, quantities and plain numbers are tried from there. So the patterns, which are long, are tried at digits only. Words
+for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in date_forms.py and number_forms.py.
+"""
+
+import re
 from typing import Any
 
 import regex
 
+from realm.corpus import date_forms, number_forms
 from realm.corpus.tagging import TaggedSpan
 
-_MONTH = (
-    r"(?:January|February|March|April|May|June|July|August|September|October|November|December"
-    r"|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?)"
+# Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
+_START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"
+_END = r"(?![\p{L}\p{M}\p{N}_%|°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
+_MONTH_LISTS = {"months": date_forms.MONTHS, "english": date_forms.ENGLISH_MONTHS}
+_FORMS = regex.compile(
+    rf"{_START}(?:(?P<date>{date_forms.DATE})|(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"
+    rf"|(?P<range>{date_forms.YEAR_RANGE})|(?P<year>{date_forms.YEAR}{number_forms.NO_STREET})"
+    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END}",
+    units=number_forms.UNITS,
+    **_MONTH_LISTS,
 )
-_DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
-_YEAR = r"(?:[12]\d{3}(?:\s?(?:AD|BC|CE|BCE))?)"
-# Tried in this order at each position, so the longest written form comes first.
-_DATE = rf"{_DAY}(?:\sof)?\s{_MONTH}(?:,?\s{_YEAR})?|{_MONTH}\s{_DAY}(?:,\s?{_YEAR})?|{_MONTH},?\s{_YEAR}|[12]\d{{3}}-[01]\d-[0-3]\d"
-_PLAIN_YEAR = r"(?:\d{1,3},?)?\d{1,3}\s(?:AD|BC|CE|BCE)|[12]\d{3}s?"
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-_PATTERN = regex.compile(
-    # Not inside a word, a version (1.2.3), a phone number (555-1234), a path or an address.
-    r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<![\p{N}][.,:/\-–])(?<![./\-#@])"
-    rf"(?:(?P<date>{_DATE})|(?P<year>{_PLAIN_YEAR})|(?P<percent>{_NUMBER}\s?(?:%|percent\b|per\scent\b))|(?P<number>{_NUMBER}(?:\s(?:million|billion|trillion)\b)?))"
-    r"(?![\p{L}\p{M}\p{N}_%\u200c\u200d])(?![.,:/\-–]\p{N})(?!-\p{L})"
+_LED_FORMS = regex.compile(
+    rf"{_START}(?:(?P<date>{date_forms.LED_DATE})|(?P<quantity>{number_forms.LED_QUANTITY})){_END}",
+    units=number_forms.UNITS,
+    **_MONTH_LISTS,
 )
-_DIGIT = regex.compile(r"\d")
+_BEFORE = regex.compile(rf"(?r)(?<![\p{{L}}\p{{M}}\p{{N}}_])(?:{date_forms.BEFORE}|{number_forms.BEFORE})", **_MONTH_LISTS)
+# The commonest case, a year before a comma or a full stop, needs no pattern of many branches.
+_CLEAR_YEAR = re.compile(rf"(?<=[ (]){date_forms.YEAR}(?=[,;)](?!\d)|\.(?:\s|$)|$)")
+_DIGITS = regex.compile(r"\d+")
 
 
 class DateNumberTagger:
-    """Tags "12 March 1969", "March 1969", "1969", "1,200.5", "12 %", "3 million". Needs nothing but the sentence."""
+    """Tags "12 March 1969", "1914–18", "the 19th century", "10:30 a.m.", "1,200 kg", "$3.5 million", "twenty-three". Needs no corpus."""
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans of kind date or number, in order."""
-        if _DIGIT.search(text) is None:
-            return []
-        return [
-            TaggedSpan(match.start(), match.end(), "date" if match.lastgroup in ("date", "year") else "number")
-            for match in _PATTERN.finditer(text)
-        ]
+        """Spans of kind date or number, in order, without overlaps."""
+        spans = number_forms.spelled(text)
+        anchor = _DIGITS.search(text)
+        if anchor is None:
+            return spans
+        found = _from_digits(text, anchor)
+        spans = _merged(spans, found) if spans else found
+        if not text.isascii() and date_forms.HAN_OR_HANGUL.search(text):
+            return _merged(spans, date_forms.east_asian(text))
+        return spans
 
     def state(self) -> dict[str, Any]:
         """Nothing but the type."""
         return {"type": "dates"}
+
+
+def _from_digits(text: str, anchor: regex.Match[str] | None) -> list[TaggedSpan]:
+    """Spans that hold a digit, from the first ``anchor`` on."""
+    spans: list[TaggedSpan] = []
+    reached = 0
+    while anchor is not None:
+        span = _span_at(text, reached, anchor.start())
+        if span is not None:
+            spans.append(span)
+        reached = anchor.end() if span is None else span.end
+        anchor = _DIGITS.search(text, reached)
+    return spans
+
+
+def _span_at(text: str, reached: int, digit: int) -> TaggedSpan | None:
+    """The span that holds ``digit`` and begins at ``reached`` or later."""
+    before = _BEFORE.match(text, reached, digit)
+    match = None if before is None else _LED_FORMS.match(text, before.start())
+    if match is None or match.end() <= digit:
+        year = _CLEAR_YEAR.match(text, digit)
+        if year is not None:
+            return TaggedSpan(digit, year.end(), "date")
+        match = _FORMS.match(text, digit)
+    if match is None:
+        return None
+    kind = match.lastgroup
+    if kind in ("plain", "time") and number_forms.is_label(text, match.start(), match.end()):
+        return None
+    if kind == "range" and not _rises(match.group()):
+        return None
+    return TaggedSpan(match.start(), match.end(), "number" if kind in ("quantity", "plain") else "date")
+
+
+def _rises(years: str) -> bool:
+    """Whether the second year of "1914-18" comes after the first."""
+    first, second = regex.split(r"[–/-]", years)
+    return int(second) > int(first[-len(second) :])
+
+
+def _merged(first: list[TaggedSpan], second: list[TaggedSpan]) -> list[TaggedSpan]:
+    """Both lists in order; of the second only what overlaps nothing of the first."""
+    free = [span for span in second if all(span.end <= other.start or other.end <= span.start for other in first)]
+    return sorted([*first, *free])

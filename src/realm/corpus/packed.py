@@ -18,7 +18,7 @@ from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingC
 from realm.corpus.salient import tagger_from_state
 from realm.corpus.segments import SegmentWriter, segment_schema, token_dtype
 from realm.corpus.spool import Document, SpoolBatch
-from realm.corpus.tagging import SpanTagger
+from realm.corpus.tagging import SpanTagger, tag_all
 from realm.text.tokenizer import TextTokenizer
 
 
@@ -77,7 +77,7 @@ class Packer:
             title_ids = title[: self._block_length // 4]
             room = self._block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
             stop = position + len(document.sentences)
-            tagged = [self._tagger.tag(sentence) for sentence in sentences[position:stop]]
+            tagged = tag_all(self._tagger, sentences[position:stop])
             made = make_sentences(document.text, document.sentences, encodings[position:stop], tagged, room, counts)
             yield document, title_ids, [block for block in pack(made, room) if block.token_count]
             position = stop

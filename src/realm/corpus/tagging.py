@@ -1,7 +1,7 @@
 """What a salient-span tagger is, and how overlapping proposals are settled."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class TaggedSpan(NamedTuple):
@@ -24,13 +24,48 @@ class SpanTagger(Protocol):
         ...
 
 
+@runtime_checkable
+class BatchTagger(Protocol):
+    """A tagger that is faster with many sentences at once, such as a network."""
+
+    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+        """The spans of each text."""
+        ...
+
+
+def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+    """The spans of each text, at once if the tagger can."""
+    return tagger.tag_many(texts) if isinstance(tagger, BatchTagger) else [tagger.tag(text) for text in texts]
+
+
+_DATES = frozenset(["DATE", "TIME"])
+_NUMBERS = frozenset(["CARDINAL", "ORDINAL", "QUANTITY", "PERCENT", "MONEY", "NUM", "NUMBER"])
+
+
+def kind_of(label: str) -> str:
+    """The kind of span that a tag set's label, such as "PER" or "DATE", stands for."""
+    if label.upper() in _DATES:
+        return "date"
+    return "number" if label.upper() in _NUMBERS else "name"
+
+
 def without_overlaps(proposals: Iterable[TaggedSpan]) -> list[TaggedSpan]:
     """Of overlapping spans the longest stays; of equally long ones the first proposed. In order of position."""
     proposed = list(proposals)
-    if len(proposed) < 2:
-        return proposed
+    if not _overlap(ordered := sorted(proposed)):
+        return ordered
     kept: list[TaggedSpan] = []
     for span in sorted(proposed, key=lambda span: span.start - span.end):  # stable: ties keep the order of proposal
         if all(span.end <= other.start or other.end <= span.start for other in kept):
             kept.append(span)
     return sorted(kept)
+
+
+def _overlap(ordered: list[TaggedSpan]) -> bool:
+    """Whether two of the spans, which are in order, share a character."""
+    reached = 0
+    for start, end, _ in ordered:
+        if start < reached:
+            return True
+        reached = end
+    return False

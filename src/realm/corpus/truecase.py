@@ -78,20 +78,22 @@ class TruecaseTagger:
         self._table = dict(table)
         linker = "|".join(regex.escape(word) for word in sorted(self.linkers, key=len, reverse=True))
         self._run = regex.compile(
-            rf"(?<![\p{{L}}\p{{M}}\p{{N}}_]){_CAPITALISED}(?:\s(?:(?:{linker})\s(?:(?:{linker}|the)\s)?)?{_CAPITALISED})*(?![\p{{L}}\p{{M}}_])"
+            rf"(?<![\p{{L}}\p{{M}}\p{{N}}_\u200c\u200d]){_CAPITALISED}(?:\s(?:(?:{linker})\s(?:(?:{linker}|the)\s)?)?{_CAPITALISED})*(?![\p{{L}}\p{{M}}_\u200c\u200d])"
         )
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of kind name (or date, for a bare month or weekday), in order, without overlaps."""
-        if _shouts(text):
+        matches = list(self._run.finditer(text))
+        # Capitals stand in runs, so where runs are short nobody shouts, and the letters need not be counted.
+        if not matches or (4 * sum(match.end() - match.start() for match in matches) > len(text) and _shouts(text)):
             return []
-        first = _INNER_WORD.search(text)
-        opening = first.start() if first else 0
         spans = []
-        for match in self._run.finditer(text):
-            start, end = self._trim(text, match.start(), match.end(), match.start() == opening)
+        at_opening = _INNER_WORD.search(text, 0, matches[0].start()) is None
+        for match in matches:
+            start, end = self._trim(text, match.start(), match.end(), at_opening)
             if start < end:
                 spans.append(TaggedSpan(start, end, "date" if text[start:end] in _CALENDAR else "name"))
+            at_opening = False
         return spans
 
     def state(self) -> dict[str, Any]:

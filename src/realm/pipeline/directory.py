@@ -101,6 +101,7 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         vocab_size=section.vocab_size,
         lowercase=section.lowercase,
         block_length=section.block_length,
+        tagger=section.tagger,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
         progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),

@@ -1,0 +1,119 @@
+"""A salient-span tagger from any Hugging Face token classifier, in a local directory or on the hub."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from realm.corpus.bio import OUTSIDE, spans_of
+from realm.corpus.tagging import TaggedSpan, kind_of
+from realm.errors import DataError
+
+BATCH = 32
+# Wordpieces of a window when the model does not say how long an input may be, and what neighbouring windows share.
+DEFAULT_WINDOW, SHARED = 512, 32
+
+
+class _Words:
+    """The words of one text with the labels of their first pieces, which is what classifiers are trained on."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.labels: list[str] = []
+        self._reached = 0
+
+    def add_window(self, text: str, tokens: Iterable[tuple[int, int, int | None, str]]) -> None:
+        """Add (start, end, word number, label) of the tokens that no earlier window had."""
+        last_word: int | None = None
+        for start, end, word, label in tokens:
+            if start == end or end <= self._reached:
+                continue
+            self._reached = end
+            if word is None or word != last_word:
+                self.starts.append(start)
+                self.ends.append(end)
+                self.labels.append(label)
+            elif any(map(str.isalnum, text[start:end])):  # not the full stop that some tokenizers leave on a word
+                self.ends[-1] = end
+            last_word = word
+
+    def spans(self, text: str) -> list[TaggedSpan]:
+        """What the labels write."""
+        spans = []
+        for first, stop, kind in spans_of(self.labels):
+            start, end = self.starts[first], self.ends[stop - 1]
+            piece = text[start:end]
+            start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+            if start < end:
+                spans.append(TaggedSpan(start, end, kind_of(kind)))
+        return spans
+
+
+class ClassifierTagger:
+    """Tags what a token classifier labels; sentences longer than the model takes are read in windows.
+
+    Args:
+        model: a directory or a hub name. Weights must be safetensors; code that comes with a model is never run.
+
+    Raises:
+        DataError: nothing usable is found there, or its labels are not of the BIO kind.
+    """
+
+    def __init__(self, model: str):
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        self.model = str(Path(model).resolve()) if Path(model).is_dir() else model
+        cure = "Give a hub name or a directory with a token classifier: config.json, model.safetensors, tokenizer.json"
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(self.model, use_fast=True, trust_remote_code=False)
+            self._network: Any = AutoModelForTokenClassification.from_pretrained(
+                self.model, use_safetensors=True, trust_remote_code=False
+            ).eval()
+        except (OSError, ValueError, ImportError) as error:
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(f"no token classifier '{model}': {first_line}", cure=cure) from error
+        if not getattr(self._tokenizer, "is_fast", False):
+            raise DataError(f"the tokenizer of '{model}' has no fast version, which offsets need", cure=cure)
+        self._labels = {int(number): str(label) for number, label in self._network.config.id2label.items()}
+        if OUTSIDE not in self._labels.values():
+            listed = ", ".join(sorted(self._labels.values())[:5])
+            raise DataError(f"the labels of '{model}' ({listed}) do not say what is outside a span", cure="Name labels O, B-..., I-...")
+        longest = getattr(self._network.config, "max_position_embeddings", None) or DEFAULT_WINDOW
+        self._window = max(min(longest, self._tokenizer.model_max_length, DEFAULT_WINDOW), 2 * SHARED)
+
+    def tag(self, text: str) -> list[TaggedSpan]:
+        """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""
+        return self.tag_many([text])[0]
+
+    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+        """The spans of each text, computed in batches of similar length."""
+        found: list[list[TaggedSpan]] = [[] for _ in texts]
+        order = sorted((number for number, text in enumerate(texts) if text.strip()), key=lambda number: len(texts[number]))
+        for first in range(0, len(order), BATCH):
+            numbers = order[first : first + BATCH]
+            for number, words in zip(numbers, self._label([texts[number] for number in numbers]), strict=True):
+                found[number] = words.spans(texts[number])
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Where the model is; its weights stay there."""
+        return {"type": "hf", "model": self.model}
+
+    def _label(self, texts: list[str]) -> list[_Words]:
+        """The labelled words of each text."""
+        import torch
+
+        encoded = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self._window, stride=SHARED, return_overflowing_tokens=True,
+            return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt",
+        )  # fmt: skip
+        taken = {name: encoded[name] for name in self._tokenizer.model_input_names if name in encoded}
+        with torch.inference_mode():
+            best = self._network(**taken).logits.argmax(-1).tolist()
+        words = [_Words() for _ in texts]
+        columns = (encoded[name].tolist() for name in ("overflow_to_sample_mapping", "offset_mapping", "special_tokens_mask"))
+        for row, (number, offsets, special, labels) in enumerate(zip(*columns, best, strict=True)):
+            tokens = zip(offsets, encoded.word_ids(row), labels, special, strict=True)
+            named = ((start, end, word, self._labels[label]) for (start, end), word, label, is_special in tokens if not is_special)
+            words[number].add_window(texts[number], named)
+        return words

@@ -1,0 +1,79 @@
+"""How well a tagger finds the spans that people marked."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from realm.corpus import manifest as manifests
+from realm.corpus.bio import spans_of
+from realm.corpus.blocks import BlockStore
+from realm.corpus.labelled import LabelledSentence, read_labelled
+from realm.corpus.salient import load_tagger
+from realm.corpus.tagger_specs import DEFAULT, TaggerPlan
+from realm.corpus.tagging import SpanTagger, TaggedSpan, kind_of, tag_all
+
+
+def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> dict[str, Any]:
+    """Score a tagger on a labelled file.
+
+    Args:
+        path: as for ``read_labelled``.
+        spec: as ``tagger_specs`` says; empty is the default, or with ``corpus`` the tagger that is saved there.
+        corpus: where a tagger learns from; without it, from the text of the file itself (never from its labels).
+
+    Returns:
+        What ``score`` gives, and the file's name and number of sentences.
+
+    Raises:
+        DataError, ConfigError, CorpusError, MissingExtra: a file, spec, corpus or model that cannot be used.
+    """
+    sentences = read_labelled(path)
+    if corpus is None:
+        tagger = TaggerPlan(spec or DEFAULT).learned_from(sentence.text for sentence in sentences)
+    elif spec:
+        tagger = TaggerPlan(spec).learned_from(_sentences_of(BlockStore.open(corpus)))
+    else:
+        manifests.read_manifest(corpus)
+        tagger = load_tagger(corpus / manifests.TAGGER_FILE)
+    return {"file": str(path), "sentences": len(sentences), **score(tagger, sentences)}
+
+
+def score(tagger: SpanTagger, sentences: Sequence[LabelledSentence]) -> dict[str, Any]:
+    """Precision, recall and F1 (0..1) of exact spans whatever their type, and the share of predicted spans that touch a marked one.
+
+    Spans of a kind that the file never marks (dates and numbers, in most sets of names) are left out and counted.
+    """
+    marked = [_marked(sentence) for sentence in sentences]
+    kinds = {span.kind for spans in marked for span in spans}
+    if "name" in kinds:
+        kinds.add("phrase")
+    gold = predicted = correct = touching = left_out = 0
+    for wanted, found in zip(marked, tag_all(tagger, [sentence.text for sentence in sentences]), strict=True):
+        kept = {(span.start, span.end) for span in found if span.kind in kinds}
+        ranges = {(span.start, span.end) for span in wanted}
+        left_out += len(found) - len(kept)
+        gold, predicted, correct = gold + len(ranges), predicted + len(kept), correct + len(ranges & kept)
+        touching += sum(any(start < other_end and other < end for other, other_end in ranges) for start, end in kept)
+    precision, recall = correct / max(predicted, 1), correct / max(gold, 1)
+    return {
+        "marked": gold,
+        "predicted": predicted,
+        "left_out": left_out,
+        "correct": correct,
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall) if correct else 0.0,
+        "touching": touching / max(predicted, 1),
+    }
+
+
+def _marked(sentence: LabelledSentence) -> list[TaggedSpan]:
+    edges = sentence.edges
+    return [TaggedSpan(edges[first][0], edges[stop - 1][1], kind_of(kind)) for first, stop, kind in spans_of(sentence.labels)]
+
+
+def _sentences_of(store: BlockStore) -> Iterator[str]:
+    for row in range(len(store)):
+        if store.live[row]:
+            text = store.block(row).text
+            yield from (text[start:end] for start, end in store.sentences(row).chars.tolist())

@@ -1,0 +1,102 @@
+"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:models/ner" ...
+
+    none            no spans at all
+    default         dates + collocations + truecase
+    truecase        names by the corpus's own letter case
+    dates           dates, numbers and quantities by patterns
+    collocations    the corpus's own terms, in scripts without letter case
+    gazetteer:FILE  listed phrases
+    spacy:MODEL     entities of a spaCy pipeline (extra spacy)
+    hf:MODEL        a Hugging Face token classifier, local directory or hub name
+    perceptron:DIR  what realm tagger train made
+
+Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from realm.corpus.collocations import CollocationCounts, CollocationTagger
+from realm.corpus.dates import DateNumberTagger
+from realm.corpus.gazetteer import GazetteerTagger
+from realm.corpus.salient import MODEL_TAGGERS, CombinedTagger, model_tagger
+from realm.corpus.tagging import SpanTagger
+from realm.corpus.truecase import CasingCounts, TruecaseTagger
+from realm.errors import ConfigError
+
+DEFAULT = "default"
+_PLAIN = ("truecase", "dates", "collocations")
+_SETS = {DEFAULT: ("dates", "collocations", "truecase"), "none": ()}
+_WITH_VALUE = ("gazetteer", *MODEL_TAGGERS)
+_CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL, perceptron:DIR"
+
+
+class TaggerPlan:
+    """The taggers that ``spec`` names. What needs no corpus is made at once, so that a wrong name stops before any work.
+
+    Args:
+        spec: as the module says.
+        gazetteer: a file of phrases to tag besides, one a line; before all others.
+
+    Raises:
+        ConfigError: the spec cannot be read.
+        DataError: a file or a model is missing or unusable.
+        MissingExtra: the extra of a tagger is not installed.
+    """
+
+    def __init__(self, spec: str = DEFAULT, gazetteer: Path | None = None):
+        parts = [*([] if gazetteer is None else [f"gazetteer:{gazetteer}"]), *_parts(spec)]
+        self._made: list[SpanTagger | str] = [_made(part) for part in parts]
+
+    @property
+    def learns_casing(self) -> bool:
+        """Whether ``tagger`` needs casing counts."""
+        return "truecase" in self._made
+
+    @property
+    def learns_collocations(self) -> bool:
+        """Whether ``tagger`` needs collocation counts."""
+        return "collocations" in self._made
+
+    def tagger(self, casing: CasingCounts, collocations: CollocationCounts) -> SpanTagger:
+        """The tagger, with what was learned from the corpus; counts that are not needed may be empty."""
+        made: list[SpanTagger] = []
+        for part in self._made:
+            if part == "truecase":
+                made.append(TruecaseTagger(casing.table()))
+            elif part == "collocations":
+                made.append(CollocationTagger(collocations.terms()))
+            elif not isinstance(part, str):
+                made.append(part)
+        return CombinedTagger(made)
+
+    def learned_from(self, sentences: Iterable[str]) -> SpanTagger:
+        """The tagger, with what is learned from ``sentences``."""
+        casing, collocations = CasingCounts(), CollocationCounts()
+        if self.learns_casing or self.learns_collocations:
+            for sentence in sentences:
+                if self.learns_casing:
+                    casing.add([sentence])
+                if self.learns_collocations:
+                    collocations.add([sentence])
+        return self.tagger(casing, collocations)
+
+
+def _parts(spec: str) -> list[str]:
+    parts: list[str] = []
+    for part in spec.split("+"):
+        part = part.strip()
+        parts += _SETS.get(part, (part,))
+    return list(dict.fromkeys(parts))
+
+
+def _made(part: str) -> SpanTagger | str:
+    """A tagger, or the name of one that learns from the corpus first."""
+    name, colon, value = part.partition(":")
+    if name == "dates" and not colon:
+        return DateNumberTagger()
+    if name in _PLAIN and not colon:
+        return name
+    if name not in _WITH_VALUE or not value:
+        raise ConfigError(f"no tagger '{part}'", cure=_CURE)
+    return GazetteerTagger.from_file(Path(value)) if name == "gazetteer" else model_tagger(name, value)

@@ -1,0 +1,68 @@
+"""Dates, numbers and quantities: the cases of dates_found.txt, the traps of dates_traps.txt, and what holds for any text."""
+
+import re
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.corpus.dates import DateNumberTagger
+from realm.corpus.tagging import TaggedSpan
+
+TAGGER = DateNumberTagger()
+MARKS = {"⟦": "date", "⟪": "number"}
+
+
+def cases(name: str) -> list[str]:
+    lines = (Path(__file__).parent / name).read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def unmarked(line: str) -> tuple[str, list[TaggedSpan]]:
+    """The text of a marked line, and its spans."""
+    text, spans = "", []
+    for part in re.split("(⟦[^⟧]*⟧|⟪[^⟫]*⟫)", line):
+        if part[:1] in MARKS and part:
+            spans.append(TaggedSpan(len(text), len(text) + len(part) - 2, MARKS[part[0]]))
+            part = part[1:-1]
+        text += part
+    return text, spans
+
+
+def test_dates_and_numbers_are_found_with_their_borders() -> None:
+    found = wanted = extra = 0
+    missed = []
+    for line in cases("dates_found.txt"):
+        text, spans = unmarked(line)
+        tagged = TAGGER.tag(text)
+        wanted += len(spans)
+        found += len(set(spans) & set(tagged))
+        extra += len(set(tagged) - set(spans))
+        if tagged != spans:
+            missed.append(line)
+    assert wanted >= 200
+    assert found >= 0.98 * wanted, missed
+    assert extra <= 0.02 * wanted, missed
+
+
+def test_labels_and_identifiers_are_left_alone() -> None:
+    lines = cases("dates_traps.txt")
+    assert len(lines) >= 200
+    fooled = [line for line in lines if TAGGER.tag(line)]
+    assert len(fooled) <= 0.02 * len(lines), fooled
+
+
+@given(st.text(alphabet="0123456789 .,-–:/'$%年月 日アMarchADmile[]()\u200d", max_size=60))
+def test_any_text_gives_ordered_spans_that_touch_no_white_space(text: str) -> None:
+    reached = 0
+    for start, end, kind in TAGGER.tag(text):
+        assert reached <= start < end <= len(text)
+        assert text[start:end].strip() == text[start:end]
+        assert kind in ("date", "number")
+        reached = end
+
+
+def test_long_runs_of_digits_are_read_once() -> None:
+    assert TAGGER.tag("1" * 100_000) == []
+    assert TAGGER.tag("1 " * 50_000 + "end") == []
+    assert len(TAGGER.tag("1969, " * 20_000)) == 20_000

@@ -1,0 +1,127 @@
+"""Taggers of models that lie outside the corpus: a Hugging Face token classifier and a spaCy pipeline, both made here."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.salient import load_tagger, save_tagger
+from realm.corpus.tagger_specs import TaggerPlan
+from realm.corpus.tagging import TaggedSpan, kind_of
+from realm.errors import ConfigError, DataError, MissingExtra
+
+LABELS = ["O", "B-PER", "I-PER", "B-DATE", "U-ORG"]
+WORDS = {"ada": 1, "lovelace": 2, "1815": 3, "acme": 4, "##corp": 0}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT whose label is decided by the wordpiece alone: the embeddings of ``WORDS`` point to their labels."""
+    torch = pytest.importorskip("torch")
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
+    directory = tmp_path_factory.mktemp("classifier")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "of", ".", *WORDS]
+    backend = Tokenizer(models.WordPiece({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(directory)
+    config = BertConfig(
+        vocab_size=len(names), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=80, id2label=dict(enumerate(LABELS)), label2id={label: number for number, label in enumerate(LABELS)},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = BertForTokenClassification(config)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "LayerNorm" not in name:
+                weights.zero_()
+        for number, name in enumerate(names):
+            model.bert.embeddings.word_embeddings.weight[number, WORDS.get(name, 0)] = 1.0
+        model.classifier.weight[:, : len(LABELS)] = torch.eye(len(LABELS))
+    model.save_pretrained(directory)
+    return directory
+
+
+def test_a_token_classifier_tags_by_its_labels(classifier: Path, tmp_path: Path) -> None:
+    tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
+    text = "The Ada Lovelace of 1815. AcmeCorp acme, Ada Ada of"
+    spans = [(text[span.start : span.end], span.kind) for span in tagger.tag(text)]
+    assert spans == [("Ada Lovelace", "name"), ("1815", "date"), ("AcmeCorp", "name"), ("acme", "name"), ("Ada", "name"), ("Ada", "name")]
+    save_tagger(tagger, tmp_path / "tagger.json")
+    assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
+
+
+def test_batches_and_windows_change_nothing(classifier: Path) -> None:
+    tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
+    texts = ["", " ", "of", *("of " * number + "Ada Lovelace of the Acme" for number in range(70))]
+    texts.append(" ".join(["Ada Lovelace of"] * 100))  # more wordpieces than the model takes
+    together = tagger.tag_many(texts)
+    assert together == [tagger.tag(text) for text in texts]
+    assert together[:3] == [[], [], []]
+    assert together[5] == [TaggedSpan(6, 18, "name"), TaggedSpan(26, 30, "name")]
+    assert [(span.end - span.start, span.kind) for span in together[-1]] == [(12, "name")] * 100
+
+
+def test_models_that_cannot_be_used_are_refused(classifier: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no token classifier .*Give a hub name or a directory"):
+        TaggerPlan(f"hf:{tmp_path}")
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    model = AutoModelForTokenClassification.from_pretrained(classifier)
+    model.config.id2label = {number: f"LABEL_{number}" for number in range(len(LABELS))}
+    model.save_pretrained(tmp_path / "unnamed")
+    AutoTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "unnamed")
+    with pytest.raises(DataError, match="do not say what is outside a span"):
+        TaggerPlan(f"hf:{tmp_path / 'unnamed'}")
+
+
+def test_a_spacy_pipeline_tags_its_entities(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    pipeline = spacy.blank("en")
+    ruler = pipeline.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "ORG", "pattern": "Acme Works"}, {"label": "MONEY", "pattern": "five crowns"}])
+    pipeline.to_disk(tmp_path / "pipeline")
+    tagger = TaggerPlan(f"spacy:{tmp_path / 'pipeline'}+dates").learned_from([])
+    text = "The Acme Works paid five crowns in 1969."
+    assert [(text[span.start : span.end], span.kind) for span in tagger.tag(text)] == [
+        ("Acme Works", "name"), ("five crowns", "number"), ("1969", "date"),
+    ]  # fmt: skip
+    assert tagger.tag_many([text, "", text]) == [tagger.tag(text), [], tagger.tag(text)]
+    save_tagger(tagger, tmp_path / "tagger.json")
+    assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
+    with pytest.raises(DataError, match=r"no spaCy pipeline 'en_nothing'.*spacy download"):
+        TaggerPlan("spacy:en_nothing")
+
+
+def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'realm-qa\[spacy\]'"):
+        TaggerPlan("spacy:en_core_web_sm")
+
+
+@pytest.mark.parametrize("spec", ["", "nothing", "default:x", "hf:", "hf", "dates+", "truecase:now"])
+def test_a_spec_that_names_no_tagger_is_refused(spec: str) -> None:
+    with pytest.raises(ConfigError, match=r"no tagger .*Join with \+"):
+        TaggerPlan(spec)
+
+
+def test_a_spec_may_leave_parts_out(tmp_path: Path) -> None:
+    text = "In 1969 London was wet."
+    sentences = ["We saw London."]
+    assert [span.kind for span in TaggerPlan("truecase").learned_from(sentences).tag(text)] == ["name"]
+    assert [span.kind for span in TaggerPlan("dates").learned_from(sentences).tag(text)] == ["date"]
+    assert (
+        TaggerPlan("default").learned_from(sentences).state() == TaggerPlan("dates+collocations+truecase").learned_from(sentences).state()
+    )
+    (tmp_path / "phrases.txt").write_text("was wet\n")
+    both = TaggerPlan("dates", tmp_path / "phrases.txt").learned_from([])
+    assert both.state() == TaggerPlan(f"gazetteer:{tmp_path / 'phrases.txt'}+dates").learned_from([]).state()
+    assert [span.kind for span in both.tag(text)] == ["date", "phrase"]
+
+
+def test_labels_of_tag_sets_have_kinds() -> None:
+    assert [kind_of(label) for label in ("PER", "DATE", "money", "")] == ["name", "date", "number", "name"]
