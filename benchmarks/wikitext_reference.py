@@ -1,0 +1,112 @@
+"""A careful cleaning of wikitext with mwparserfromhell, node by node: slow, and what the fast cleaning is compared with.
+
+Which sections close an article and which templates stand for words is policy, and shared with the package; all markup is read by the parser.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import mwparserfromhell
+from mwparserfromhell import nodes
+
+from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces
+from realm.corpus.wiki.templates import template_writer
+from realm.text.sentences import split_sentences
+
+LINE, DROP = "\x1e", frozenset(
+    "ref references gallery math chem ce pre syntaxhighlight source timeline score hiero imagemap graph mapframe table td tr th includeonly".split()
+)
+HOLLOW = re.compile(r"\s?\([\s,;:/]*\)")
+LEADING = re.compile(r"\([\s,;:]+(?=\S)")
+
+
+def careful_cleaning(text: str, namespaces: Namespaces) -> str:
+    """Paragraphs and list items, one a line."""
+    lines: list[str] = []
+    for line in _render(_without_closing(mwparserfromhell.parse(text).nodes), namespaces).split("\n"):
+        line, apart = line.strip(), line.startswith(LINE)
+        if apart or not line or not lines:
+            lines += [line.replace(LINE, " "), ""] if apart else [line]
+        else:
+            lines[-1] = f"{lines[-1]} {line}" if lines[-1] else line
+    return "\n".join(_tidy(line) for line in lines if line)
+
+
+def _tidy(line: str) -> str:
+    line = " ".join(line.replace(LINE, " ").split())
+    return LEADING.sub("(", HOLLOW.sub("", line))
+
+
+def _without_closing(page: Iterable[Any]) -> list[Any]:
+    kept, dropped = [], 0
+    for node in page:
+        if isinstance(node, nodes.Heading):
+            if dropped and node.level <= dropped:
+                dropped = 0
+            if not dropped and node.title.strip_code().strip(" ':").lower() in CLOSING_SECTIONS:
+                dropped = node.level
+        if not dropped:
+            kept.append(node)
+    return kept
+
+
+def _render(page: Iterable[Any], namespaces: Namespaces) -> str:
+    return "".join(_node(node, namespaces) for node in page)
+
+
+def _node(node: Any, namespaces: Namespaces) -> str:
+    match node:
+        case nodes.Text():
+            return str(node.value)
+        case nodes.HTMLEntity():
+            return str(node.normalize())
+        case nodes.Heading():
+            return f"\n\n{_render(node.title.nodes, namespaces)}\n\n"
+        case nodes.ExternalLink():
+            return _render(node.title.nodes, namespaces) if node.title else "" if node.brackets else str(node.url)
+        case nodes.Wikilink():
+            return _link(node, namespaces)
+        case nodes.Template():
+            return _template(node, namespaces)
+        case nodes.Tag():
+            return _tag(node, namespaces)
+    return ""  # comments, template parameters
+
+
+def _link(node: Any, namespaces: Namespaces) -> str:
+    if namespaces.drops(str(node.title).strip()):
+        return ""
+    label = _render(node.text.nodes, namespaces) if node.text else ""
+    return label or str(node.title).strip().removeprefix(":")
+
+
+def _template(node: Any, namespaces: Namespaces) -> str:
+    write = template_writer(str(node.name).strip())
+    if write is None:
+        return ""
+    parts = [str(node.name)]
+    for parameter in node.params:
+        value = _render(parameter.value.nodes, namespaces)
+        parts.append(f"{parameter.name}={value}" if parameter.showkey else value)
+    return _render(mwparserfromhell.parse(write("|".join(parts))).nodes, namespaces)
+
+
+def _tag(node: Any, namespaces: Namespaces) -> str:
+    name = str(node.tag).strip().lower()
+    if name == "math" and re.fullmatch(r"[\w\s+\-=<>()\[\].,:;!/^*']{1,40}", str(node.contents)):
+        return str(node.contents)
+    if name in DROP:
+        return ""
+    if name in ("li", "dd", "dt") and node.wiki_markup:
+        return LINE
+    if name == "br":
+        return "\n"
+    content = _render(node.contents.nodes, namespaces) if node.contents else ""
+    return f"\n\n{content}\n\n" if name in ("div", "p", "blockquote", "center", "ul", "ol", "li", "poem", "hr") else content
+
+
+def prose_sentences(text: str) -> list[str]:
+    """Sentences of at least five words that end with a full stop, white space normalised."""
+    found = (" ".join(text[start:end].split()) for start, end in split_sentences(text))
+    return [sentence for sentence in found if sentence.endswith(".") and len(sentence.split()) >= 5]
