@@ -104,5 +104,5 @@ def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
             records.append(page)
         elif why_left_out(page, namespaces) is None:
             doc_id = f"{site.dbname}:{page.page_id}" if site.dbname and page.page_id else page.page_id
-            records.append(document_or_rejected(doc_id, page.title, clean_wikitext(page.text, namespaces), path, page.line))
+            records.append(document_or_rejected(doc_id, page.title, clean_wikitext(page.text, namespaces, page.title), path, page.line))
     return records

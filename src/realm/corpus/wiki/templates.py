@@ -186,8 +186,8 @@ _WRITERS: dict[str, Writer] = _table(
     ("mdash,em dash,—", _text("—")),
     ("!", _text("&#124;")),
     ("=", _text("=")),
-    ("'", _text("'")),
-    ("'s", _text("'s")),
+    ("'", _text("&#39;")),
+    ("'s", _text("&#39;s")),  # never bare: the quotes of italics may stand before it
     ("okina,ʻ", _text("ʻ")),
     ("pi", _text("π")),
     ("times", _text("×")),
