@@ -17,17 +17,20 @@ from realm.text.sentences import split_sentences
 LINE, DROP = "\x1e", frozenset(
     "ref references gallery math chem ce pre syntaxhighlight source timeline score hiero imagemap graph mapframe table td tr th includeonly".split()
 )
+MARKUP = re.compile(r"''|\[\[|\]\]|\{\{|\}\}|\{\||</?\w|&\w+;")
 HOLLOW = re.compile(r"\s?\([\s,;:/]*\)")
+TRAILING = re.compile(r"(?<=[^\s,;:])[\s,;:]+(?=\))")
 LEADING = re.compile(r"\([\s,;:]+(?=\S)")
 
 
 def careful_cleaning(text: str, namespaces: Namespaces) -> str:
     """Paragraphs and list items, one a line."""
     lines: list[str] = []
-    for line in _render(_without_closing(mwparserfromhell.parse(text).nodes), namespaces).split("\n"):
+    parsed = (_render(mwparserfromhell.parse(section).nodes, namespaces) for section in _sections(text))
+    for line in "\n\n".join(parsed).split("\n"):
         line, apart = line.strip(), line.startswith(LINE)
         if apart or not line or not lines:
-            lines += [line.replace(LINE, " "), ""] if apart else [line]
+            lines += [line.lstrip(LINE).replace(LINE, ":"), ""] if apart else [line]
         else:
             lines[-1] = f"{lines[-1]} {line}" if lines[-1] else line
     return "\n".join(_tidy(line) for line in lines if line)
@@ -35,19 +38,19 @@ def careful_cleaning(text: str, namespaces: Namespaces) -> str:
 
 def _tidy(line: str) -> str:
     line = " ".join(line.replace(LINE, " ").split())
-    return LEADING.sub("(", HOLLOW.sub("", line))
+    return LEADING.sub("(", TRAILING.sub("", HOLLOW.sub("", line)))
 
 
-def _without_closing(page: Iterable[Any]) -> list[Any]:
+def _sections(text: str) -> list[str]:
+    """The text section by section, without closing sections: an unbalanced quote must not hide a heading from the parser."""
     kept, dropped = [], 0
-    for node in page:
-        if isinstance(node, nodes.Heading):
-            if dropped and node.level <= dropped:
-                dropped = 0
-            if not dropped and node.title.strip_code().strip(" ':").lower() in CLOSING_SECTIONS:
-                dropped = node.level
+    for part in re.split(r"(?m)^(?==)", re.sub(r"(?s)<!--.*?(?:-->|\Z)", "", text)):
+        match = re.match(r"(=+)\s*(.*?)\s*=+\s*$", part.partition("\n")[0])
+        if match:
+            dropped = 0 if len(match[1]) <= dropped else dropped
+            dropped = len(match[1]) if not dropped and match[2].strip(" ':").lower() in CLOSING_SECTIONS else dropped
         if not dropped:
-            kept.append(node)
+            kept.append(part)
     return kept
 
 
@@ -107,6 +110,6 @@ def _tag(node: Any, namespaces: Namespaces) -> str:
 
 
 def prose_sentences(text: str) -> list[str]:
-    """Sentences of at least five words that end with a full stop, white space normalised."""
+    """Sentences of at least five words that end with a full stop, white space normalised; none that still holds markup."""
     found = (" ".join(text[start:end].split()) for start, end in split_sentences(text))
-    return [sentence for sentence in found if sentence.endswith(".") and len(sentence.split()) >= 5]
+    return [sentence for sentence in found if sentence.endswith(".") and len(sentence.split()) >= 5 and not MARKUP.search(sentence)]

@@ -22,7 +22,8 @@ _SWITCH = re.compile(r"__[A-Z]{3,24}__")
 _QUOTES = re.compile(r"('{2,})")
 _SPACES = re.compile(r"[ \t\u00a0\u2002-\u200a\u202f\u3000]{2,}|[\t\u00a0\u2002-\u200a\u202f]")
 # What dropped templates leave behind: brackets with nothing but separators, separators after an opening bracket.
-_HOLLOW = re.compile(r" ?[(（][ ,;:、，；/']*[)）]")
+_HOLLOW = re.compile(r" ?[(（][ ,;:、，；/]*[)）]")
+_TRAILING = re.compile(r"(?<=[^ ,;:、，；])[ ,;:、，；]+(?=[)）])")
 _LEADING = re.compile(r"(?<=[(（])[ ,;:、，；]+(?=\S)")
 _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
@@ -169,7 +170,7 @@ def _plain(line: str) -> str:
     line = html.unescape(line) if "&" in line else line
     line = _SPACES.sub(" ", line)
     if "(" in line or "（" in line:
-        line = _LEADING.sub("", _HOLLOW.sub("", line))
+        line = _LEADING.sub("", _TRAILING.sub("", _HOLLOW.sub("", line)))
     if any(mark in line for mark in _MARKS):
         line = _SPACES.sub(" ", _REMAINS.sub(" ", line))
     return line.strip()

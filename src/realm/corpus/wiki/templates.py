@@ -11,20 +11,25 @@ Writer = Callable[[list[str], dict[str, str]], str]
 
 _MONTHS = "January February March April May June July August September October November December".split()
 _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
-_UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "ha": "ha", "lb": "lb"}
+# French: {{XXe siècle}}, {{1re}}, {{84e|congrès}}.
+_ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e")
+_UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
 _RANGES = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "x": " × ", "by": " by ", "x ": " × ", "to(-)": " to "}
 
 
 def template_writer(name: str) -> Callable[[str], str] | None:
     """What writes the template of this name, given its rendered content; None where it is to be dropped."""
-    name = name.replace("_", " ").lower()
+    title = name.replace("_", " ")
+    name = title.lower()
     writer = _WRITERS.get(name)
     if writer is None and ":" in name:
         name, _, _ = name.partition(":")
         function = _FUNCTIONS.get(name.strip())
         return None if function is None else lambda content: function(content.partition(":")[2].partition("|")[0].strip())
-    if writer is None and name.startswith("lang-"):
+    if writer is None and name.startswith(("lang-", "vol-")):  # lang-fr; the Latgalian name of the same
         writer = _argument(0)
+    if writer is None and _ORDINAL.fullmatch(name):
+        writer = _ordinal(title)
     return None if writer is None else lambda content: writer(*_arguments(content))
 
 
@@ -89,7 +94,9 @@ def _convert(positional: list[str], named: dict[str, str]) -> str:
 
 def _date(positional: list[str], named: dict[str, str]) -> str:
     """Year, month and day as numbers, written out: 5 May 2001, or May 5, 2001 with ``mf``."""
-    numbers = [part for part in positional[:3] if part.isdigit()]
+    if not all(part.isdigit() for part in positional[:3] if part):  # in words, as in French: 11|novembre|1866
+        return " ".join(part for part in positional[:3] if part)
+    numbers = [part for part in positional[:3] if part]
     if not numbers or len(numbers) > 1 and not 1 <= int(numbers[1]) <= 12:
         return positional[0] if positional else ""
     if len(numbers) == 1:
@@ -116,7 +123,7 @@ def _fraction(positional: list[str], named: dict[str, str]) -> str:
     return f"1/{positional[0]}" if positional else "/"
 
 
-def _ship(positional: list[str], named: dict[str, str]) -> str:
+def _first_two(positional: list[str], named: dict[str, str]) -> str:
     return " ".join(positional[:2])
 
 
@@ -134,6 +141,22 @@ def _value(positional: list[str], named: dict[str, str]) -> str:
 def _century(positional: list[str], named: dict[str, str]) -> str:
     """French: ``{{s|XIX|e}}``."""
     return "".join(positional[:2]) + " siècle" if positional else ""
+
+
+def _ordinal(name: str) -> Writer:
+    return lambda positional, named: " ".join([name, *positional[:1]])
+
+
+def _dash_year(positional: list[str], named: dict[str, str]) -> str:
+    return "–".join(positional[:2])
+
+
+def _accidental(positional: list[str], named: dict[str, str]) -> str:
+    return {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(positional[0].lower() if positional else "", "")
+
+
+def _hour(positional: list[str], named: dict[str, str]) -> str:
+    return " h ".join(part for part in positional[:2] if part) + (" h" if len(positional) == 1 else "")
 
 
 def _grouped(number: str) -> str:
@@ -158,6 +181,20 @@ _WRITERS: dict[str, Writer] = _table(
     ("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", _date),
     ("birth date and age,bda,birth year,dob", _date),
     ("as of,asof", _as_of),
+    ("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", _date),
+    ("nombre,tmp,currency,format price", _joined(" ")),
+    ("heure", _hour),
+    ("railgauge,track gauge,vr,latin,x,anglais,allemand,nihongo4,tq2", _argument(0)),
+    ("en langue,indication de langue", _argument(1)),
+    ("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
+    ("née", _before("née ")),
+    ("né", _before("né ")),
+    ("dash year", _dash_year),
+    ("music", _accidental),
+    ("eqm", _text("⇌")),
+    ("' \"", _text("&#39;\"")),
+    ("etc.", _text(", etc.")),
+    ("\"", lambda positional, named: f"„{positional[0]}“" if positional else ""),
     ("circa,c.,ca.", _before("c. ")),
     ("floruit,fl.", _before("fl. ")),
     ("us$,usd,u.s. dollar", _before("US$")),
@@ -170,20 +207,21 @@ _WRITERS: dict[str, Writer] = _table(
     ("uss", _before("USS ")),
     ("ss", _before("SS ")),
     ("rms", _before("RMS ")),
-    ("ship,barca,sclass,sclass2", _ship),
+    ("ship,barca,sclass,sclass2", _first_two),
     ("frac,sfrac,fraction,fract", _fraction),
     ("nihongo,nihongo2,nihongo3", _nihongo),
     ("zh,zh-cn,ko,ja-hepburn", _argument(0, "t", "s", "c", "hangul")),
     ("val", _value),
     ("s,s-,sp,s mini,siècle", _century),
-    ("gaps,chem,sortname,hnd", _joined("")),
+    ("gaps,chem", _joined("")),
+    ("sortname,hnd", _first_two),
     ("sort,sorting", _argument(1)),
     ("e,esp", _before("×10^")),
     ("-1", _text("−1")),
     ("spaces,nbsp,space,spc,thinsp,thin space,hair space,\u00a0,zwsp", _text(" ")),
     ("snd,spaced ndash,spaced en dash,spnd,dash,–", _text(" – ")),
-    ("ndash,en dash", _text("–")),
-    ("mdash,em dash,—", _text("—")),
+    ("ndash,en dash,endash", _text("–")),
+    ("mdash,em dash,mdashb,emdash,—", _text("—")),
     ("!", _text("&#124;")),
     ("=", _text("=")),
     ("'", _text("&#39;")),
@@ -192,9 +230,7 @@ _WRITERS: dict[str, Writer] = _table(
     ("pi", _text("π")),
     ("times", _text("×")),
     ("dot,middot,·", _text(" · ")),
-    ("1er,ier", _text("1er")),
 )
-_WRITERS["sortname"] = lambda positional, named: " ".join(positional[:2])
 
 _FUNCTIONS: dict[str, Callable[[str], str]] = {
     "formatnum": _grouped,
