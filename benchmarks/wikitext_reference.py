@@ -1,6 +1,6 @@
 """A careful cleaning of wikitext with mwparserfromhell, node by node: slow, and what the fast cleaning is compared with.
 
-Which sections close an article and which templates stand for words is policy, and shared with the package; all markup is read by the parser.
+Which sections close an article and which templates stand for words is policy, and shared with the package; the parser reads all markup.
 """
 
 import re
@@ -10,12 +10,14 @@ from typing import Any
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces
+from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
 from realm.corpus.wiki.templates import template_writer
 from realm.text.sentences import split_sentences
 
-LINE, DROP = "\x1e", frozenset(
-    "ref references gallery math chem ce pre syntaxhighlight source timeline score hiero imagemap graph mapframe table td tr th includeonly".split()
+LINE = "\x1e"
+DROP = name_set(
+    """ref|references|gallery|math|chem|ce|pre|syntaxhighlight|source|timeline|score|hiero|imagemap|graph|mapframe|table|td|tr|th
+    includeonly"""
 )
 MARKUP = re.compile(r"''|\[\[|\]\]|\{\{|\}\}|\{\||</?\w|&\w+;")
 HOLLOW = re.compile(r"\s?\([\s,;:/]*\)")

@@ -1,7 +1,7 @@
 """Reader of MediaWiki XML dumps: articles as plain prose, one document a page.
 
-Left out without a word are redirects, other namespaces, other content models than wikitext, disambiguation pages and lists: a dump is mostly
-those. What is damaged is rejected with a reason.
+Left out without a word are redirects, other namespaces, other content models than wikitext, disambiguation pages and lists: a dump
+is mostly those. What is damaged is rejected with a reason.
 """
 
 from collections.abc import Iterable, Iterator

@@ -32,8 +32,9 @@ _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str = "") -> str:
     """The prose of a page: paragraphs and headings apart by an empty line, list items one a line.
 
-    Links keep their labels. Tables, files, references, code and closing sections such as References go, templates too except
-    the few that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|`` or ``<ref`` is left, whatever the input.
+    Links keep their labels. Tables, files, references, code and closing sections such as References go, templates too except the few
+    that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|`` or ``<ref`` is left,
+    whatever the input.
     """
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
@@ -62,7 +63,7 @@ def heading(line: str) -> tuple[int, str]:
         return 0, ""
     before = sum(1 for _ in takewhile("=".__eq__, line))
     after = sum(1 for _ in takewhile("=".__eq__, reversed(line)))
-    level = min(before, after, 6)
+    level = min(before, after, (len(line) - 1) // 2, 6)
     return level, line[level : len(line) - level].strip()
 
 
@@ -174,4 +175,3 @@ def _plain(line: str) -> str:
     if any(mark in line for mark in _MARKS):
         line = _SPACES.sub(" ", _REMAINS.sub(" ", line))
     return line.strip()
-

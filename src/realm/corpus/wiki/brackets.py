@@ -57,7 +57,7 @@ class _Pairing:
             self.spans.append(Span(opener, content, start, end, TABLE))
 
     def close_braces(self, start: int, end: int) -> None:
-        """A run of closing braces ends the nearest templates, three braces at a time where both sides have them; what they hold is theirs."""
+        """A run ends the nearest templates, three braces at a time where both sides have them; what was opened in them is forgotten."""
         while self._braces and end - start >= 2:
             while self._frames[self._outer[-1]][0] == TABLE:
                 self._outer.pop()
@@ -120,11 +120,19 @@ class BracketWriter:
         while index < len(self._spans) and self._openers[index] < stop:
             span = self._spans[index]
             pieces.append(self._text[at : span.open])
-            pieces.append(self._replacement(span, index, depth))
-            at, index = span.close, bisect_left(self._openers, span.stop, index + 1)
+            replacement = self._replacement(span, index, depth)
+            pieces.append(replacement)
+            at = span.close + (not replacement and self._ends_late(span))
+            index = bisect_left(self._openers, span.stop, index + 1)
         pieces.append(self._text[at:stop])
         self.copied += stop - start
         return "".join(pieces)
+
+    def _ends_late(self, span: Span) -> bool:
+        """Whether of "]]]" the first bracket closed an external link in the caption of a file."""
+        if span.kind != LINK or self._text[span.close : span.close + 1] != "]":
+            return False
+        return self._text.rfind("[", span.start, span.stop) > self._text.rfind("]", span.start, span.stop)
 
     def _replacement(self, span: Span, index: int, depth: int) -> str:
         if span.kind == TABLE or span.start - span.open == 3 or depth == DEPTH:

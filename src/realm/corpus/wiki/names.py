@@ -8,24 +8,30 @@ import re
 from collections.abc import Mapping
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.replace("\n", "|").split("|") if name.strip())
+def name_set(text: str) -> frozenset[str]:
+    """Names apart by bars and line ends."""
+    return frozenset(name.strip() for line in text.split("\n") for name in line.split("|") if name.strip())
 
 
-FILE = _names(
-    """file|image|media|datei|bild|fichier|archivo|imagen|ficheiro|imagem|arquivo|immagine|bestand|afbeelding|plik|grafika|fil|billede
-    tiedosto|kuva|soubor|fájl|kép|fișier|imagine|файл|изображение|картинка|зображення|файл|картинка|датотека|слика|датотека|выява|αρχείο|εικόνα
-    ملف|صورة|وسائط|پرونده|قובץ|קובץ|תמונה|ファイル|画像|파일|그림|文件|檔案|档案|图像|圖像|ไฟล์|ภาพ|tập tin|hình|berkas|gambar|dosya|resim|attēls|fails
-    vaizdas|pilt|fitxer|imatge|fitxategi|skrá|mynd|चित्र|সূত্র|படிமம்|เสียง|slika|datoteka|súbor|фото"""
+FILE = name_set(
+    """file|image|media|datei|bild|fichier|archivo|imagen|ficheiro|imagem|arquivo|immagine|bestand|afbeelding|plik
+    grafika|fil|billede|tiedosto|kuva|soubor|fájl|kép|fișier|imagine|файл|изображение|картинка|зображення|датотека
+    слика|выява|αρχείο|εικόνα|ملف|صورة|وسائط|پرونده|قובץ|קובץ|תמונה|ファイル|画像|파일|그림|文件|檔案|档案|图像
+    圖像|ไฟล์|ภาพ|tập tin|hình|berkas|gambar|dosya|resim|attēls|fails|vaizdas|pilt|fitxer|imatge|fitxategi|skrá
+    mynd|चित्र|সূত্র|படிமம்|เสียง|slika|datoteka|súbor|фото"""
 )
-CATEGORY = _names(
-    """category|kategorie|catégorie|categoría|categoria|categorie|kategoria|kategori|luokka|kategória|kategorija|категория|категорія
-    категорија|катэгорыя|κατηγορία|تصنيف|رده|קטגוריה|カテゴリ|분류|分类|分類|หมวดหมู่|thể loại|kategoreja|kategooria|flokkur|श्रेणी|বিষয়শ্রেণী|பகுப்பு|cat"""
+CATEGORY = name_set(
+    """category|kategorie|catégorie|categoría|categoria|categorie|kategoria|kategori|luokka|kategória|kategorija
+    категория|категорія|категорија|катэгорыя|κατηγορία|تصنيف|رده|קטגוריה|カテゴリ|분류|分类|分類|หมวดหมู่|thể loại
+    kategoreja|kategooria|flokkur|श्रेणी|বিষয়শ্রেণী|பகுப்பு|cat"""
 )
 # Prefixes of other wikis whose links stand in the margin, not in the text. Lower-case codes of two or three letters count too.
-_LONG_CODES = _names("simple|zh-min-nan|zh-yue|zh-classical|be-x-old|be-tarask|roa-rup|roa-tara|map-bms|bat-smg|fiu-vro|cbk-zam|nds-nl|tokipona")
+_LONG_CODES = name_set(
+    "simple|zh-min-nan|zh-yue|zh-classical|be-x-old|be-tarask|roa-rup|roa-tara|map-bms|bat-smg|fiu-vro|cbk-zam|nds-nl|tokipona"
+)
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?=:)")
-_SHORT_PREFIXES = frozenset("wmf wp".split())
+# Short prefixes of sites that are no language.
+_SHORT_PREFIXES = name_set("wmf|wp|doi|rfc|mw|bug|cve|iso")
 
 REDIRECT = re.compile(
     r"\s*#\s*(?:redirect|weiterleitung|redirection|redirección|redirecionamento|rinvia|doorverwijzing|patrz|przekieruj|tam|omdirigering"
@@ -34,34 +40,38 @@ REDIRECT = re.compile(
     re.IGNORECASE,
 )
 
-_DISAMBIGUATION_TEMPLATES = _names(
-    """disambig|disambiguation|disamb|dab|hndis|geodis|place name disambiguation|human name disambiguation|letter-number combination disambiguation
-    airport disambiguation|chinese title disambiguation|genus disambiguation|hospital disambiguation|mathdab|mathematical disambiguation|schooldis
-    school disambiguation|species latin name disambiguation|station disambiguation|taxonomy disambiguation|disambig-cleanup|disambiguation cleanup
-    letter-number combdisambig|roaddis|shipindex|set index article|numberdis|given name disambiguation|dbig
-    begriffsklärung|homonymie|patronymie|toponymie|paronymie|internationalisation|desambiguación|desambiguacion|desambig|des|desambiguação
-    disambigua|dp|doorverwijspagina|ujednoznacznienie|disambig-ru|неоднозначность|многозначность|список однофамильцев|неоднозначність|пояснение
-    вишезначна одредница|αποσαφήνιση|توضيح|صفحة توضيح|صفحة توضيح|ابهام‌زدایی|فירושונים|פירושונים|曖昧さ回避|aimai|人名の曖昧さ回避|地名の曖昧さ回避|동음이의
-    消歧义|消歧義|消歧义页|消歧義頁|แก้กำกวม|trang định hướng|disambigf|förgrening|gren|flertydig|peker|pekerside|täsmennyssivu|rozcestník
-    egyértelmű|egyért|dezambiguizare|dezamb|anlam ayrımı|nozīmju atdalīšana|nuzeimeibu škiršona|täpsustus|desambiguació|argipen|aðgreining"""
+_DISAMBIGUATION_TEMPLATES = name_set(
+    """disambig|disambiguation|disamb|dab|hndis|geodis|place name disambiguation|human name disambiguation
+    letter-number combination disambiguation|airport disambiguation|chinese title disambiguation
+    genus disambiguation|hospital disambiguation|mathdab|mathematical disambiguation|schooldis
+    school disambiguation|species latin name disambiguation|station disambiguation|taxonomy disambiguation
+    disambig-cleanup|disambiguation cleanup|letter-number combdisambig|roaddis|shipindex|set index article
+    numberdis|given name disambiguation|dbig|begriffsklärung|homonymie|patronymie|toponymie|paronymie
+    internationalisation|desambiguación|desambiguacion|desambig|des|desambiguação|disambigua|dp|doorverwijspagina
+    ujednoznacznienie|disambig-ru|неоднозначность|многозначность|список однофамильцев|неоднозначність|пояснение
+    вишезначна одредница|αποσαφήνιση|توضيح|صفحة توضيح|ابهام‌زدایی|פירושונים|曖昧さ回避|aimai|人名の曖昧さ回避
+    地名の曖昧さ回避|동음이의|消歧义|消歧義|消歧义页|消歧義頁|แก้กำกวม|trang định hướng|disambigf|förgrening|gren
+    flertydig|peker|pekerside|täsmennyssivu|rozcestník|egyértelmű|egyért|dezambiguizare|dezamb|anlam ayrımı
+    nozīmju atdalīšana|zeimeibu škiršona|täpsustus|desambiguació|argipen|aðgreining"""
 )
 # The beginnings of the categories that hold disambiguation pages.
 _DISAMBIGUATION_CATEGORIES = tuple(
     sorted(
-        _names(
-            """disambiguation|all disambiguation|all article disambiguation|begriffsklärung|homonymie|wikipedia:begriffsklärung|wikipédia:homonymie
-            desambiguación|wikipedia:desambiguación|desambiguação|disambigua|ujednoznacznienia|неоднозначност|страницы значений|неоднозначні
-            пояснителни страници|صفحات توضيح|曖昧さ回避|동음이의|消歧义|消歧義|förgreningssidor|nuzeimeibu škiršona|nozīmju atdalīšana"""
+        name_set(
+            """disambiguation|all disambiguation|all article disambiguation|begriffsklärung|homonymie
+            wikipedia:begriffsklärung|wikipédia:homonymie|desambiguación|wikipedia:desambiguación|desambiguação
+            disambigua|ujednoznacznienia|неоднозначност|страницы значений|неоднозначні|пояснителни страници
+            صفحات توضيح|曖昧さ回避|동음이의|消歧义|消歧義|förgreningssidor|zeimeibu škiršona|nozīmju atdalīšana"""
         )
     )
 )
 _DISAMBIGUATION_TITLE = re.compile(
     r"\((?:disambiguation|begriffsklärung|homonymie|desambiguación|desambiguação|disambigua|ujednoznacznienie|значения|значення|пояснение|توضيح"
-    r"|曖昧さ回避|동음이의|消歧义|消歧義|doorverwijspagina|olika betydelser|täsmennyssivu|rozcestník|nuzeimeibu škiršona)\)$",
+    r"|曖昧さ回避|동음이의|消歧义|消歧義|doorverwijspagina|olika betydelser|täsmennyssivu|rozcestník|zeimeibu škiršona)\)$",
     re.IGNORECASE,
 )
 _LIST_TITLE = re.compile(
-    r"(?:lists? of|listes? (?:de|des|du|d['’])|liste? (?:der|von|des|deutscher)|lista (?:de|di|dei|degli|delle)|lijst van|lista (?:över|över)"
+    r"(?:lists? of|listes? (?:de|des|du|d['’])|liste? (?:der|von|des|deutscher)|lista (?:de|di|dei|degli|delle)|lijst van|lista över"
     r"|liste over|luettelo|список|списък|списак|قائمة|فهرست|danh sách|daftar|saroksts|saraksts|seznam|index of|outline of|timeline of)\b"
     r"|.*(?:一覧|列表|一览表|일람|목록)$",
     re.IGNORECASE,
@@ -69,19 +79,25 @@ _LIST_TITLE = re.compile(
 _TEMPLATE_NAME = re.compile(r"\{\{\s*([^|{}\[\]<\n]{1,60}?)\s*(?=[|}\n])")
 _CATEGORY_LINK = re.compile(r"\[\[\s*([^\[\]|:\n]{1,30}):\s*([^\[\]|\n]{1,100})")
 
-CLOSING_SECTIONS = _names(
-    """references|external links|see also|further reading|notes|notes and references|footnotes|bibliography|sources|citations|works cited
-    references and notes|notes and citations|general references|external sources|external link|other websites|related pages|gallery|notelist
-    einzelnachweise|weblinks|siehe auch|literatur|quellen|anmerkungen|belege|fußnoten|galerie|bilder|anmerkungen und einzelnachweise
-    références|notes et références|liens externes|voir aussi|bibliographie|articles connexes|annexes|sources et références|note|notes|lien externe
-    referencias|enlaces externos|véase también|bibliografía|notas|fuentes|notas y referencias|referências|ligações externas|ver também|bibliografia
-    altri progetti|collegamenti esterni|voci correlate|note e riferimenti|bronnen|externe links|zie ook|noten|referenties|literatuur
-    przypisy|linki zewnętrzne|zobacz też|uwagi|примечания|ссылки|см. также|литература|источники|примітки|посилання|див. також|література|джерела
-    източници|външни препратки|вижте също|бележки|използвана литература|بقية المراجع|المراجع|مراجع|وصلات خارجية|انظر أيضا|انظر أيضًا|المصادر|مصادر|هوامش
-    اقرأ أيضا|脚注|関連項目|外部リンク|参考文献|出典|注釈|参考资料|參考資料|参考文献|參考文獻|外部链接|外部連結|外部連接|参见|參見|參考|注释|注釋|註釋|相关条目|相關條目|延伸阅读|参考来源|腳註
-    각주|같이 보기|외부 링크|참고 문헌|källor|referenser|externa länkar|se även|noter|eksterne henvisninger|se også|lähteet|aiheesta muualla
-    reference|externí odkazy|související články|literatura|dış bağlantılar|kaynakça|ayrıca bakınız|atsauces|ārējās saites|olūti|nūruodis|verī taipoš"""
+CLOSING_SECTIONS = name_set(
+    """references|external links|see also|further reading|notes|notes and references|footnotes|bibliography|sources
+    citations|works cited|references and notes|notes and citations|general references|external sources
+    external link|other websites|related pages|gallery|notelist|einzelnachweise|weblinks|siehe auch|literatur
+    quellen|anmerkungen|belege|fußnoten|galerie|bilder|anmerkungen und einzelnachweise|références
+    notes et références|liens externes|voir aussi|bibliographie|articles connexes|annexes|sources et références
+    note|lien externe|referencias|enlaces externos|véase también|bibliografía|notas|fuentes|notas y referencias
+    referências|ligações externas|ver também|bibliografia|altri progetti|collegamenti esterni|voci correlate
+    note e riferimenti|bronnen|externe links|zie ook|noten|referenties|literatuur|przypisy|linki zewnętrzne
+    zobacz też|uwagi|примечания|ссылки|см. также|литература|источники|примітки|посилання|див. також|література
+    джерела|източници|външни препратки|вижте също|бележки|използвана литература|بقية المراجع|المراجع|مراجع
+    وصلات خارجية|انظر أيضا|انظر أيضًا|المصادر|مصادر|هوامش|اقرأ أيضا|脚注|関連項目|外部リンク|参考文献|出典|注釈
+    参考资料|參考資料|參考文獻|外部链接|外部連結|外部連接|参见|參見|參考|注释|注釋|註釋|相关条目|相關條目|延伸阅读
+    参考来源|腳註|각주|같이 보기|외부 링크|참고 문헌|källor|referenser|externa länkar|se även|noter
+    eksterne henvisninger|se også|lähteet|aiheesta muualla|reference|externí odkazy|související články|literatura
+    dış bağlantılar|kaynakça|ayrıca bakınız|atsauces|ārējās saites|olūti|nūruodis|verī taipoš"""
 )
+_ENGLISH = {"talk": 1, "user": 2, "wikipedia": 4, "file": 6, "image": 6, "mediawiki": 8, "template": 10, "help": 12, "category": 14}
+_ENGLISH |= {f"{name} talk": number + 1 for name, number in _ENGLISH.items() if number > 1} | {"portal": 100}
 
 
 class Namespaces:
@@ -97,8 +113,7 @@ class Namespaces:
         self.dropped = FILE | CATEGORY | {own.get(-2, "media"), own.get(6, "file"), own.get(14, "category")}
         self.category = CATEGORY | {own.get(14, "category")}
         self._numbers = {name: number for number, name in own.items() if name}
-        self._titles = {**{"talk": 1, "user": 2, "wikipedia": 4, "template": 10, "help": 12, "portal": 100, "mediawiki": 8}, **self._numbers}
-        self._titles |= {"file": 6, "image": 6, "category": 14}
+        self._titles = _ENGLISH | self._numbers
 
     def drops(self, target: str) -> bool:
         """Whether a link to this target leaves no text: a file, a category, or the same page in another language."""

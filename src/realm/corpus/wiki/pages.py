@@ -55,8 +55,10 @@ class PageReader:
 
     # Elements whose text is wanted, by the names of the element and the one around it.
     _WANTED = frozenset(
-        [("page", "title"), ("page", "id"), ("page", "ns"), ("revision", "text"), ("revision", "timestamp"), ("revision", "model")]
-        + [("siteinfo", "dbname"), ("namespaces", "namespace")]
+        [
+            *[("siteinfo", "dbname"), ("namespaces", "namespace"), ("page", "title"), ("page", "id"), ("page", "ns")],
+            *[("revision", "text"), ("revision", "timestamp"), ("revision", "model")],
+        ]
     )
 
     def __init__(self, chunks: Iterable[bytes], path: str):

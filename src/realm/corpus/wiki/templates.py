@@ -9,7 +9,7 @@ from collections.abc import Callable
 Arguments = tuple[list[str], dict[str, str]]
 Writer = Callable[[list[str], dict[str, str]], str]
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
 # French: {{XXe siècle}}, {{1re}}, {{84e|congrès}}.
 _ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e")
@@ -97,7 +97,7 @@ def _date(positional: list[str], named: dict[str, str]) -> str:
     if not all(part.isdigit() for part in positional[:3] if part):  # in words, as in French: 11|novembre|1866
         return " ".join(part for part in positional[:3] if part)
     numbers = [part for part in positional[:3] if part]
-    if not numbers or len(numbers) > 1 and not 1 <= int(numbers[1]) <= 12:
+    if not numbers or (len(numbers) > 1 and not 1 <= int(numbers[1]) <= 12):
         return positional[0] if positional else ""
     if len(numbers) == 1:
         return numbers[0]
@@ -170,10 +170,16 @@ def _table(*rows: tuple[str, Writer]) -> dict[str, Writer]:
 
 
 _WRITERS: dict[str, Writer] = _table(
-    ("nowrap,nobr,nobreak,j,nowraplinks,small,smaller,big,larger,em,strong,sup,sub,abbr,abbrv,tooltip,math,mvar,var,nobold", _argument(0, "1")),
+    (
+        "nowrap,nobr,nobreak,j,nowraplinks,small,smaller,big,larger,em,strong,sup,sub,abbr,abbrv,tooltip,math,mvar,var,nobold",
+        _argument(0, "1"),
+    ),
     ("noitalic,normal,italics,bold,smallcaps,sc,smallcaps2,strikethrough,underline,sic,as written,not a typo,proper name", _argument(0)),
     ("flag,flagcountry,flagu,visible anchor,vanchor,linktext,keypress,tq,angle bracket,bracket,pad,sortname first,angbr", _argument(0)),
-    ("quote,blockquote,cquote,quotation,centered pull quote,rquote,quote box,zitat,cita,citation bloc,цитата", _argument(0, "text", "quote")),
+    (
+        "quote,blockquote,cquote,quotation,centered pull quote,rquote,quote box,zitat,cita,citation bloc,цитата",
+        _argument(0, "text", "quote"),
+    ),
     ("citation,« »,guil,guillemets,lien,unité/2", _argument(0, "fr", "texte")),
     ("lang,transl,transliteration,langx,langue,lang-x,citation étrangère,foreign,script,rtl-lang,lang-rtl", _argument(1, "text")),
     ("ill,interlanguage link,iw,ill-wd2,link-interwiki,red link,link", _argument(0, "lt")),
@@ -192,9 +198,9 @@ _WRITERS: dict[str, Writer] = _table(
     ("dash year", _dash_year),
     ("music", _accidental),
     ("eqm", _text("⇌")),
-    ("' \"", _text("&#39;\"")),
+    ("' \"", _text('&#39;"')),
     ("etc.", _text(", etc.")),
-    ("\"", lambda positional, named: f"„{positional[0]}“" if positional else ""),
+    ('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
     ("circa,c.,ca.", _before("c. ")),
     ("floruit,fl.", _before("fl. ")),
     ("us$,usd,u.s. dollar", _before("US$")),
