@@ -76,7 +76,7 @@ _LIST_TITLE = re.compile(
     r"|.*(?:一覧|列表|一览表|일람|목록)$",
     re.IGNORECASE,
 )
-_TEMPLATE_NAME = re.compile(r"\{\{\s*([^|{}\[\]<\n]{1,60}?)\s*(?=[|}\n])")
+_TEMPLATE_NAME = re.compile(r"\{\{\s*([^|{}\[\]<\n]{1,60})")
 _CATEGORY_LINK = re.compile(r"\[\[\s*([^\[\]|:\n]{1,30}):\s*([^\[\]|\n]{1,100})")
 
 CLOSING_SECTIONS = name_set(
@@ -140,7 +140,7 @@ def is_disambiguation(title: str, text: str, namespaces: Namespaces) -> bool:
     """By the title's ending, the magic word, a template or a category, in the languages of the tables."""
     if _DISAMBIGUATION_TITLE.search(title) or "__DISAMBIG__" in text:
         return True
-    if any(name.replace("_", " ").lower() in _DISAMBIGUATION_TEMPLATES for name in _TEMPLATE_NAME.findall(text)):
+    if any(name.replace("_", " ").strip().lower() in _DISAMBIGUATION_TEMPLATES for name in _TEMPLATE_NAME.findall(text)):
         return True
     return any(
         name.strip().lower().startswith(_DISAMBIGUATION_CATEGORIES)
