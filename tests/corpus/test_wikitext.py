@@ -54,7 +54,10 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
         ("It is {{convert|10|km|mi}} long, {{convert|5|to|7|kg}}, {{convert|5|ft|6|in|m}}.", "It is 10 km long, 5 to 7 kg, 5 ft 6 in."),
         ("{{lang|fr|[[chat|Le chat]]}} {{lang-de|Katze}} {{nowrap|1 2}} {{abbr|CIA|Agency}}", "Le chat Katze 1 2 CIA"),
         ("{{as of|2012|5}} and {{start date|2001|5|6}}, {{start date|2001|5|6|mf=yes}}", "As of May 2012 and 6 May 2001, May 6, 2001"),
-        ("né le {{date de naissance|11|novembre|1866}} au {{XXe siècle}}", "né le 11 novembre 1866 au XXe siècle"),
+        (
+            "né le {{date de naissance|11|novembre|1866}} au {{XXe siècle}}, {{unité|892|km|2}}",
+            "né le 11 novembre 1866 au XXe siècle, 892 km²",
+        ),
         ("{{frac|1|2}} {{formatnum:1234567}} {{uc:abc}} {{c.|1850}} {{HMS|Victory}}", "1/2 1,234,567 ABC c. 1850 HMS Victory"),
         ("a{{snd}}b{{!}}c {{quote|1=Long live the king.}}", "a – b|c Long live the king."),
         ("Anarchism ({{IPA|x}}; {{lang|el|ana}}) is ({{IPA|y}}) old ({{IPA|z}}, {{pron}}).", "Anarchism (ana) is old."),

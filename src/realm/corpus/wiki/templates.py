@@ -92,6 +92,11 @@ def _convert(positional: list[str], named: dict[str, str]) -> str:
     return text
 
 
+def _unit(positional: list[str], named: dict[str, str]) -> str:
+    """French ``{{unité|892|km|2}}``: units with their powers."""
+    return " ".join(positional[:2]) + "".join(part.replace("2", "²").replace("3", "³") for part in positional[2:3] if part in ("2", "3"))
+
+
 def _date(positional: list[str], named: dict[str, str]) -> str:
     """Year, month and day as numbers, written out: 5 May 2001, or May 5, 2001 with ``mf``."""
     if not all(part.isdigit() for part in positional[:3] if part):  # in words, as in French: 11|novembre|1866
@@ -183,7 +188,8 @@ _WRITERS: dict[str, Writer] = _table(
     ("citation,« »,guil,guillemets,lien,unité/2", _argument(0, "fr", "texte")),
     ("lang,transl,transliteration,langx,langue,lang-x,citation étrangère,foreign,script,rtl-lang,lang-rtl", _argument(1, "text")),
     ("ill,interlanguage link,iw,ill-wd2,link-interwiki,red link,link", _argument(0, "lt")),
-    ("convert,cvt,conv,unité,unit,maßeinheit", _convert),
+    ("convert,cvt,conv", _convert),
+    ("unité,unit,maßeinheit", _unit),
     ("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", _date),
     ("birth date and age,bda,birth year,dob", _date),
     ("as of,asof", _as_of),
