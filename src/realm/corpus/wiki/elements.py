@@ -1,0 +1,100 @@
+"""Comments and XML-like elements of wikitext: what is dropped whole, what is kept literally, what loses only its tags.
+
+Everything here is one walk forward through the text. An element's end is looked up once and remembered, so that openers without an
+end cost no second search.
+"""
+
+import re
+
+from realm.corpus.wiki.names import name_set
+
+_DROPPED = (
+    "ref|references|gallery|math|chem|ce|pre|syntaxhighlight|source|timeline|score|hiero|templatedata|imagemap|graph|mapframe|maplink"
+    "|inputbox|categorytree|includeonly|table|style|templatestyles|dynamicpagelist"
+)
+# Attributes stop at the next "<", so that no character is looked at from two openers.
+_OPENER = re.compile(rf"<(?:!--|(nowiki|{_DROPPED})(?=[\s/>])([^<>]*)>)", re.IGNORECASE)
+_TAG = re.compile(r"</?([a-z][a-z0-9]*)(?![a-z0-9])[^<>]*>", re.IGNORECASE)
+# TeX that reads as text: names, numbers and plain operators.
+_PLAIN_MATH = re.compile(r"[\w\s+\-=<>()\[\].,:;!/^*']{1,40}")
+
+_BLOCK_TAGS = name_set("""blockquote|center|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|section|td|th|tr|ul|caption|thead|tbody|table""")
+_INLINE_TAGS = name_set(
+    """abbr|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nowiki|noinclude|onlyinclude|includeonly|q|rb|rp|rt
+    ruby|s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr|ref|references|indicator|langconvert|a|img|gallery
+    math|pre|source|syntaxhighlight|translate|tvar|languages|nobr|center|label|timeline|imagemap|templatestyles|ce|chem
+    poem|score"""
+)
+_LITERAL = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}|'<>*#:;=&_-~"})
+
+
+class _Ends:
+    """Where the elements' closing tags, and for references the next opener, are: each found once."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def find(self, pattern: str, at: int) -> tuple[int, int]:
+        """Start and end of the first match at or after ``at``; the text's length twice where there is none."""
+        start, end = self._found.get(pattern, (-1, -1))
+        if start < at:
+            match = re.compile(pattern, re.IGNORECASE).search(self._text, at)
+            start, end = match.span() if match else (len(self._text), len(self._text))
+            self._found[pattern] = start, end
+        return start, end
+
+
+def without_elements(text: str) -> str:
+    """Take out comments, references, formulas that do not read as text, code, galleries and HTML tables; escape ``<nowiki>``.
+
+    An element without an end loses its tag only; an unclosed comment runs to the end, as in MediaWiki.
+    """
+    pieces, at, ends = [], 0, _Ends(text)
+    while match := _OPENER.search(text, at):
+        pieces.append(text[at : match.start()])
+        name = (match[1] or "").lower()
+        if not name:
+            at = ends.find("-->", match.end())[1]
+            if text[match.start() - 1 : match.start()] == "\n" and text[at : at + 1] == "\n":
+                at += 1  # a comment that fills its line takes the line with it
+        elif match[2].endswith("/"):
+            at = match.end()
+        else:
+            content, at = _content(text, name, match.end(), ends)
+            pieces.append(_kept(name, content))
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def _content(text: str, name: str, start: int, ends: _Ends) -> tuple[str, int]:
+    """An element's content and where the text goes on."""
+    close, end = ends.find(rf"</{name}\s*>", start)
+    if close == len(text):
+        return "", start
+    if name in ("ref", "table") and ends.find(rf"<{name}[\s>]", start)[0] < close:
+        return "", start  # the slash or the end was forgotten: the next one's end is not ours
+    return text[start:close], end
+
+
+def _kept(name: str, content: str) -> str:
+    """What stays of a dropped or literal element."""
+    if name == "nowiki":
+        return content.translate(_LITERAL)
+    if name == "math" and _PLAIN_MATH.fullmatch(content):
+        return content.strip().translate(_LITERAL)
+    return ""
+
+
+def without_tags(text: str) -> str:
+    """Remove HTML tags: block tags end the paragraph, ``<br>`` ends the line, inline tags leave nothing. Unknown names stay."""
+    return _TAG.sub(_tag, text) if "<" in text else text
+
+
+def _tag(match: re.Match[str]) -> str:
+    name = match[1].lower()
+    if name == "br":
+        return "\n"
+    if name in _BLOCK_TAGS:
+        return "\n\n"
+    return "" if name in _INLINE_TAGS else match[0]

@@ -1,0 +1,285 @@
+"""MediaWiki dumps: what is taken and left out, damage, decompression in parallel, worker processes, and every real dump at hand."""
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import realm.corpus.wikidump as wikidump
+from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.wiki.decompress import DamagedData, read_pieces
+from realm.corpus.wiki.names import Namespaces
+from realm.corpus.wiki.pages import WikiPage
+from realm.corpus.wiki.pool import map_in_order
+from realm.corpus.wikidump import BROKEN_XML, DISAMBIGUATION, LIST, iter_pages, read_wikidump, why_left_out
+from realm.errors import CorpusError, DataError
+
+SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>
+<namespace key="10">Templato</namespace></namespaces></siteinfo>"""
+
+
+def dump(*pages: str, schema: str = "0.11", site: str = SITE) -> str:
+    return (
+        f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-{schema}/" version="{schema}">\n{site}\n'
+        + "\n".join(pages)
+        + "\n</mediawiki>\n"
+    )
+
+
+def page(number: int, title: str, text: str, ns: str | None = "0", extra: str = "", revision: str = "") -> str:
+    namespace = "" if ns is None else f"<ns>{ns}</ns>"
+    return (
+        f"<page><title>{title}</title>{namespace}<id>{number}</id>{extra}"
+        f"<revision><id>9</id><timestamp>2020-01-01T00:00:00Z</timestamp>{revision}<text>{text}</text></revision></page>"
+    )
+
+
+def articles(count: int) -> str:
+    return dump(*(page(n, f"Page {n}", f"The '''page''' of number {n} is [[about|all about]] cats. " * 20) for n in range(count)))
+
+
+def documents(records: Iterator[Record]) -> list[SourceDocument]:
+    return [record for record in records if isinstance(record, SourceDocument)]
+
+
+def test_articles_and_what_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    pages = [
+        page(1, "Cat &amp; dog", "A '''cat''' [[Resym:x.jpg]]is here.\n== References ==\n&lt;ref>x&lt;/ref>"),
+        page(2, "Old name", "#REDIRECT [[Cat]]", extra='<redirect title="Cat" />'),
+        page(3, "Talk:Cat", "Talk.", ns="1"),
+        page(4, "Mercury", "It may mean: {{disambig}}"),
+        page(5, "List of cats", "* Tom"),
+        page(6, "Data", "{}", revision="<model>json</model>"),
+        page(7, "Empty", "{{only|templates}}"),
+    ]
+    path.write_text(dump(*pages), "utf-8")
+    records = list(read_wikidump(path, workers=1))
+    assert records == [
+        SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4),
+        Rejected(str(path), 12, EMPTY_TEXT),
+    ]
+
+
+@pytest.mark.parametrize("schema", [f"0.{minor}" for minor in range(3, 12)])
+def test_schemas(tmp_path: Path, schema: str) -> None:
+    """Before 0.6 pages have no namespace element, before 0.4 redirects none either."""
+    path = tmp_path / "wiki.xml"
+    ns = None if schema < "0.6" and len(schema) == 3 else "0"
+    pages = [page(1, "A", "The A."), page(2, "B", "#redirect [[A]]"), page(3, "Templato:C", "c", ns=ns and "10"), page(4, "2001: D", "d")]
+    if ns is None:
+        pages = [text.replace("<ns>0</ns>", "") for text in pages]
+    path.write_text(dump(*pages, schema=schema), "utf-8")
+    assert [document.title for document in documents(read_wikidump(path, 1))] == ["A", "2001: D"]
+
+
+def test_the_latest_of_several_revisions(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    older, newest, old = (
+        f"<revision><timestamp>{time}</timestamp><text>{text}</text></revision>"
+        for time, text in [("2019-05-01T00:00:00Z", "older"), ("2021-01-01T00:00:00Z", "newest"), ("2020-01-01T00:00:00Z", "old")]
+    )
+    path.write_text(dump(f"<page><title>A</title><ns>0</ns><id>1</id>{older}{newest}{old}</page>", site=""), "utf-8")
+    assert [(document.doc_id, document.text) for document in read_wikidump(path, 1) if isinstance(document, SourceDocument)] == [
+        ("1", "newest")
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "wiki.xml"
+    declared = '<?xml version="1.0" encoding="utf-16"?>' if encoding == "utf-16-le" else ""
+    path.write_bytes((declared + dump(page(1, "Кот", "Кот – животное."))).encode(encoding))
+    assert [document.text for document in documents(read_wikidump(path, 1))] == ["Кот – животное."]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_truncated_xml(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "wiki.xml"
+    text = dump(page(1, "A", "The A."), page(2, "B", "The B."), page(3, "C", "The C."))
+    path.write_bytes(text[: text.index("The C.")].encode(encoding))
+    *whole, rejected = read_wikidump(path, 1)
+    assert [document.title for document in whole if isinstance(document, SourceDocument)] == ["A", "B"]
+    assert rejected == Rejected(str(path), 6, BROKEN_XML)
+
+
+def test_what_follows_the_end_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(dump(page(1, "A", "The A.")) + dump(page(2, "B", "The B.")), "utf-8")
+    first, rejected = read_wikidump(path, 1)
+    assert isinstance(first, SourceDocument) and isinstance(rejected, Rejected) and rejected.reason == BROKEN_XML
+
+
+@pytest.mark.parametrize("ending", [".bz2", ".gz", ".xz"])
+def test_truncated_compression(tmp_path: Path, ending: str) -> None:
+    pack = {".bz2": lambda data: bz2.compress(data, 1), ".gz": gzip.compress, ".xz": lzma.compress}[ending]
+    noise = "".join(f"{number * 7919 % 99991} " for number in range(20_000))
+    text = dump(*(page(n, f"Page {n}", f"{n} " + noise) for n in range(8)))
+    data = pack(text.encode())
+    path = tmp_path / f"wiki.xml{ending}"
+    path.write_bytes(data[: len(data) * 7 // 8])
+    *whole, rejected = read_wikidump(path, 1)
+    assert isinstance(rejected, Rejected) and rejected.reason == DAMAGED
+    assert [document.doc_id for document in whole if isinstance(document, SourceDocument)] == [f"testwiki:{n}" for n in range(len(whole))]
+    assert ending == ".xz" or len(whole) >= 4
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("<rss><channel/></rss>", "no MediaWiki XML dump"),
+        ("plain text", "no MediaWiki XML dump"),
+        ("", "no MediaWiki XML dump"),
+        ('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><mediawiki>&d;</mediawiki>', "document type"),
+    ],
+)
+def test_no_dump(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "other.xml"
+    path.write_text(content, "utf-8")
+    with pytest.raises(DataError, match=said) as caught:
+        list(read_wikidump(path, 1))
+    assert "\n" not in str(caught.value) and caught.value.cure
+
+
+def test_a_missing_file_is_rejected_as_unreadable(tmp_path: Path) -> None:
+    assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2", 1)] == [Rejected]
+
+
+# --- decompression
+
+
+def _many_blocks() -> bytes:
+    return "".join(f"{number * number % 1_000_003:x} " for number in range(120_000)).encode()
+
+
+@pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
+@pytest.mark.parametrize("streams", [1, 9])
+def test_bzip2_in_parallel(tmp_path: Path, streams: int, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single stream of many blocks, and a file of many streams, against the bz2 module."""
+    if library:
+        pytest.importorskip("indexed_bzip2")
+    else:
+        monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
+    data = _many_blocks()
+    step = -(-len(data) // streams)
+    packed = b"".join(bz2.compress(data[at : at + step], 1) for at in range(0, len(data), step))
+    assert packed.count(b"1AY&SY") >= streams  # the magic number of a block; those within a stream lie between bytes
+    path = tmp_path / "data.bz2"
+    path.write_bytes(packed)
+    for workers in (1, 3):
+        assert b"".join(read_pieces(path, workers)) == bz2.decompress(packed) == data
+
+
+@pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
+def test_damaged_bzip2_gives_what_was_whole(tmp_path: Path, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing of the block whose checksum is wrong."""
+    if not library:
+        monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
+    data = _many_blocks() * 4
+    packed = bytearray(bz2.compress(data, 1))
+    packed[len(packed) // 2] ^= 0xFF
+    path = tmp_path / "data.bz2"
+    path.write_bytes(packed)
+    pieces = []
+    with pytest.raises(DamagedData):
+        for piece in read_pieces(path, 2):
+            pieces.append(piece)
+    whole = b"".join(pieces)
+    assert data.startswith(whole) and len(whole) > len(data) // 8
+
+
+# --- worker processes
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+def _die(number: int) -> int:
+    if number == 3:
+        os._exit(9)
+    return number
+
+
+def test_order_is_kept_and_the_queue_is_bounded() -> None:
+    taken = 0
+
+    def numbers() -> Iterator[int]:
+        nonlocal taken
+        for number in range(40):
+            taken += 1
+            yield number
+
+    results = map_in_order(_square, numbers(), 2)
+    assert next(results) == 0
+    assert taken <= 2 * 2 + 2
+    assert list(results) == [number * number for number in range(1, 40)]
+
+
+def test_a_dead_worker_is_an_error_of_one_line() -> None:
+    with pytest.raises(CorpusError, match="worker process died"):
+        list(map_in_order(_die, iter(range(20)), 2))
+
+
+def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikidump, "CHUNK_CHARS", 20_000)
+    path = tmp_path / "wiki.xml.bz2"
+    path.write_bytes(bz2.compress(articles(90).encode()))
+    alone = list(read_wikidump(path, 1))
+    assert len(alone) == 90
+    assert list(read_wikidump(path, 2)) == alone
+
+
+# --- real dumps
+
+
+def _counted_in_xml(data: bytes) -> int:
+    """Pages of namespace 0 without a redirect element, by the XML's text alone."""
+    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+    heads = (part.split("<revision>")[0] for part in text.split("<page>")[1:])
+    return sum("<ns>0</ns>" in head and not re.search(r"<redirect\b", head) for head in heads)
+
+
+# Pages left out: disambiguation, lists, redirects that only their text shows.
+LEFT_OUT = {
+    "dbpedia-minidump-en.xml.bz2": (1, 0, 0),
+    "enwiki-2013-shortened-pages-articles.xml.bz2": (8, 2, 0),
+    "enwiki-table-markup.xml.bz2": (0, 1, 0),
+    "smallwiki-pages-articles.xml.bz2": (7, 0, 0),
+    "tinywiki-pages-articles.xml.bz2": (1, 0, 1),
+}
+
+
+def test_every_dump_is_accounted_for(data_dir: Path, tmp_path: Path) -> None:
+    """Articles and what is left out add up to the namespace-0 pages without a redirect that another way of counting finds."""
+    paths = [path for path in sorted((data_dir / "dumps").iterdir()) if path.name.endswith((".xml", ".xml.bz2"))]
+    assert len(paths) == 15
+    for path in paths:
+        reasons: Counter[str | None] = Counter()
+        data = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
+        plain = tmp_path / "dump.xml"
+        plain.write_bytes(data)
+        for site, entry in iter_pages(plain):
+            assert isinstance(entry, WikiPage), path
+            reasons[why_left_out(entry, Namespaces(site.namespaces))] += 1
+        disambiguations, lists, by_text = LEFT_OUT.get(path.name, (0, 0, 0))
+        assert (reasons[DISAMBIGUATION], reasons[LIST]) == (disambiguations, lists), path
+        assert reasons[None] == _counted_in_xml(data) - disambiguations - lists - by_text, path
+
+
+@pytest.mark.parametrize(
+    ("name", "without_prose"),
+    [("aawiki-20260101-pages-meta-current", 1), ("bgwiki-shortened-pages-articles", 0), ("smallwiki-pages-articles", 8)]
+    + [(f"dbpedia-minidump-{language}", 0) for language in ("ar", "commons", "fr", "ja", "simple", "zh")],
+)
+def test_real_dumps_leave_prose_only(data_dir: Path, name: str, without_prose: int) -> None:
+    records = list(read_wikidump(data_dir / "dumps" / f"{name}.xml.bz2", workers=1))
+    assert [record.reason for record in records if isinstance(record, Rejected)] == [EMPTY_TEXT] * without_prose
+    assert not [one for one in documents(iter(records)) if any(mark in one.text for mark in ("{{", "[[", "<ref", "{|", "'''"))]
