@@ -107,6 +107,9 @@ def test_update_replaces_changed_documents_only(corpus: Path, write_jsonl: Write
     assert manifest.rejected == {"unknown id": 1}
     assert json.loads((corpus / "rejected.jsonl").read_text()) == {"path": str(source), "line": 8, "reason": "unknown id"}
     assert update_documents(corpus, [write_jsonl("same.jsonl", rows)]) == manifest
+    again = update_documents(corpus, [source])  # nothing new but the rejected one, which must be counted
+    assert (again.version, again.rejected, again.segments) == (3, {"unknown id": 2}, manifest.segments)
+    manifest = again
     with pytest.raises(CorpusError, match="1 unknown id"):
         update_documents(corpus, [write_jsonl("x.jsonl", [{"id": "nobody", "text": "Not there yet."}])])
     with pytest.raises(DataError, match=r"x\.jsonl:1: unknown id"):

@@ -75,7 +75,7 @@ def update_documents(
     """Replace documents by what the sources hold under their ids, and publish a new version.
 
     A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
-    changed keeps its blocks, so that nothing is embedded twice; if that is so for all, no version is published.
+    changed keeps its blocks, so that nothing is embedded twice; if that is so for all, and none is rejected, no version is published.
 
     Args:
         corpus: the corpus directory.
@@ -92,9 +92,9 @@ def update_documents(
         gone = _changed_documents(store, found, spool, rejected)
         if not found.documents - rejected.counts[UNKNOWN_ID]:
             raise nothing_usable(sources, rejected)
-        if not len(gone):
+        if not len(gone) and not rejected.counts:
             return store.manifest
-        manifest = _append(store, staging, spool, gone, progress)
+        manifest = _append(store, staging, spool, gone, progress) if len(gone) else store.manifest
         return _publish_documents(store, staging, manifest, gone, rejected)
 
 

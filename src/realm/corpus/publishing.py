@@ -90,7 +90,8 @@ def sweep(corpus: Path, oldest: int) -> None:
         for info in manifest.segments:
             segment = corpus / manifests.SEGMENTS_DIRECTORY / info.name
             named.update((segment, *companions(segment)))
-    patterns = ("manifest-*.json", "tombstones-*.npy", f"{manifests.SEGMENTS_DIRECTORY}/*")
+    segments = manifests.SEGMENTS_DIRECTORY
+    patterns = ("manifest-*.json", "tombstones-*.npy", f"{segments}/*.arrow", f"{segments}/*.npy")  # and nothing that is not ours
     unnamed = [path for pattern in patterns for path in corpus.glob(pattern) if path not in named]
     for path in unnamed:
         path.unlink()
