@@ -4,7 +4,8 @@ The reference way is what such projects' scripts do, in one process: a punkt-lik
 mark before a capital, unless an abbreviation or initial stands before it; NLTK's punkt itself needs a download, and is slower than this),
 a Hugging Face tokenizer called sentence by sentence, greedy packing, an Arrow file. All get the same tokenizer and the same sample of
 real articles; every run is a process of its own, so that its peak memory is its own, and the methods take turns. Prints a table and,
-as its last line, one JSON object; seconds are wall clock without imports, memory is the peak of the first process and of its largest child.
+as its last line, one JSON object; seconds are wall clock without imports (CPU seconds besides: a busy machine distorts them less), memory
+is the peak of the first process and of its largest child.
 
     python benchmarks/bench_corpus.py --documents simplewiki_2021.jsonl.xz --mb 10 --rounds 3
 """
@@ -95,14 +96,17 @@ def run_one(method: str, sample: Path, scratch: Path) -> dict[str, Any]:
 
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory(dir=scratch) as out:
-        started = time.perf_counter()
+        before, started = time.process_time(), time.perf_counter()
         if method == "reference":
             blocks = reference(sample, scratch / "tokenizer", Path(out) / "blocks.arrow")
         else:
             blocks = build_corpus([sample], Path(out) / "corpus", tokenizer=scratch / "tokenizer", **METHODS[method]).blocks
         seconds = time.perf_counter() - started
-    own, child = (resource.getrusage(who).ru_maxrss // 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return {"method": method, "seconds": round(seconds, 2), "blocks": blocks, "peak_mb": own, "peak_child_mb": child}
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, child = (usage.ru_maxrss // 1024 for usage in used)
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in used) - before
+    facts = {"method": method, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "blocks": blocks}
+    return {**facts, "peak_mb": own, "peak_child_mb": child}
 
 
 def make_sample(documents: Path, mb: float, scratch: Path) -> Path:
@@ -147,11 +151,13 @@ def main() -> None:
     rows = []
     for method, measured in runs.items():
         seconds = statistics.median(run["seconds"] for run in measured)
-        rows.append({**measured[0], "seconds": seconds, "mb_per_second": round(arguments.mb / seconds, 2)})
+        cpu = statistics.median(run["cpu_seconds"] for run in measured)
+        rows.append({**measured[0], "seconds": seconds, "cpu_seconds": cpu, "mb_per_second": round(arguments.mb / seconds, 2)})
         memory = f"{rows[-1]['peak_mb']:6d} + {rows[-1]['peak_child_mb']} MB"
         print(f"{method:18s} {seconds:7.2f} s {arguments.mb / seconds:6.2f} MB/s {memory}")
     base = rows[0]["seconds"]
     ratios = {f"{row['method']} over reference": round(base / row["seconds"], 2) for row in rows[1:]}
+    ratios |= {f"{row['method']} over reference, CPU time": round(rows[0]["cpu_seconds"] / row["cpu_seconds"], 2) for row in rows[1:]}
     print(json.dumps(result("corpus", len(os.sched_getaffinity(0)), mb=arguments.mb, rows=rows, ratios=ratios)))
 
 
