@@ -27,7 +27,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from common import result
 from realm.corpus.build import build_corpus
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
@@ -63,8 +62,10 @@ def block(document: dict[str, Any], title: list[int], texts: list[str], ids: lis
 
 def reference(sample: Path, tokenizer_directory: Path, out: Path) -> int:
     """Build blocks of 288 wordpieces as a plain script does. Returns their number."""
+    import transformers.utils.logging
     from transformers import AutoTokenizer
 
+    transformers.utils.logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_directory)
     rows: list[dict[str, Any]] = []
     with open(sample, encoding="utf-8") as file:
@@ -92,9 +93,6 @@ def reference(sample: Path, tokenizer_directory: Path, out: Path) -> int:
 
 def run_one(method: str, sample: Path, scratch: Path) -> dict[str, Any]:
     """One run in this process."""
-    import transformers.utils.logging
-
-    transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory(dir=scratch) as out:
         before, started = time.process_time(), time.perf_counter()
         if method == "reference":
@@ -139,6 +137,8 @@ def main() -> None:
         method, sample, scratch = arguments.one
         print(json.dumps(run_one(method, Path(sample), Path(scratch))))
         return
+    from common import result  # not above: workers import this file, and need no torch
+
     runs: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
     with tempfile.TemporaryDirectory() as directory:
         sample = make_sample(arguments.documents, arguments.mb, Path(directory))

@@ -84,14 +84,7 @@ def build_corpus(
     """
     out, sources = Path(out), [Path(source) for source in sources]
     workers = usable_cores() if workers is None else workers
-    if block_length < SHORTEST_BLOCK:
-        raise ConfigError(f"block_length = {block_length} is below {SHORTEST_BLOCK}")
-    if workers < 1:
-        raise ConfigError(f"workers = {workers} is below 1")
-    if out.exists():
-        kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
-        cure = "Choose another --out, or use 'realm corpus add'"
-        raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
+    _check(out, block_length, workers)
     plan = TaggerPlan(tagger, gazetteer)
     given = None if tokenizer is None else _given_tokenizer(tokenizer)
     options = {
@@ -122,6 +115,17 @@ def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
     if (path / manifests.TOKENIZER_DIRECTORY).is_dir():
         return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
     return TextTokenizer.from_pretrained(str(tokenizer))
+
+
+def _check(out: Path, block_length: int, workers: int) -> None:
+    if block_length < SHORTEST_BLOCK:
+        raise ConfigError(f"block_length = {block_length} is below {SHORTEST_BLOCK}")
+    if workers < 1:
+        raise ConfigError(f"workers = {workers} is below 1")
+    if out.exists():
+        kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
+        cure = "Choose another --out, or use 'realm corpus add'"
+        raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
 
 
 def _intake(
