@@ -32,10 +32,10 @@ from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 METHODS: dict[str, dict[str, Any]] = {
     "reference": {},
-    "1 worker": {"workers": 1, "spans": False},
-    "2 workers": {"workers": 2, "spans": False},
-    "1 worker, spans": {"workers": 1, "spans": True},
-    "2 workers, spans": {"workers": 2, "spans": True},
+    "1 worker": {"workers": 1, "tagger": "none"},
+    "2 workers": {"workers": 2, "tagger": "none"},
+    "1 worker, spans": {"workers": 1, "tagger": "default"},
+    "2 workers, spans": {"workers": 2, "tagger": "default"},
 }
 _END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 _ABBREVIATIONS = re.compile("mr|mrs|ms|dr|st|jr|sr|prof|gen|col|capt|lt|rev|no|vol|vs|etc|e.g|i.e|u.s|u.k|inc|co|corp|ltd|ca|fig|al")
