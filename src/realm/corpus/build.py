@@ -66,7 +66,7 @@ def build_corpus(
     phrases = None if gazetteer is None else GazetteerTagger.from_file(Path(gazetteer))
     if tokenizer is not None:
         tokenizer = _given_tokenizer(tokenizer)
-    with _staged(out) as staging:
+    with staged(out) as staging:
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
         take_in([Path(source) for source in sources], spool, rejected, set(), progress)
@@ -96,11 +96,16 @@ def _write_first_version(
     tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
     save_tagger(tagger, staging / manifests.TAGGER_FILE)
     (staging / manifests.REJECTED_FILE).write_bytes(rejected.text())
-    manifest = append_segment(staging, _empty_manifest(tokenizer, block_length, rejected), spool, tokenizer, tagger, set(), progress)
-    content = "\n".join([manifest.segments[0].sha256, tokenizer.sha256, str(block_length)])
+    manifest = append_segment(staging, empty_manifest(tokenizer, block_length, rejected), spool, tokenizer, tagger, set(), progress)
+    return publish_first_version(staging, manifest)
+
+
+def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
+    """Name the corpus after its content, count how spans repeat, and write the manifest. Returns it."""
+    content = "\n".join([manifest.segments[0].sha256, manifest.tokenizer_sha256, str(manifest.block_length)])
     corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
-    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=merged_statistics(None, staging, manifest))
-    manifests.write_manifest(staging, manifest)
+    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=merged_statistics(None, directory, manifest))
+    manifests.write_manifest(directory, manifest)
     return manifest
 
 
@@ -117,7 +122,7 @@ def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
 
 
 @contextmanager
-def _staged(out: Path) -> Iterator[Path]:
+def staged(out: Path) -> Iterator[Path]:
     """``paths.publish_directory``, which leaves nothing behind when the build stops with an error."""
     try:
         with paths.publish_directory(out) as staging:
@@ -145,7 +150,8 @@ def _training_texts(spool: Spool) -> Iterator[str]:
         yield document.text
 
 
-def _empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+    """The manifest of a corpus before its first segment."""
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, duplicates=0,

@@ -1,0 +1,114 @@
+"""A corpus of published blocks: each record is one block, whatever its length, and its number is its block id.
+
+The published embeddings belong to records by position, so nothing is packed anew, left out as a duplicate or dropped because it is empty.
+Records come one at a time and are read twice: first some of them for the casing statistics of the salient spans, then all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from realm import paths
+from realm.corpus import manifest as manifests
+from realm.corpus.build import empty_manifest, publish_first_version, staged
+from realm.corpus.canonical import canonical_text
+from realm.corpus.intake import Progress, RejectedList
+from realm.corpus.manifest import CorpusManifest, SegmentInfo
+from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, Sentence, make_sentences
+from realm.corpus.salient import CasingCounts, default_tagger, save_tagger
+from realm.corpus.segments import SegmentWriter, token_dtype
+from realm.corpus.tagging import SpanTagger
+from realm.errors import CorpusError, DataError
+from realm.text.sentences import split_sentences
+from realm.text.tokenizer import TextTokenizer
+
+CASING_RECORDS = 20_000
+"""Records from which letter case is learnt; more of them change little."""
+BATCH = 1_000
+SEGMENT = "000001.arrow"
+
+
+def corpus_from_records(
+    records: Iterable[bytes],
+    out: Path,
+    *,
+    tokenizer: TextTokenizer,
+    block_length: int,
+    origin: Path,
+    progress: Progress | None = None,
+) -> CorpusManifest:
+    """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
+
+    Args:
+        records: UTF-8 texts; iterated twice.
+        out: the corpus directory; must not exist.
+        tokenizer: of the published model.
+        block_length: wordpieces that a model input holds; longer records are kept whole and cut in the input, as the published models do.
+        origin: where the records come from, for messages.
+        progress: called with ("blocks", count) now and then.
+
+    Raises:
+        CorpusError: there is no record.
+        DataError: a record that is not UTF-8, or what reading the records raises.
+    """
+    with staged(out) as staging:
+        (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
+        tagger = default_tagger(_learn_casing(records, origin))
+        tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
+        save_tagger(tagger, staging / manifests.TAGGER_FILE)
+        (staging / manifests.REJECTED_FILE).write_bytes(b"")
+        path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
+        counts, room = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK
+        with SegmentWriter(path, token_dtype(tokenizer.vocab_size), 0) as writer:
+            for texts in _batches(_texts(records, origin)):
+                for text, block in _blocks(texts, tokenizer, tagger, room, counts):
+                    writer.add(str(writer.rows), "", [], text, block)
+                if progress is not None:
+                    progress("blocks", writer.rows)
+        if not writer.rows:
+            raise CorpusError("there is no record in it", path=origin, cure="Use the block_records.npy of a published model.")
+        empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
+        statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
+        segment = SegmentInfo(SEGMENT, writer.rows, path.stat().st_size, paths.sha256_file(path), writer.tokens)
+        filled = replace(
+            empty, segments=(segment,), next_block_id=writer.rows, documents=writer.rows, blocks=writer.rows, spans=writer.spans,
+            sentences_cut=counts.sentences_cut, span_statistics=statistics,
+        )  # fmt: skip
+        return publish_first_version(staging, filled)
+
+
+def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
+    """Canonical texts."""
+    for number, record in enumerate(records):
+        try:
+            yield canonical_text(record.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
+
+
+def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(texts, BATCH)):
+        yield batch
+
+
+def _learn_casing(records: Iterable[bytes], origin: Path) -> CasingCounts:
+    casing = CasingCounts()
+    for text in islice(_texts(records, origin), CASING_RECORDS):
+        casing.add(text[start:end] for start, end in split_sentences(text))
+    return casing
+
+
+def _blocks(
+    texts: list[str], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts
+) -> Iterator[tuple[str, PackedBlock]]:
+    """One block of each text; one call of the tokenizer for all sentences."""
+    ranges = [split_sentences(text) for text in texts]
+    sentences = [text[start:end] for text, of_text in zip(texts, ranges, strict=True) for start, end in of_text]
+    encodings, position = tokenizer.encodings(sentences), 0
+    for text, of_text in zip(texts, ranges, strict=True):
+        stop = position + len(of_text)
+        tagged = [tagger.tag(sentence) for sentence in sentences[position:stop]]
+        made = list(make_sentences(text, of_text, encodings[position:stop], tagged, room, counts))
+        yield text, PackedBlock(made or [Sentence(0, 0, [], [])], sum(len(sentence.ids) for sentence in made))
+        position = stop
