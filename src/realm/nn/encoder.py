@@ -14,8 +14,10 @@ from realm.nn.bodies import Body, in_buckets
 class MlmHead(nn.Module):
     """BERT's masked-language-model head; the decoder is tied to the word embeddings, the output bias is its own."""
 
-    def __init__(self, hidden: int, vocab_size: int, layer_norm_eps: float):
+    def __init__(self, hidden: int, vocab_size: int, *, layer_norm_eps: float, activation: str):
         super().__init__()
+        # The exact GELU only where the body has it; "gelu_new" is another name of the approximation.
+        self.approximate = "none" if activation == "gelu" else "tanh"
         self.dense = nn.Linear(hidden, hidden)
         # What the body copied from the document must reach the decoder unturned from the first step on.
         nn.init.eye_(self.dense.weight)
@@ -25,7 +27,7 @@ class MlmHead(nn.Module):
 
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
         """[..., h] -> logits [..., v]."""
-        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate="tanh")), word_embeddings, self.bias)
+        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate=self.approximate)), word_embeddings, self.bias)
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
@@ -35,7 +37,12 @@ class KnowledgeAugmentedEncoder(nn.Module):
         super().__init__()
         self.body = body
         config = body.spec.config
-        self.head = MlmHead(body.spec.hidden, int(config["vocab_size"]), float(config.get("layer_norm_eps", 1e-12)))
+        self.head = MlmHead(
+            body.spec.hidden,
+            int(config["vocab_size"]),
+            layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
+            activation=str(config.get("hidden_act", "gelu_pytorch_tanh")),
+        )
 
     def _word_embeddings(self) -> Tensor:
         """The body's own [v, h], to which the head's decoder is tied."""

@@ -37,6 +37,7 @@ class ModelSpec:
         layer_norm_eps: of the projection.
         dropout: on the projected embedding.
         span_hidden, max_span: of the reader.
+        span_layer_norm_eps: of the reader's span head.
         parts: which networks are there, of ``PARTS``.
     """
 
@@ -46,6 +47,7 @@ class ModelSpec:
     dropout: float = 0.1
     span_hidden: int = 256
     max_span: int = 10
+    span_layer_norm_eps: float = 1e-3
     parts: tuple[str, ...] = ("embedder", "encoder")
 
 
@@ -167,7 +169,7 @@ def _embedder(spec: ModelSpec) -> Embedder:
 
 
 def _reader(spec: ModelSpec, body: Body) -> Reader:
-    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span)
+    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span, layer_norm_eps=spec.span_layer_norm_eps)
 
 
 def asdict_shallow(spec: ModelSpec) -> dict[str, Any]:

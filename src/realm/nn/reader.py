@@ -27,21 +27,22 @@ class SpanScores:
 
 
 class Reader(nn.Module):
-    """Start and end projections, ReLU, LayerNorm (eps 1e-3), one score; in that order, as in the released code.
+    """Start and end projections, ReLU, LayerNorm, one score; in that order, as in the released code.
 
     Args:
         body: reads "[CLS] question [SEP] body [SEP]".
         span_hidden: width of the span representation.
         max_span: longest answer in wordpieces.
+        layer_norm_eps: of the span head; the released code's 1e-3.
     """
 
-    def __init__(self, body: Body, *, span_hidden: int, max_span: int):
+    def __init__(self, body: Body, *, span_hidden: int, max_span: int, layer_norm_eps: float = 1e-3):
         super().__init__()
         self.body = body
         self.max_span = max_span
         self.span_hidden = span_hidden
         self.dense = nn.Linear(body.spec.hidden, 2 * span_hidden)
-        self.norm = nn.LayerNorm(span_hidden, eps=1e-3)
+        self.norm = nn.LayerNorm(span_hidden, eps=layer_norm_eps)
         self.score = nn.Linear(span_hidden, 1)
         std = 0.02 * math.sqrt(768 / body.spec.hidden)
         for layer in (self.dense, self.score):
