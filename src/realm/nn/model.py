@@ -38,6 +38,7 @@ class ModelSpec:
         dropout: on the projected embedding.
         span_hidden, max_span: of the reader.
         span_layer_norm_eps: of the reader's span head.
+        head: of the embedder: projection, none or unit.
         parts: which networks are there, of ``PARTS``.
     """
 
@@ -48,6 +49,7 @@ class ModelSpec:
     span_hidden: int = 256
     max_span: int = 10
     span_layer_norm_eps: float = 1e-3
+    head: str = "projection"
     parts: tuple[str, ...] = ("embedder", "encoder")
 
 
@@ -165,7 +167,12 @@ class RealmModel(nn.Module):
 
 def _embedder(spec: ModelSpec) -> Embedder:
     body = build_body(spec.body, pooler=True)
-    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+    return embedder_around(spec, body)
+
+
+def embedder_around(spec: ModelSpec, body: Body) -> Embedder:
+    """An embedder with a fresh head, as the specification has it, around a body."""
+    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout, head=spec.head)
 
 
 def _reader(spec: ModelSpec, body: Body) -> Reader:
@@ -182,7 +189,7 @@ def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
     embedder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=spec.body.pooling == "pooler")
     encoder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=False)
     whole = ModelSpec(**{**asdict_shallow(spec), "body": embedder_body.spec, "parts": ()})
-    embedder = Embedder(embedder_body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+    embedder = embedder_around(spec, embedder_body)
     return RealmModel(whole).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
 
 
