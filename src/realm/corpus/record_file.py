@@ -9,7 +9,7 @@ import pickletools
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 import numpy as np
 
@@ -107,8 +107,10 @@ class RecordFile:
     def _tokens(self, file: IO[bytes]) -> Iterator[Any]:
         """The stream as values: int, bytes, "'text'", "module name" of a global, or an opcode's name. The memo is resolved."""
         memo: dict[int, Any] = {}
-        memoised, texts, value = 0, [], None
-        operations = pickletools.genops(_Bounded(file, self.path))
+        memoised = 0
+        texts: list[str] = []
+        value: Any = None
+        operations = pickletools.genops(cast(IO[bytes], _Bounded(file, self.path)))
         while True:
             try:
                 opcode, argument, _ = next(operations)

@@ -56,7 +56,7 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
     if activation not in ACTIVATIONS:
         raise _refused(f"hidden_act '{activation}' is none of {', '.join(ACTIVATIONS)}", path)
     body = {"model_type": "bert", **sizes, **rates, "hidden_act": activation, "pad_token_id": 0}
-    own = {ours: _size(values, theirs, default, path) for ours, (theirs, default) in _OWN.items()}
+    own: dict[str, Any] = {ours: _size(values, theirs, default, path) for ours, (theirs, default) in _OWN.items()}
     return ModelSpec(
         body=BodySpec(config=body),
         layer_norm_eps=rates["layer_norm_eps"],

@@ -99,6 +99,10 @@ class TextTokenizer:
             raise KeyError(id)
         return token
 
+    def same_wordpieces(self, other: "TextTokenizer") -> bool:
+        """Whether both have the same ids for the same entries; how the file spells the rest does not matter."""
+        return self._backend.get_vocab(with_added_tokens=True) == other._backend.get_vocab(with_added_tokens=True)
+
     def save(self, directory: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, so that ``AutoTokenizer.from_pretrained(directory)`` loads it too."""
         paths.write_atomic(directory / TOKENIZER_FILE, self._json)
