@@ -144,6 +144,26 @@ def results(value: dict[str, Any]) -> None:
     _print(_table(value["run"], ["stage", "seconds", *(f"recall@{d}" for d in depths), "EM"], rows))
 
 
+def imported(value: dict[str, Any]) -> None:
+    """What an import took and what it left, tensors that were left for one reason together."""
+    facts({"run": value["run"], "blocks": value["blocks"], **value["parts"]})
+    for model in value["models"]:
+        _print(f"{model['directory']} ({model['kind']}): {model['imported']} tensors imported")
+        for reason in dict.fromkeys(model["unused"].values()):
+            names = [name for name, why in model["unused"].items() if why == reason]
+            _print(f"  unused, {reason}: {', '.join(names)}")
+        if model["fresh"]:
+            _print(f"  not in it, so they start at random: {', '.join(model['fresh'])}")
+    for remark in value["notes"]:
+        note(remark)
+
+
+def exported(value: dict[str, Any]) -> None:
+    """What an export wrote."""
+    for form, counts in value["forms"].items():
+        _print(f"{value['out']}/{form}: {counts['tensors']} tensors, {counts['blocks']} blocks")
+
+
 def plan(value: dict[str, Any]) -> None:
     """What a run will take."""
     corpus, share = value["corpus"], value["corpus"]["single_block_span_share"]

@@ -108,8 +108,8 @@ class RecordFile:
         """The stream as values: int, bytes, "'text'", "module name" of a global, or an opcode's name. The memo is resolved."""
         memo: dict[int, Any] = {}
         memoised = 0
-        texts: list[str] = []
         value: Any = None
+        waiting: list[str] = []  # texts that a STACK_GLOBAL may take
         operations = pickletools.genops(cast(IO[bytes], _Bounded(file, self.path)))
         while True:
             try:
@@ -136,14 +136,20 @@ class RecordFile:
             elif name in _TEXTS:
                 value = f"'{argument}'"
             elif name in ("GLOBAL", "STACK_GLOBAL"):
-                value = argument if name == "GLOBAL" else " ".join(text.strip("'") for text in texts[-2:])
+                value = argument
+                if name == "STACK_GLOBAL":
+                    value, waiting = " ".join(text.strip("'") for text in waiting[-2:]), waiting[:-2]
                 if value not in _GLOBALS:
                     self._refuse(f"the global '{value}' is not one of a record file")
             elif name in _PLAIN:
                 value = name
             else:
                 self._refuse(f"the opcode {name} is not one of a record file")
-            texts = [*texts, value][-2:] if isinstance(value, str) and value.startswith("'") else texts
+            if isinstance(value, str) and value.startswith("'") and len(waiting) < 3:
+                waiting.append(value)
+                continue
+            yield from waiting
+            waiting = []
             yield value
 
     def _records(self, tokens: Iterator[Any]) -> Iterator[bytes]:
@@ -171,10 +177,9 @@ class RecordFile:
             self._refuse(f"{found} records where the header promises {self.count}")
 
     def _opening(self, tokens: Iterator[Any]) -> None:
-        """Compare with what numpy writes first. In protocol 4 a global's two texts come before it; they say nothing on their own."""
-        values = (value for value in tokens if not (isinstance(value, str) and value.strip("'") in _PIECES and value[0] == "'"))
+        """Compare with what numpy writes first."""
         for wanted in _OPENING:
-            value = next(values, None)
+            value = next(tokens, None)
             if wanted is _COUNT:
                 matches = value == self.count and not isinstance(value, str | bytes)
             elif wanted == "_reconstruct":
@@ -183,9 +188,6 @@ class RecordFile:
                 matches = type(value) is type(wanted) and value == wanted
             if not matches:
                 self._refuse(f"{value!r} where numpy's opening of an object array was expected")
-
-
-_PIECES = {piece for name in _GLOBALS for piece in name.split()}
 
 
 def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:

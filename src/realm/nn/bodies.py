@@ -63,8 +63,9 @@ class Body(nn.Module):
 
     def _run(self, inputs: TokenInputs) -> Any:
         extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
-        # Without padding there is nothing to mask, and attention takes its faster path.
-        mask = None if bool(inputs.mask.all()) else inputs.mask.long()
+        # Without padding there is nothing to mask, and attention takes its faster path; a graph that is exported takes any padding.
+        unpadded = not torch.compiler.is_exporting() and bool(inputs.mask.all())
+        mask = None if unpadded else inputs.mask.long()
         return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
 
 

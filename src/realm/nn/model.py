@@ -6,6 +6,7 @@
 import copy
 import hashlib
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,16 @@ from realm.errors import ConfigError, RunError
 from realm.nn.bodies import Body, BodySpec, build_body, load_body
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
+from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.reader import Reader
 from realm.paths import write_atomic, write_json
 
 FORMAT = 1
 RESTORE = "Restore the file."
+LOAD = """```python
+from realm import RealmModel
+model = RealmModel.from_pretrained("this directory or hub name")
+```"""
 PARTS = ("embedder", "document_embedder", "encoder", "reader")
 
 
@@ -120,20 +126,29 @@ class RealmModel(nn.Module):
         directory.mkdir(parents=True, exist_ok=True)
         save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
         write_json(directory / "config.json", {"format": FORMAT, "library": "realm", **asdict(self.spec)})
-        write_atomic(directory / "README.md", model_card(self, card or {}))
+        write_atomic(directory / "README.md", model_card(part_sizes(self), card or {}, load=LOAD))
         if tokenizer is not None:
             tokenizer.save(directory)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path) -> "RealmModel":
-        """Load what :meth:`save_pretrained` wrote, from a directory or from the hub.
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> "RealmModel":
+        """Load what :meth:`save_pretrained` wrote, or a published model (google/realm-*, BERT), from a directory or from the hub.
+
+        Args:
+            source: a directory, or a hub name.
+            revision, token: of the hub, as everywhere in huggingface_hub.
 
         Raises:
             RunError: no such model, another format, or weights that do not fit the configuration; the message names the file.
+            DataError, ConfigError: as for :func:`realm.nn.published_models.load_published`.
         """
         directory = Path(source)
         if not directory.is_dir():
-            directory = _download(str(source))
+            directory = download(str(source), revision=revision, token=token)
+        if not is_own(directory):
+            from realm.nn.published_models import load_published
+
+            return load_published(directory).model
         spec = read_spec(directory / "config.json")
         try:
             model = cls(spec)
@@ -152,17 +167,30 @@ class RealmModel(nn.Module):
             raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
         return model
 
-    def push_to_hub(self, repository: str, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> str:
-        """Upload the directory of :meth:`save_pretrained` to the hub; returns its address."""
-        import tempfile
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        tokenizer: Any = None,
+        card: dict[str, Any] | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload a REALM model",
+    ) -> str:
+        """Upload the directory of :meth:`save_pretrained` to the hub; returns the address of the commit.
 
-        from huggingface_hub import HfApi
+        Args:
+            repository: "owner/name"; made if it is not there.
+            tokenizer, card: as for :meth:`save_pretrained`.
+            private, revision, token, commit_message: as everywhere in huggingface_hub.
 
+        Raises:
+            RunError: the hub refuses or cannot be reached.
+        """
         with tempfile.TemporaryDirectory() as scratch:
             self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card)
-            api = HfApi()
-            api.create_repo(repository, exist_ok=True)
-            return str(api.upload_folder(repo_id=repository, folder_path=scratch))
+            return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
 def _embedder(spec: ModelSpec) -> Embedder:
@@ -220,6 +248,11 @@ def read_spec(path: Path) -> ModelSpec:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
 
 
+def part_sizes(model: RealmModel) -> dict[str, int]:
+    """Parameters of each part."""
+    return {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
+
+
 def state_sha256(module: nn.Module) -> str:
     """SHA-256 over names, dtypes, shapes and bytes of a module's tensors: the identity of its parameters."""
     digest = hashlib.sha256()
@@ -228,35 +261,3 @@ def state_sha256(module: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def model_card(model: RealmModel, facts: dict[str, Any]) -> str:
-    """The README of a saved model: what it is, how to load it, and the facts of its run."""
-    rows = "\n".join(f"- {name}: {value}" for name, value in facts.items())
-    sizes = {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
-    parts = ", ".join(f"{name} ({count:,} parameters)" for name, count in sizes.items())
-    return f"""---
-library_name: realm
-tags: [realm, retrieval, question-answering]
----
-# A REALM model
-
-Parts: {parts}.
-
-```python
-from realm import RealmModel
-model = RealmModel.from_pretrained("this directory")
-```
-
-{rows}
-"""
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error

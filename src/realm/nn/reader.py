@@ -73,14 +73,20 @@ class Reader(nn.Module):
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
         """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
+        valid = self._ends(states).unsqueeze(0) < lengths.view(-1, 1, 1)
+        return SpanScores(self.span_logits(states), valid)
+
+    def span_logits(self, states: Tensor) -> Tensor:
+        """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
         start, end = self.dense(states).float().split(self.span_hidden, dim=-1)
-        t = states.shape[1]
-        ends = torch.arange(t, device=states.device).unsqueeze(1) + torch.arange(self.max_span, device=states.device)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
-        last = end[:, ends.clamp(max=t - 1)]
-        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
-        valid = ends.unsqueeze(0) < lengths.view(-1, 1, 1)
-        return SpanScores(logits, valid)
+        last = end[:, self._ends(states).clamp(max=states.shape[1] - 1)]
+        return self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
+
+    def _ends(self, states: Tensor) -> Tensor:
+        """Position of the last wordpiece of each span, [t, w]."""
+        starts = torch.arange(states.shape[1], device=states.device)
+        return starts.unsqueeze(1) + torch.arange(self.max_span, device=states.device)
 
 
 def read_candidates(
