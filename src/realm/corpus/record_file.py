@@ -18,6 +18,8 @@ from realm.paths import STAGING_SUFFIX, fsync_directory
 
 LARGEST_RECORD = 1 << 24
 """Bytes. The published blocks have about 1,500; a length above this is damage or an attack."""
+MOST_SHARED = 1024
+"""Values that may be referred to again; numpy's own files have fewer than 300."""
 CURE = "Use the block_records.npy of a published REALM model; it is read without unpickling."
 _SILENT = {"PROTO", "FRAME"}
 _MEMO = {"BINPUT", "LONG_BINPUT", "MEMOIZE", "PUT"}
@@ -123,7 +125,8 @@ class RecordFile:
                 continue
             if name in _MEMO:
                 # Only what numpy itself refers to again: texts, and the byte strings that Python keeps once (of one byte or none).
-                if isinstance(value, str) or (isinstance(value, bytes) and len(value) < 2):
+                short = isinstance(value, str) or (isinstance(value, bytes) and len(value) < 2)
+                if short and len(memo) < MOST_SHARED:
                     memo[memoised if argument is None else argument] = value
                 memoised += 1
                 continue

@@ -3,8 +3,8 @@
     embedder.onnx   input_ids, attention_mask, token_type_ids int64 [b, t]  ->  projected float32 [b, d]
     reader.onnx     the same                                                ->  span_logits float32 [b, t, w]
 
-``span_logits[i, s, n]`` scores the span from position s to s + n. The caller keeps the spans inside the block part, adds the relevance score
-of the block and takes one softmax over all, as ``read_candidates`` does. Both sizes b and t are free.
+``span_logits[i, s, n]`` scores the span from position s to s + n. The caller keeps the spans inside the block part, adds the relevance
+score of the block and takes one softmax over all, as ``read_candidates`` does. Both sizes b and t are free.
 """
 
 import logging

@@ -99,7 +99,9 @@ def _realm_or_bert(directory: Path) -> Published:
         torch.manual_seed(0)  # what a BERT lacks (the projection) is the same in every import
         model = RealmModel(spec)
     load_tensors(model, import_tensors(plan, file.read, path=file.path), plan.fresh)
-    taken = (*plan.taken.values(), *plan.repeats, *([plan.block_embeddings] if plan.block_embeddings else []))
+    # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
+    names = [*plan.taken.values(), *plan.repeats, *([plan.block_embeddings] if plan.block_embeddings else [])]
+    taken = tuple(dict.fromkeys(names))
     records = directory / RECORDS
     return Published(
         directory, kind, model.eval(), tokenizer, taken, {**dropped, **plan.unused}, plan.fresh, file, plan.block_embeddings,

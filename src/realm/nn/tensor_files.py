@@ -5,6 +5,8 @@ TensorFlow's own reader (extra ``tf``).
 """
 
 import json
+import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,12 +108,12 @@ class TorchFile:
 
     def _load(self) -> Any:
         """Memory-mapped where the format allows it; the formats before torch 1.6 are read whole."""
-        import zipfile
-
         try:
             # The one place of this package that reads a pickle: published weights are in it, and weights_only unpickles tensors alone.
             mapped = zipfile.is_zipfile(self.path)
-            return torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)  # noqa: TID251
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is wrong is said in one line, below
+                return torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)  # noqa: TID251
         except Exception as error:  # the unpickler raises many kinds for damaged and for hostile files
             problem = f"no file of weights alone; nothing in it was run ({_first_line(error)})"
             raise DataError(problem, path=self.path, cure="Convert it to safetensors where you trust it.") from error

@@ -22,10 +22,10 @@ from realm.corpus.record_file import write_record_file
 from realm.errors import RunError
 from realm.nn.hub import model_card
 from realm.nn.model import RealmModel, part_sizes
+from realm.nn.onnx import export_onnx
 from realm.nn.published import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.published_config import published_config
 from realm.nn.published_models import RECORDS
-from realm.nn.onnx import export_onnx
 from realm.opening import OpenRun, open_run, read_run_recipe
 from realm.paths import RunPaths, write_atomic, write_json
 from realm.stages import has_stage
