@@ -122,7 +122,7 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
     values = dict(spec.config)
     try:
         config = AutoConfig.for_model(values.pop("model_type"), **values)
-        model = AutoModel.from_config(config, attn_implementation="sdpa", **_pooler_option(config, spec.pooling, spec.segments, pooler))
+        model = AutoModel.from_config(config, **_pooler_option(config, spec.pooling, spec.segments, pooler))
     except (KeyError, ValueError) as error:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
     if config.model_type == "bert":
@@ -140,7 +140,7 @@ def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Bod
 
     try:
         options = _pooler_option(AutoConfig.from_pretrained(source), pooling, segments, pooler)
-        model = AutoModel.from_pretrained(source, attn_implementation="sdpa", use_safetensors=True, **options)
+        model = AutoModel.from_pretrained(source, use_safetensors=True, **options)
     except (OSError, ValueError, TypeError) as error:
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
