@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 from torch import Tensor, nn
 
 from realm.data.types import Sequence
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 class Embedder(nn.Module):
@@ -30,4 +30,4 @@ class Embedder(nn.Module):
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
         pooled = in_buckets(sequences, self.dense.weight.device, lambda inputs, _: self.body.pooled(inputs))
-        return self.dropout(self.norm(self.dense(pooled.float())))
+        return self.dropout(self.norm(self.dense(at_least_float32(pooled))))

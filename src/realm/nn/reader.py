@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Reader(nn.Module):
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
         """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
-        start, end = self.dense(states).float().split(self.span_hidden, dim=-1)
+        start, end = at_least_float32(self.dense(states)).split(self.span_hidden, dim=-1)
         t = states.shape[1]
         ends = torch.arange(t, device=states.device).unsqueeze(1) + torch.arange(self.max_span, device=states.device)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
         last = end[:, ends.clamp(max=t - 1)]
-        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
+        logits = at_least_float32(self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1))
         valid = ends.unsqueeze(0) < lengths.view(-1, 1, 1)
         return SpanScores(logits, valid)
 
