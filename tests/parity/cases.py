@@ -54,7 +54,7 @@ class Shape:
 SHAPES = {
     "small": Shape(),
     "odd": Shape(hidden=48, layers=3, heads=3, inner=50, words=97, types=3, projection=10, span_hidden=12, max_span=5, pad_id=1),
-    "wide": Shape(hidden=96, layers=4, heads=8, inner=160, words=211, candidates=8, batch=3, length=40, max_span=10, activation="gelu"),
+    "wide": Shape(hidden=96, layers=3, heads=8, inner=160, words=211, candidates=8, batch=3, length=40, max_span=10, activation="gelu"),
     "base": Shape(hidden=768, layers=2, heads=12, inner=3072, words=300, projection=128, span_hidden=256, max_span=10, length=24),
 }
 SEEDS = (0, 1, 2)
