@@ -15,6 +15,8 @@ class RunConfig:
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
+    optimizer: str = "adamw"
+    """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
 
