@@ -135,6 +135,8 @@ class PretrainConfig:
     """Documents a query, the null document counted."""
     marginal: str = "token"
     """token (released code) or joint (the paper's formula)."""
+    separate_embedders: bool = False
+    """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: str = "inline"
     """inline re-embeds the corpus in this process; frozen keeps the first index."""
     refresh_every: int = 50
