@@ -42,7 +42,7 @@ def test_every_tensor_is_accounted_for(publish: Publish, tmp_path: Path, kind: s
     assert all(reason for reason in model["unused"].values()) and not set(model["unused"]) - set(KINDS[kind])
     assert (model["fresh"] == []) == (kind != "bert")
     assert json.loads((tmp_path / "run" / "imported.json").read_text()) == result
-    stage = "finetune" if {"reader", "document_embedder"} & EXPECTED[kind] else "pretrain"
+    stage = "finetune" if "reader" in EXPECTED[kind] else "pretrain"
     saved = RealmModel.from_pretrained(tmp_path / "run" / "stages" / stage)
     assert state_sha256(saved) == state_sha256(
         load_published(directory).model.with_parts(**({"encoder": None} if stage == "finetune" else {}))
@@ -136,7 +136,7 @@ def test_import_of_an_export_is_the_same(publish: Publish, tmp_path: Path, kinds
     first, second = tmp_path / "first", tmp_path / "second"
     import_published([publish(kind, seed=seed) for seed, kind in enumerate(kinds)], first)
     written = export_run(first, tmp_path / "out")
-    assert set(written["forms"]) == set(kinds) | ({"embedder"} if "scorer" in kinds else set())
+    assert set(written["forms"]) == set(kinds)
     import_published([tmp_path / "out" / kind for kind in kinds], second)
     for weights in sorted(first.glob("stages/*/model.safetensors")):
         assert weights.read_bytes() == (second / weights.relative_to(first)).read_bytes()

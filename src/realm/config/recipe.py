@@ -15,6 +15,8 @@ class RunConfig:
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
+    optimizer: str = "adamw"
+    """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
 
@@ -133,6 +135,8 @@ class PretrainConfig:
     """Documents a query, the null document counted."""
     marginal: str = "token"
     """token (released code) or joint (the paper's formula)."""
+    separate_embedders: bool = False
+    """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: str = "inline"
     """inline re-embeds the corpus in this process; frozen keeps the first index."""
     refresh_every: int = 50

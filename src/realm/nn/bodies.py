@@ -90,6 +90,11 @@ def in_buckets(sequences: SequenceOf[Sequence], device: torch.device, run: Calla
     return torch.cat(rows)[back]
 
 
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened to float32, for what must be exact; float64 stays as it is."""
+    return values.float() if values.dtype.itemsize < 4 else values
+
+
 def bert_spec(
     *, vocab_size: int, hidden: int, layers: int, heads: int, intermediate: int, max_length: int, dropout: float, attention_dropout: float
 ) -> BodySpec:

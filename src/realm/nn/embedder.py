@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import Sequence
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 class Embedder(nn.Module):
@@ -41,5 +41,5 @@ class Embedder(nn.Module):
 
     def head(self, pooled: Tensor) -> Tensor:
         """Pooled vectors [b, h] -> embeddings [b, d], without dropout."""
-        vectors = self.norm(self.dense(pooled.float()))
+        vectors = self.norm(self.dense(at_least_float32(pooled)))
         return F.normalize(vectors, dim=-1) if self.unit else vectors

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 class MlmHead(nn.Module):
@@ -60,13 +60,17 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         return in_buckets(sequences, positions.device, at_masks)
 
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""
+        return at_least_float32(self.head(states, self._word_embeddings()))
+
     def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
         states = self.mask_states(sequences, positions)
-        return torch.log_softmax(self.head(states, self._word_embeddings()).float(), dim=-1)
+        return torch.log_softmax(self.logits(states), dim=-1)
 
     def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor) -> Tensor:
         """log p(y_j|z,x) of the targets [n, m] at the positions [n, m]. -> [n, m] in float32."""
         states = self.mask_states(sequences, positions)
-        logits = self.head(states, self._word_embeddings()).float()
+        logits = self.logits(states)
         return -F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)

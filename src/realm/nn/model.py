@@ -100,10 +100,13 @@ class RealmModel(nn.Module):
         return model
 
     def fork_document_embedder(self) -> "RealmModel":
-        """The model as fine-tuning starts: a frozen copy of the embedder for documents, the live one for questions."""
-        frozen = copy.deepcopy(self.embedder)
-        if frozen is None:
+        """The model as fine-tuning starts: a frozen document embedder beside the live one for questions.
+
+        It is the one that documents already have, or a copy of the one embedder.
+        """
+        if self.embedder is None:
             raise RunError("this model has no embedder to fork")
+        frozen = self.document_embedder or copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
     def with_reader(self, generator_seed: int) -> "RealmModel":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Reader(nn.Module):
 
     def span_logits(self, states: Tensor) -> Tensor:
         """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
-        start, end = self.dense(states).float().split(self.span_hidden, dim=-1)
+        start, end = at_least_float32(self.dense(states)).split(self.span_hidden, dim=-1)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
         last = end[:, self._ends(states).clamp(max=states.shape[1] - 1)]
-        return self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
+        return at_least_float32(self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1))
 
     def _ends(self, states: Tensor) -> Tensor:
         """Position of the last wordpiece of each span, [t, w]."""

@@ -21,7 +21,7 @@ from realm.corpus.build import staged
 from realm.corpus.record_file import write_record_file
 from realm.errors import RunError
 from realm.nn.hub import model_card
-from realm.nn.model import RealmModel, part_sizes
+from realm.nn.model import PARTS, RealmModel, part_sizes
 from realm.nn.onnx import export_onnx
 from realm.nn.published import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.published_config import published_config
@@ -31,14 +31,8 @@ from realm.paths import RunPaths, write_atomic, write_json
 from realm.stages import has_stage
 from realm.text.tokenizer import TextTokenizer
 
-FORMS = {
-    "embedder": ("pretrain", {"embedder"}),
-    "encoder": ("pretrain", {"encoder"}),
-    "openqa": ("finetune", {"embedder", "reader"}),
-    "reader": ("finetune", {"reader"}),
-    "scorer": ("finetune", {"embedder", "document_embedder"}),
-}
-"""Form -> the stage it comes from and the parts it takes. Of the last three a run has one: the first whose parts are there."""
+STAGES = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
+"""Form -> the stage that it comes from."""
 LOAD = """```
 pip install realm-qa
 realm import THIS_DIRECTORY --out RUN
@@ -72,15 +66,14 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     if not forms:
         raise RunError("nothing here to publish: pre-training has not ended", path=paths.root, cure=f"Run it: realm pretrain {paths.root}")
     # Before anything is written: a body of another family is refused.
-    configs = {form: published_config(form, models[FORMS[form][0]].spec) for form in forms}
+    configs = {form: published_config(form, model.spec) for form, model in forms.items()}
     written: dict[str, dict[str, int]] = {}
     with staged(out) as staging:
         for form, config in configs.items():
-            stage = FORMS[form][0]
-            tokenizer = TextTokenizer.load(paths.stage(stage))
+            tokenizer = TextTokenizer.load(paths.stage(STAGES[form]))
             opened = open_run(paths.root) if form == "openqa" and paths.corpus.is_dir() else None
             (staging / form).mkdir()
-            written[form] = _write_form(staging / form, form, config, models[stage], tokenizer, opened)
+            written[form] = _write_form(staging / form, form, config, forms[form], tokenizer, opened)
         graphs = _write_graphs(staging / "onnx", list(models.values())[-1]) if onnx else []
     return {"out": str(out), "forms": written, "onnx": graphs}
 
@@ -93,19 +86,28 @@ def _write_graphs(directory: Path, model: RealmModel) -> list[str]:
     return [f"onnx/{part}.onnx" for part in parts]
 
 
-def _forms(models: dict[str, RealmModel]) -> list[str]:
-    """What the stages make together."""
-    have = {stage: set(model.spec.parts) for stage, model in models.items()}
-    possible = [form for form, (stage, parts) in FORMS.items() if parts <= have.get(stage, set())]
-    tuned = [form for form in possible if FORMS[form][0] == "finetune"]
-    return [form for form in possible if form not in tuned[1:]]
+def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
+    """The published forms that the stages make: the networks of each."""
+    empty: dict[str, Any] = dict.fromkeys(PARTS)
+    forms: dict[str, RealmModel] = {}
+    before, tuned = models.get("pretrain"), models.get("finetune")
+    if before is not None and before.embedder is not None:
+        # Beside a reader the documents' embedder is what its index needs; the questions' is in the open-QA form.
+        both = before.document_embedder is not None and tuned is None
+        sides = {"embedder": before.embedder, "document_embedder": before.document_embedder} if both else {"embedder": before.documents}
+        forms["scorer" if both else "embedder"] = before.with_parts(**{**empty, **sides})
+    if before is not None and before.encoder is not None:
+        forms["encoder"] = before.with_parts(**{**empty, "encoder": before.encoder})
+    if tuned is not None and tuned.reader is not None:
+        form = "reader" if tuned.embedder is None else "openqa"
+        forms[form] = tuned.with_parts(**{**empty, "embedder": tuned.embedder, "reader": tuned.reader})
+    return forms
 
 
 def _write_form(
     directory: Path, form: str, config: dict[str, Any], model: RealmModel, tokenizer: TextTokenizer, opened: OpenRun | None
 ) -> dict[str, int]:
     """One directory that the published classes load."""
-    model = model.with_parts(**{part: None for part in model.spec.parts if part not in FORMS[form][1]})
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in export_tensors(form, model.state_dict()).items()}
     blocks = 0
     if opened is not None:

@@ -233,11 +233,12 @@ def _publish_embeddings(published: Published, name: str, model: RealmModel, inpu
 
 def _stages(assembled: _Assembled, paths: RunPaths) -> None:
     """Publish the networks where training would have left them."""
-    model = assembled.model
-    documents = None if model.embedder is None else model.documents
-    stages = {"pretrain": model.with_parts(embedder=documents, document_embedder=None, reader=None)}
-    if model.reader is not None or model.document_embedder is not None:
-        stages["finetune"] = model.with_parts(encoder=None)
+    stages = {"pretrain": assembled.model}
+    if assembled.model.reader is not None:
+        # Before fine-tuning there was the documents' embedder alone; fine-tuning made the questions' of it.
+        documents = None if assembled.model.embedder is None else assembled.model.documents
+        stages["pretrain"] = assembled.model.with_parts(embedder=documents, document_embedder=None, reader=None)
+        stages["finetune"] = assembled.model.with_parts(encoder=None)
     for stage, networks in stages.items():
         if not networks.spec.parts:
             continue

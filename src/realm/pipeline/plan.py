@@ -181,7 +181,8 @@ class _Probe:
         self.progress.count(f"plan: {task.name}", 0, STEPS)
         timed = _Timed(task)
         options = LoopOptions(steps=STEPS, lr=1e-4, warmup=0, log_every=STEPS, checkpoint_every=0, device=self.context.device.type)
-        options = dataclasses.replace(options, bf16=self.context.recipe.run.bf16, seed=self.context.seed)
+        run = self.context.recipe.run
+        options = dataclasses.replace(options, bf16=run.bf16, seed=run.seed, optimizer=run.optimizer)
         checkpoints = CheckpointDirectory(self.context.paths.checkpoints("probe"), fingerprint="probe")
         fit(timed, options, log=self.context.log, checkpoints=checkpoints, report=self.context.report)
         each = float(np.median(np.diff(timed.marks)[1:]))

@@ -126,6 +126,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
         "corpus": context.store.manifest.corpus_id,
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
+        "optimizer": recipe.run.optimizer,
     }
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
@@ -142,6 +143,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         steps=section.steps,
         lr=section.lr,
         warmup=section.warmup,
+        optimizer=context.recipe.run.optimizer,
         seed=context.seed,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
