@@ -1,6 +1,7 @@
 """Forms beside the Hugging Face directories: sentence-transformers, TensorFlow originals, the hub, ONNX."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from realm import Realm, RealmModel
 from realm.data.featurize import Featurizer
 from realm.data.types import TokenInputs
 from realm.errors import DataError, MissingExtra, RunError
-from realm.nn import tensor_files
+from realm.nn import published_models, tensor_files
 from realm.nn.model import state_sha256
 from realm.nn.published_models import load_published
 from realm.nn.published_tf import published_name
+from realm.opening import open_run
 from realm.pipeline.importing import import_published
 from realm.text.tokenizer import read_vocabulary
 
@@ -156,14 +158,54 @@ def test_a_tensorflow_checkpoint(publish: Publish, tmp_path: Path, monkeypatch: 
     (module / "bert_config.json").write_text((torch_form / "config.json").read_text())
     found = load_published(module)
     assert found.kind == kind and state_sha256(found.model) == state_sha256(load_published(torch_form).model)
-    assert set(found.imported) | set(found.unused) == set(found.file.shapes) | {n for n in variables if "adam" in n or n == "global_step"}
-    if found.block_embeddings:
-        rows = torch.cat(list(found.file.rows(found.block_embeddings)))
+    used = len(found.imported) + len(found.unused)
+    assert used == len(variables) and {n for n in variables if "adam" in n or n == "global_step"} <= set(found.unused)
+    if kind == "openqa":
+        assert found.blocks is not None and len(found.blocks) == len(RECORDS)
+        rows = torch.cat(list(found.blocks.file.rows("block_emb")))
         assert torch.equal(rows, tensors_of(KINDS[kind], 0)["block_emb"])
     (module / "bert_config.json").unlink()
     guessed = load_published(module).model.spec
     assert (guessed.body.config["num_hidden_layers"], guessed.body.hidden, guessed.body.config["intermediate_size"]) == (1, 32, 37)
     assert guessed.projection == (16 if "embedder" in guessed.parts else 128) and guessed.body.config["num_attention_heads"] == 1
+
+
+def tfrecords(records: list[bytes]) -> bytes:
+    return b"".join(struct.pack("<QI", len(record), 0) + record + b"\0\0\0\0" for record in records)
+
+
+def test_the_original_release_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fine-tuned model, and the pre-trained embedder with its encoded blocks and blocks.tfr, all in TensorFlow's form."""
+    embeddings = tensors_of(KINDS["openqa"], 0)
+    block_emb = embeddings.pop("block_emb").numpy()
+    files = {
+        tmp_path / "tuned" / "model.ckpt-7": in_tensorflow(embeddings, TF_ROOTS["openqa"]),
+        tmp_path / "embedder" / "variables" / "variables": in_tensorflow(tensors_of(KINDS["embedder"], 1), TF_ROOTS["embedder"]),
+        tmp_path / "embedder" / "encoded" / "encoded.ckpt": {"block_emb": block_emb},
+    }
+    for prefix in files:
+        prefix.parent.mkdir(parents=True)
+        prefix.with_name(f"{prefix.name}.index").write_bytes(b"")
+    for model in (tmp_path / "tuned", tmp_path / "embedder"):
+        (model / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+        (model / "bert_config.json").write_text(json.dumps({**CONFIG, "vocab_size": len(VOCABULARY)}))
+    monkeypatch.setattr(tensor_files, "tf_reader", lambda prefix: FakeReader(files[prefix]))
+    monkeypatch.setattr(published_models, "tf_reader", lambda prefix: FakeReader(files[prefix]))
+    whole = tfrecords([record.encode() for record in RECORDS])
+    blocks = tmp_path / "embedder" / "blocks.tfr"
+    for cut in (whole[:-1], whole[:7], whole[:40], struct.pack("<QI", 2**60, 0) + whole):
+        blocks.write_bytes(cut)
+        with pytest.raises(DataError, match=r"blocks.tfr: damaged or cut short"):
+            import_published([tmp_path / "tuned", tmp_path / "embedder"], tmp_path / "run")
+    blocks.write_bytes(whole)
+    result = import_published([tmp_path / "tuned", tmp_path / "embedder"], tmp_path / "run")
+    assert result["blocks"] == len(RECORDS) and not result["notes"]
+    opened = Realm.open(tmp_path / "run")
+    assert {e.text for e in opened.ask("Who is Alan Turing?", k=6).evidence} == set(RECORDS)
+    assert np.array_equal(open_run(tmp_path / "run").generation.snapshot.vectors, block_emb)
+    files[tmp_path / "embedder" / "encoded" / "encoded.ckpt"] = {"block_emb": block_emb[:, :3]}
+    with pytest.raises(DataError, match=r"block_emb has the shape \[6, 3\]"):
+        load_published(tmp_path / "embedder")
 
 
 def test_tensorflow_names() -> None:

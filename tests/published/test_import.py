@@ -1,6 +1,7 @@
 """Every published form becomes a run: all tensors accounted for, the same numbers, answers in the document's own spelling."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,54 @@ def test_a_trained_run_is_exported(tiny_run: Path, tmp_path: Path) -> None:
         one, other = (Realm.open(run).ask("What is the currency of Arvad?", k=k) for run in (tiny_run, tmp_path / "run"))
         assert one.answer == other.answer and one.p == pytest.approx(other.p, rel=1e-4)
         assert [(e.block_id, e.text, e.answer) for e in one.evidence] == [(e.block_id, e.text, e.answer) for e in other.evidence]
+
+
+def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+    """Pre-training on other documents starts from the imported embedder and encoder, heads included."""
+    from realm.cli import main
+
+    imported = tmp_path / "imported"
+    import_published([publish("embedder"), publish("encoder", seed=1)], imported)
+    start = imported / "stages" / "pretrain"
+    recipe = write_tiny(tmp_path / "tiny")
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", "corpus,warm,ict", "--set", "warm.steps=0"]
+    settings = [f"model.body={start}", f"corpus.tokenizer={start}", "corpus.block_length=48", "model.query_length=16", "ict.steps=0"]
+    assert main([*arguments, *(part for setting in settings for part in ("--set", setting))]) == 0
+    begun, before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict"), RealmModel.from_pretrained(start)
+    assert state_sha256(begun.embedder) == state_sha256(before.embedder)
+    warm = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm")
+    assert state_sha256(warm.encoder) == state_sha256(before.encoder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokenizer", "problem"), [("embedder", True, "needs an embedder and an encoder"), ("bert", False, "wordpieces")]
+)
+def test_no_start_for_training(
+    publish: Publish,
+    tmp_path: Path,
+    write_tiny: Callable[[Path], Path],
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    tokenizer: bool,
+    problem: str,
+) -> None:
+    from realm.cli import main
+
+    import_published([publish(kind)], tmp_path / "imported")
+    start = tmp_path / "imported" / "stages" / "pretrain"
+    arguments = ["run", str(write_tiny(tmp_path / "tiny")), "--out", str(tmp_path / "run"), "--set", f"model.body={start}"]
+    assert main([*arguments, *(["--set", f"corpus.tokenizer={start}"] if tokenizer else [])]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_what_the_commands_print(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from realm.cli import main
+
+    assert (
+        main(["import", str(publish("bert", hidden_act="gelu_new")), str(publish("reader", seed=1)), "--out", str(tmp_path / "run")]) == 0
+    )
+    captured = capsys.readouterr()
+    assert "unused, nothing here predicts the next sentence: cls.seq_relationship" in captured.out
+    assert "start at random: embedder.dense.weight" in captured.out and "nothing to search in it yet" in captured.err
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    assert "/encoder: 26 tensors, 0 blocks" in capsys.readouterr().out

@@ -48,7 +48,8 @@ class ModelConfig:
     preset: str = "tiny"
     """Named sizes from realm/presets."""
     body: str = ""
-    """A directory or hub name of published BERT-like weights; empty starts from nothing with the preset's sizes."""
+    """A directory or hub name of published BERT-like weights, or the directory of a whole REALM such as RUN/stages/pretrain; empty starts
+    from nothing with the preset's sizes."""
     hidden: int = 128
     """Width of the body."""
     layers: int = 2

@@ -58,6 +58,15 @@ def is_own(directory: Path) -> bool:
     return not isinstance(values, dict) or values.get("library") == "realm" or "model_type" not in values
 
 
+def is_realm_model(directory: Path) -> bool:
+    """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
+    try:
+        values = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and (values.get("library") == "realm" or values.get("model_type") == "realm")
+
+
 def model_card(parts: dict[str, int], facts: dict[str, Any], *, load: str) -> str:
     """The README of a model's directory: the hub's front matter, what it is, how to load it, and facts of its run.
 

@@ -15,14 +15,15 @@ from torch import nn
 
 from realm.errors import ConfigError, DataError
 from realm.nn.model import ModelSpec, RealmModel
-from realm.nn.published import import_tensors, plan_import, published_kind
+from realm.nn.published import BLOCK_EMBEDDINGS, import_tensors, plan_import, published_kind
 from realm.nn.published_config import read_published_config
 from realm.nn.published_tf import RenamedTensors, config_from_shapes
 from realm.nn.sentence_embedders import MODULES, plan_sentence_embedder
-from realm.nn.tensor_files import TensorFile, TensorFlowCheckpoint, open_weights
+from realm.nn.tensor_files import TensorFile, TensorFlowCheckpoint, find_tf_checkpoint, open_weights, tf_reader
 from realm.text.tokenizer import TextTokenizer, read_vocabulary
 
-RECORDS = "block_records.npy"
+RECORDS = ("block_records.npy", "blocks.tfr")
+"""Files of the published blocks: Hugging Face's and the original one."""
 FAMILIES = ("realm", "bert")
 CURE = "Name a directory of google/realm-*, of a BERT, of a sentence-transformers model, or a TF-Hub module of REALM."
 
@@ -39,9 +40,8 @@ class Published:
         imported: names in the file that became parameters or the index.
         unused: name in the file -> why nothing takes it.
         fresh: our parameters that it does not have; they start at random.
-        file: the weights.
-        block_embeddings: name of the blocks' embeddings [n, d] in the file.
-        records: the file of its blocks.
+        blocks: where the blocks' embeddings are.
+        records: the file of its blocks, one of :data:`RECORDS`.
     """
 
     directory: Path
@@ -51,9 +51,19 @@ class Published:
     imported: tuple[str, ...]
     unused: dict[str, str]
     fresh: tuple[str, ...]
-    file: TensorFile
-    block_embeddings: str | None
+    blocks: "BlockEmbeddings | None"
     records: Path | None
+
+
+@dataclass(frozen=True)
+class BlockEmbeddings:
+    """The embeddings [n, d] of published blocks: ``name`` in ``file``."""
+
+    file: TensorFile
+    name: str
+
+    def __len__(self) -> int:
+        return self.file.shapes[self.name][0]
 
 
 def load_published(directory: Path) -> Published:
@@ -99,13 +109,12 @@ def _realm_or_bert(directory: Path) -> Published:
         torch.manual_seed(0)  # what a BERT lacks (the projection) is the same in every import
         model = RealmModel(spec)
     load_tensors(model, import_tensors(plan, file.read, path=file.path), plan.fresh)
+    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else _encoded(directory, spec)
     # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
-    names = [*plan.taken.values(), *plan.repeats, *([plan.block_embeddings] if plan.block_embeddings else [])]
-    taken = tuple(dict.fromkeys(names))
-    records = directory / RECORDS
+    taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
+    records = next((directory / name for name in RECORDS if (directory / name).is_file()), None)
     return Published(
-        directory, kind, model.eval(), tokenizer, taken, {**dropped, **plan.unused}, plan.fresh, file, plan.block_embeddings,
-        records if records.is_file() else None,
+        directory, kind, model.eval(), tokenizer, taken, {**dropped, **plan.unused}, plan.fresh, blocks, records,
     )  # fmt: skip
 
 
@@ -121,7 +130,7 @@ def _sentence_embedder(directory: Path) -> Published:
     model = RealmModel(spec)
     load_tensors(model, import_tensors(plan, file.read, path=file.path), ())
     taken = tuple(plan.taken.values())
-    return Published(directory, "sentence-transformers", model.eval(), tokenizer, taken, plan.unused, (), file, None, None)
+    return Published(directory, "sentence-transformers", model.eval(), tokenizer, taken, plan.unused, (), None, None)
 
 
 def read_config(directory: Path) -> dict[str, Any] | None:
@@ -194,6 +203,19 @@ def load_tensors(model: nn.Module, state: dict[str, torch.Tensor], fresh: tuple[
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or set(missing) != set(fresh):  # the plan has compared names and shapes: this would be a fault of ours
         raise RuntimeError(f"plan and model differ: missing {missing}, unexpected {unexpected}")
+
+
+def _encoded(directory: Path, spec: ModelSpec) -> BlockEmbeddings | None:
+    """The block embeddings that the original release keeps beside an embedder, in a checkpoint of their own."""
+    prefix = find_tf_checkpoint(directory / "encoded")
+    if prefix is None:
+        return None
+    file = TensorFlowCheckpoint(prefix, tf_reader(prefix))
+    shape = file.shapes.get(BLOCK_EMBEDDINGS, ())
+    if len(shape) != 2 or shape[1] != spec.projection:
+        problem = f"{BLOCK_EMBEDDINGS} has the shape {list(shape)}, and the embedder makes vectors of {spec.projection}"
+        raise DataError(problem, path=prefix, cure="Use the embeddings that this embedder made.")
+    return BlockEmbeddings(file, BLOCK_EMBEDDINGS)
 
 
 def _kind(file: TensorFile) -> str:

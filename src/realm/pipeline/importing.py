@@ -16,11 +16,12 @@ from realm.config import Recipe, build_recipe, dump_recipe
 from realm.corpus.build import build_corpus, staged
 from realm.corpus.from_records import corpus_from_records
 from realm.corpus.record_file import RecordFile
+from realm.corpus.tfrecords import TfRecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
 from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
-from realm.nn.published_models import RECORDS, Published, load_published
+from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
 from realm.paths import RunPaths, publish_directory, write_atomic, write_json
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index
@@ -146,9 +147,9 @@ def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
     """Every tensor of one directory."""
     unused = dict(one.unused)
     imported = list(one.imported)
-    if one.block_embeddings is not None and one is not blocks:
-        imported.remove(one.block_embeddings)
-        unused[one.block_embeddings] = f"its blocks are not here: {RECORDS} is missing"
+    if one.blocks is not None and one is not blocks:
+        imported.remove(one.blocks.name)
+        unused[one.blocks.name] = f"its blocks are not here: neither {' nor '.join(RECORDS)} is beside it"
     return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
 
 
@@ -193,33 +194,26 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
         return len(inputs.store)
     published = assembled.blocks
     assert published is not None and published.records is not None
-    records = RecordFile(published.records)
-    _check_rows(published, records)
+    records = (TfRecordFile if published.records.suffix == ".tfr" else RecordFile)(published.records)
+    if published.blocks is not None and len(published.blocks) != len(records):
+        problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
+        raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
     corpus_from_records(records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=count)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    if published.block_embeddings is None:
+    if published.blocks is None:
         refresh_index(model, inputs, paths, step=0, progress=lambda done, of: progress.count("index: blocks", done, of))
     else:
-        _publish_embeddings(published, published.block_embeddings, model, inputs, paths)
+        _publish_embeddings(published.blocks, model, inputs, paths)
     return len(inputs.store)
 
 
-def _check_rows(published: Published, records: RecordFile) -> None:
-    if published.block_embeddings is None:
-        return
-    rows = published.file.shapes[published.block_embeddings][0]
-    if rows != len(records):
-        problem = f"{len(records)} records, and {published.block_embeddings} has {rows} rows"
-        raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
-
-
-def _publish_embeddings(published: Published, name: str, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
+def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
     """The published block embeddings as the first generation, a shard at a time."""
     publish_parameters(model, paths.params / f"{GENERATION:06d}")
     manifest = inputs.store.manifest
     publish_snapshot(
         paths.index,
-        (rows.float().numpy() for rows in published.file.rows(name)),
+        (rows.float().numpy() for rows in blocks.file.rows(blocks.name)),
         np.asarray(inputs.store.block_ids),
         params_generation=GENERATION,
         step=0,
