@@ -78,7 +78,7 @@ def test_the_command_prints_a_table_and_fails_above_a_bound(changed: Path, capsy
     ],
 )
 def test_the_measure(ours: list[float], theirs: list[float], value: float, zero: bool) -> None:
-    found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs)), 0.0)
+    found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs), torch.tensor(theirs)), 0.0)
     assert (found.value, found.zero) == (value, zero)
 
 
