@@ -1,8 +1,12 @@
 """Parity with the published classes without their environment: tiny cases that `make parity`'s published side wrote, one a class."""
 
+import json
+import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
+import compare
 import pytest
 import torch
 from cases import KINDS
@@ -29,15 +33,36 @@ def test_every_output_and_gradient_is_the_published_one(kind: str, precision: st
     assert sum(d.zero for d in found) < len(found) / 4, "too little is compared"
 
 
-def test_a_small_change_of_one_weight_is_noticed(tmp_path: Path) -> None:
+@pytest.fixture
+def changed(tmp_path: Path) -> Path:
+    """The embedder's case with one weight moved by a thousandth."""
     path = GOLDEN / "embedder.safetensors"
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
         metadata = file.metadata()
     tensors["weights/realm.encoder.layer.1.output.dense.weight"][0, 0] += 1e-3
     save_file(tensors, tmp_path / "embedder.safetensors", metadata=metadata)
-    changed = [d for d in results("embedder", "float64", tmp_path) if d.value > 1e-6]
-    assert "projected" in {d.name for d in changed} and len(changed) > 30
+    return tmp_path
+
+
+def test_a_small_change_of_one_weight_is_noticed(changed: Path) -> None:
+    apart = [d for d in results("embedder", "float64", changed) if d.value > 1e-6]
+    assert "projected" in {d.name for d in apart} and len(apart) > 30
+
+
+def test_the_command_prints_a_table_and_fails_above_a_bound(changed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(GOLDEN / "scorer.safetensors", changed)
+    assert compare.main([sys.executable, "--cases", str(changed)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    result = json.loads(lines[-1])
+    assert result["cases"] == 2 and not result["passed"] and result["tensors"] == 2 * (44 + 89)
+    worst = result["worst"]["float64"]
+    assert worst["scorer"] < BOUNDS["float64"] < worst["embedder"]
+    rows = [line.split() for line in lines if line.startswith(("embedder", "scorer"))]
+    assert [row[:3] for row in rows][:2] == [["embedder", "float64", "outputs"], ["embedder", "float64", "gradients"]]
+    assert any("key.bias" in line for line in lines), "what is zero in both is listed"
+    (changed / "embedder.safetensors").unlink()
+    assert compare.main([sys.executable, "--cases", str(changed)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +78,7 @@ def test_a_small_change_of_one_weight_is_noticed(tmp_path: Path) -> None:
     ],
 )
 def test_the_measure(ours: list[float], theirs: list[float], value: float, zero: bool) -> None:
-    found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs)), 0.0)
+    found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs), torch.tensor(theirs)), 0.0)
     assert (found.value, found.zero) == (value, zero)
 
 

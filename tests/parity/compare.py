@@ -33,13 +33,18 @@ def collect(directory: Path) -> Rows:
 
 
 def table(rows: Rows) -> str:
-    """One line a class, precision and group: how many quantities, how many zero in both, the worst and its name."""
-    lines = [f"{'class':10s} {'precision':9s} {'group':10s} {'tensors':>7s} {'zero':>5s} {'worst':>9s} {'bound':>7s}  worst tensor"]
+    """One line a class, precision and group: how many quantities, how many zero in both, the worst and its name.
+
+    "rounds" is how far the published side's own float32 results are from its float64 ones, at worst.
+    """
+    columns = f"{'tensors':>7s} {'zero':>5s} {'worst':>9s} {'bound':>7s} {'rounds':>9s}  worst tensor"
+    lines = [f"{'class':10s} {'precision':9s} {'group':10s} {columns}"]
     for (kind, precision, group), found in rows.items():
         worst = max(found, key=lambda d: d.value)
         zero = sum(d.zero for d in found)
-        bound = BOUNDS[precision]
-        lines.append(f"{kind:10s} {precision:9s} {group:10s} {len(found):7d} {zero:5d} {worst.value:9.1e} {bound:7.0e}  {worst.name}")
+        counts = f"{kind:10s} {precision:9s} {group:10s} {len(found):7d} {zero:5d}"
+        rounding = max(d.rounding for d in found)
+        lines.append(f"{counts} {worst.value:9.1e} {BOUNDS[precision]:7.0e} {rounding:9.1e}  {worst.name}")
     return "\n".join(lines)
 
 

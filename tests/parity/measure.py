@@ -16,12 +16,16 @@ ROUNDING = 1e4
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantity: ``value`` is max|a - b| / max|b|, 0 where both sides are zero and inf where only one is, or a shape differs."""
+    """One quantity: ``value`` is max|a - b| / max|b|, 0 where both sides are zero and inf where only one is, or a shape differs.
+
+    ``rounding`` is how far the published side alone is from its own float64 result, by the same measure.
+    """
 
     group: str
     name: str
     value: float
     zero: bool
+    rounding: float = 0.0
 
 
 def differences(pairs: Iterable[Pair], precision: str) -> list[Difference]:
@@ -43,4 +47,6 @@ def difference(pair: Pair, floor: float) -> Difference:
     if ours.numel() == 0 or max(float(ours.abs().max()), float(theirs.abs().max())) <= floor:
         return Difference(pair.group, pair.name, 0.0, True)
     gap, scale = float((ours - theirs).abs().max()), float(theirs.abs().max())
-    return Difference(pair.group, pair.name, gap / scale if scale and math.isfinite(gap) else math.inf, False)
+    value = gap / scale if scale and math.isfinite(gap) else math.inf
+    rounding = float((theirs - pair.exact).abs().max()) / scale if scale else 0.0
+    return Difference(pair.group, pair.name, value, False, rounding)

@@ -29,12 +29,13 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 @dataclass(frozen=True)
 class Pair:
-    """One quantity on both sides. ``group`` is "outputs" or "gradients"."""
+    """One quantity on both sides. ``group`` is "outputs" or "gradients"; ``exact`` is the published side's in float64."""
 
     group: str
     name: str
     ours: Tensor
     theirs: Tensor
+    exact: Tensor
 
 
 class Case:
@@ -62,7 +63,8 @@ def compare_case(path: Path, precision: str) -> Iterator[Pair]:
     ours, leaves = RUNNERS[case.kind](model, inputs, DTYPES[precision], weights)
     theirs = case.below(f"{precision}/outputs/")
     assert ours.keys() == theirs.keys(), sorted(ours.keys() ^ theirs.keys())
-    yield from (Pair("outputs", name, ours[name].detach(), theirs[name]) for name in theirs)
+    exact = case.below("float64/outputs/")
+    yield from (Pair("outputs", name, ours[name].detach(), theirs[name], exact[name]) for name in theirs)
     parameters = dict(model.named_parameters())
     gradients = {plan.taken[name]: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}
     gradients |= {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
@@ -71,7 +73,8 @@ def compare_case(path: Path, precision: str) -> Iterator[Pair]:
     # What has no gradient there must be outside the loss here too, and the other way round.
     assert gradients.keys() == expected.keys() & shared, sorted(gradients.keys() ^ (expected.keys() & shared))
     assert expected.keys() <= shared, sorted(expected.keys() - shared)
-    yield from (Pair("gradients", name, gradients[name], expected[name]) for name in expected)
+    exact = case.below("float64/gradients/")
+    yield from (Pair("gradients", name, gradients[name], expected[name], exact[name]) for name in expected)
 
 
 def sequences(ids: Tensor, mask: Tensor, segments: Tensor) -> list[Sequence]:
