@@ -4,9 +4,10 @@
 BIN := .venv/bin
 STAMP := .venv/.stamp
 EXIT := .venv/.pytest-exit
+PARITY := .venv-parity
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow check format bench wheel-test clean
+.PHONY: help env demo test test-slow parity check format bench wheel-test clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## *\(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-16s %s\n' "$$target" "$$text"; done
@@ -23,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  $$found -m venv --clear .venv || exit 2; \
 	fi
 	@echo "installing the pinned environment into .venv (some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,html,spacy,warc,wiki]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,html,onnx,spacy,warc,wiki]'
 	@touch $@
 
 demo: $(STAMP)  ## train on the bundled atlas, evaluate, answer, explain (minutes on two cores)
@@ -41,6 +42,15 @@ test: check  ## check, then the tests that take no training of minutes
 
 test-slow: $(STAMP)  ## the learning tests
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+$(PARITY)/.stamp: tests/parity/requirements.txt $(STAMP)
+	@echo "installing transformers 4.40.2 into $(PARITY), apart from our own environment"
+	@$(BIN)/python -m venv --clear $(PARITY)
+	@$(PARITY)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r tests/parity/requirements.txt
+	@touch $@
+
+parity: $(PARITY)/.stamp  ## our numbers beside those of transformers 4.40.2's REALM classes, tensor by tensor
+	@$(BIN)/python tests/parity/compare.py $(PARITY)/bin/python $(ARGS)
 
 format: $(STAMP)  ## rewrite the code as ruff likes it
 	$(BIN)/ruff check --fix-only .
@@ -60,6 +70,6 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's f
 	venv/bin/realm demo --dir "$$work/run" --stages corpus; \
 	echo "wheel-test: passed"
 
-clean:  ## remove builds and caches (.venv and runs/ stay)
+clean:  ## remove builds and caches (.venv, .venv-parity and runs/ stay)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

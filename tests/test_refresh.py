@@ -106,7 +106,14 @@ def test_after_the_fork_the_document_side_makes_the_index(paths: RunPaths, input
     assert model.embedder is not None and model.document_embedder is not None
     assert generation.snapshot.manifest.document_embedder_sha256 == state_sha256(model.document_embedder) != state_sha256(model.embedder)
     published = RealmModel.from_pretrained(paths.params / "000001")
-    assert published.spec.parts == ("embedder",)
+    assert published.spec.parts == ("embedder", "document_embedder")
+    assert state_sha256(generation.queries) == state_sha256(model.embedder) and generation.embedder is not generation.queries
+
+
+def test_before_the_fork_one_embedder_is_published(paths: RunPaths, inputs: BlockInputs) -> None:
+    generation = refresh_index(make_model(inputs), inputs, paths, step=0)
+    assert RealmModel.from_pretrained(paths.params / "000001").spec.parts == ("embedder",)
+    assert generation.queries is generation.embedder
 
 
 def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:

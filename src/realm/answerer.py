@@ -133,7 +133,9 @@ class Answerer:
         block = self.inputs.store.block(row)
         value, place = log_p.flatten().max(-1)
         start, width = np.unravel_index(int(place), log_p.shape)
-        first, last = span_characters(self.inputs, row, int(start), int(start + width + 1), known)
+        first, last = 0, 0  # an empty block has no span
+        if value > float("-inf"):
+            first, last = span_characters(self.inputs, row, int(start), int(start + width + 1), known)
         words = block.text[first:last]
         return Evidence(
             block.doc_id, block.block_id, block.title, block.text, p_z, float(value.exp()), words, first, last, block.char_start

@@ -63,7 +63,7 @@ class DenseCandidates(nn.Module):
         rows = np.full(found.block_ids.shape, -1, np.int64)
         rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
-        vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb.device)
+        vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
         return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded)
 

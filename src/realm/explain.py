@@ -32,10 +32,10 @@ BETWEEN_SPANS = " | "
 
 
 class Searchable(Protocol):
-    """What is used of a generation (``refresh.Generation``): the published embedder and the index it made."""
+    """What is used of a generation (``refresh.Generation``): the published embedder of queries, and the index."""
 
     @property
-    def embedder(self) -> Embedder: ...
+    def queries(self) -> Embedder: ...
 
     @property
     def index(self) -> MipsIndex: ...
@@ -163,8 +163,8 @@ class _Looker:
     """Retrieves for masked inputs and reads them with their candidates."""
 
     def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
-        self.embedder, self.encoder = _networks(model)
-        self.retriever = Retriever(generation.embedder, generation.index)
+        self.embedder, self.documents, self.encoder = _networks(model)
+        self.retriever = Retriever(generation.queries, generation.index)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
@@ -174,7 +174,7 @@ class _Looker:
         found = self.retriever.retrieve(query, self.k, null=True, exclude=[self.excluded])
         block_ids = found.block_ids[0][found.valid[0]]
         rows = self.inputs.rows(block_ids)
-        block_emb = self.embedder(self.inputs.blocks(rows.tolist()))
+        block_emb = self.documents(self.inputs.blocks(rows.tolist()))
         scores = losses.relevance_scores(self.embedder(query), block_emb.unsqueeze(0)).double()
         log_p_z = losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
         where = torch.tensor([positions], device=scores.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
@@ -240,13 +240,13 @@ def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequen
     return list(zip(spans, weight.sum(1).tolist(), strict=True))
 
 
-def _networks(model: RealmModel) -> tuple[Embedder, KnowledgeAugmentedEncoder]:
+def _networks(model: RealmModel) -> tuple[Embedder, Embedder, KnowledgeAugmentedEncoder]:
     if model.embedder is None or model.encoder is None:
         raise RunError(
             "this model cannot fill masks: it lacks an embedder or an encoder", cure="Explain with the model of the pretrain stage."
         )
     model.eval()
-    return model.embedder, model.encoder
+    return model.embedder, model.documents, model.encoder
 
 
 def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:

@@ -93,7 +93,7 @@ class OpenRun:
     @cached_property
     def source(self) -> DenseCandidates:
         """The question embedder (before fine-tuning: the one embedder) over the index."""
-        embedder: Embedder | None = self.generation.embedder if self.tuned is None else self.tuned.embedder
+        embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs).eval()
 

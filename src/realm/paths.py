@@ -125,6 +125,17 @@ def publish_directory(final: Path) -> Iterator[Path]:
     fsync_directory(final.parent)
 
 
+@contextmanager
+def publish_or_discard(final: Path) -> Iterator[Path]:
+    """``publish_directory``, which leaves nothing behind when the block ends with an error."""
+    try:
+        with publish_directory(final) as staging:
+            yield staging
+    except BaseException:
+        shutil.rmtree(final.with_name(f"{final.name}{STAGING_SUFFIX}"), ignore_errors=True)
+        raise
+
+
 def remove_staging(directory: Path) -> None:
     """Delete what a killed process left half-written directly below ``directory``."""
     for path in directory.glob(f"*{STAGING_SUFFIX}"):

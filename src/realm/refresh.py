@@ -29,11 +29,20 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened generation: the published embedder, in evaluation mode and frozen, and the index it made."""
+    """An opened generation: the published document embedder, in evaluation mode and frozen, and the index it made.
+
+    ``query_embedder`` is there when queries have an embedder of their own.
+    """
 
     snapshot: Snapshot
     embedder: Embedder
     index: MipsIndex
+    query_embedder: Embedder | None = None
+
+    @property
+    def queries(self) -> Embedder:
+        """The embedder of the query side: the document side's own, unless there are two."""
+        return self.query_embedder or self.embedder
 
     @property
     def number(self) -> int:
@@ -52,11 +61,11 @@ def embed_corpus(embedder: Embedder, inputs: BlockInputs, rows: np.ndarray, prog
 
 
 def publish_parameters(model: RealmModel, directory: Path) -> None:
-    """Write the document embedder of ``model`` as one new parameter generation."""
+    """Write the document embedder of ``model``, and the query embedder where it is another, as one new parameter generation."""
     # What is there already, no index names: a process was killed before it published the index of these parameters.
     shutil.rmtree(directory, ignore_errors=True)
     with publish_directory(directory) as staging:
-        model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None).save_pretrained(staging)
+        model.with_parts(encoder=None, reader=None).save_pretrained(staging)
 
 
 def refresh_index(
@@ -123,11 +132,13 @@ def open_generation(
         document_embedder_sha256=document_embedder_sha256,
     )
     directory = paths.params / f"{snapshot.manifest.params_generation:06d}"
-    embedder = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False)
+    published = RealmModel.from_pretrained(directory).to(torch.device(device)).eval().requires_grad_(False)
+    embedder = published.documents
     if state_sha256(embedder) != snapshot.manifest.document_embedder_sha256:
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
-    return Generation(snapshot, embedder.to(device), LiveIndex(vectors, np.asarray(snapshot.block_ids), store))
+    queries = None if published.document_embedder is None else published.embedder
+    return Generation(snapshot, embedder, LiveIndex(vectors, np.asarray(snapshot.block_ids), store), queries)
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 NAMES = {"ict": "ICT alone", "pretrain": "REALM pre-training", "finetune": "REALM, fine-tuned"}
 EXCERPT = 300
+DAY = 86_400
 
 
 def last_line(value: Any, wanted: bool) -> None:
@@ -169,8 +170,49 @@ def results(value: dict[str, Any]) -> None:
     _print(_table(value["run"], ["stage", "seconds", *(f"recall@{d}" for d in depths), "EM"], rows))
 
 
+def imported(value: dict[str, Any]) -> None:
+    """What an import took and what it left, tensors that were left for one reason together."""
+    facts({"run": value["run"], "blocks": value["blocks"], **value["parts"]})
+    for model in value["models"]:
+        _print(f"{model['directory']} ({model['kind']}): {model['imported']} tensors imported")
+        for reason in dict.fromkeys(model["unused"].values()):
+            names = [name for name, why in model["unused"].items() if why == reason]
+            _print(f"  unused, {reason}: {', '.join(names)}")
+        if model["fresh"]:
+            _print(f"  not in it, so they start at random: {', '.join(model['fresh'])}")
+    for remark in value["notes"]:
+        note(remark)
+
+
+def exported(value: dict[str, Any]) -> None:
+    """What an export wrote."""
+    for form, counts in value["forms"].items():
+        _print(f"{value['out']}/{form}: {counts['tensors']} tensors, {counts['blocks']} blocks")
+
+
+def forecast(value: dict[str, Any]) -> None:
+    """Memory and time of a recipe on devices that are not here."""
+    together = sum(value["parameters"].values())
+    rows = []
+    for row in value["devices"]:
+        days = [f"{seconds / DAY:.2f}" for seconds in row["seconds"].values()]
+        total = [] if row["total_seconds"] is None else [*days, f"{row['total_seconds'] / DAY:.2f}"]
+        rows.append([row["device"], str(row["devices"] or "too small"), *total])
+    stages = next((list(row["seconds"]) for row in value["devices"] if row["seconds"]), [])
+    _print(
+        f"{together:,} parameters: {', '.join(f'{name} {count:,}' for name, count in value['parameters'].items())}",
+        f"the largest step holds {value['devices'][0]['bytes'] / 1e9:,.0f} GB, the index of {value['blocks']:,} blocks "
+        f"{value['index_bytes'] / 1e9:.1f} GB",
+        _table("Forecast, in days on as many devices as share one step", ["device", "devices", *stages, "together"], rows),
+    )
+
+
 def plan(value: dict[str, Any]) -> None:
     """What a run will take."""
+    if value["not_measured"]:
+        forecast(value["forecast"])
+        _print(f"Not measured here: {value['not_measured']}.")
+        return
     corpus, share = value["corpus"], value["corpus"]["single_block_span_share"]
     rows = [
         [name, str(stage.get("steps", "")), rate(stage.get("seconds_per_step")), clock(stage["seconds"])]

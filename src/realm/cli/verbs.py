@@ -13,6 +13,8 @@ Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 Many = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
+MorePaths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 
 
 def demo(*, dir: Path = Path("runs/demo"), long: bool = False, stages: str = "", json: bool = False) -> None:
@@ -196,8 +198,43 @@ def report(run: Run, /) -> None:
     print(write_report(RunPaths(run)))
 
 
+def import_(models: Models, /, *, out: Path, documents: MorePaths = (), json: bool = False) -> None:
+    """Make a run of published models: google/realm-*, a BERT, sentence-transformers, TensorFlow originals.
+
+    Args:
+        models: directories that belong together, such as an open-QA model and the embedder of its pre-training.
+        out: the run directory; must not exist.
+        documents: a file or folder to index instead of the blocks that the model may bring; may be repeated.
+        json: print one JSON object as the last line.
+    """
+    from realm.pipeline.importing import import_published
+
+    with Progress() as progress:
+        found = import_published(models, out, documents=documents, progress=progress)
+    if not json:
+        show.imported(found)
+    show.last_line(found, json)
+
+
+def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) -> None:
+    """Write the networks of a run in the published layout, which Hugging Face's REALM classes load.
+
+    Args:
+        run: a run directory.
+        out: the directory to make; each form gets a directory in it.
+        onnx: also write embedder and reader for onnxruntime.
+        json: print one JSON object as the last line.
+    """
+    from realm.pipeline.exporting import export_run
+
+    found = export_run(run, out, onnx=onnx)
+    if not json:
+        show.exported(found)
+    show.last_line(found, json)
+
+
 VERBS: dict[str, Callable[..., None]] = {
-    verb.__name__: verb for verb in (demo, run, warm, ict, pretrain, finetune, eval, ask, explain, report)
+    verb.__name__.rstrip("_"): verb for verb in (demo, run, warm, ict, pretrain, finetune, eval, ask, explain, report, import_, export)
 }
 
 

@@ -112,6 +112,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
 
 CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
+    ("run", "optimizer"): ("adamw", "bert"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
     ("pretrain", "refresh"): ("inline", "frozen"),

@@ -15,6 +15,8 @@ class RunConfig:
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
+    optimizer: str = "adamw"
+    """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
 
@@ -56,7 +58,8 @@ class ModelConfig:
     preset: str = "tiny"
     """Named sizes from realm/presets."""
     body: str = ""
-    """A directory or hub name of published BERT-like weights; empty starts from nothing with the preset's sizes."""
+    """A directory or hub name of published BERT-like weights, or the directory of a whole REALM such as RUN/stages/pretrain; empty starts
+    from nothing with the preset's sizes."""
     hidden: int = 128
     """Width of the body."""
     layers: int = 2
@@ -143,6 +146,8 @@ class PretrainConfig:
     """Documents a query, the null document counted."""
     marginal: str = "token"
     """token (released code) or joint (the paper's formula)."""
+    separate_embedders: bool = False
+    """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: str = "inline"
     """inline re-embeds the corpus in this process; frozen keeps the first index."""
     refresh_every: int = 50

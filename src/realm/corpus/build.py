@@ -99,10 +99,10 @@ def build_corpus(
         learned = _learned_tagger(plan, spool, casing)
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
         packing_of = partial(Packing, spool, tokenizer, learned, block_length, workers=workers, progress=progress)
-        manifest = _write_segments(staging, packing_of, _empty_manifest(tokenizer, block_length, rejected), tokenizer)
+        manifest = _write_segments(staging, packing_of, empty_manifest(tokenizer, block_length, rejected), tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
-        return _publish(staging, manifest, tokenizer)
+        return publish_first_version(staging.corpus, manifest)
 
 
 def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
@@ -189,16 +189,17 @@ def _write_segments(
     return manifest
 
 
-def _publish(staging: Staging, manifest: CorpusManifest, tokenizer: TextTokenizer) -> CorpusManifest:
-    """Name the version by its content and write its manifest."""
-    content = "\n".join([*(info.sha256 for info in manifest.segments), tokenizer.sha256, str(manifest.block_length)])
+def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
+    """Name the corpus after its content, count how spans repeat, and write the manifest. Returns it."""
+    content = "\n".join([*(info.sha256 for info in manifest.segments), manifest.tokenizer_sha256, str(manifest.block_length)])
     corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
-    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(staging.corpus, manifest))
-    manifests.write_manifest(staging.corpus, manifest)
+    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(directory, manifest))
+    manifests.write_manifest(directory, manifest)
     return manifest
 
 
-def _empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+    """The manifest of a corpus before its first segment."""
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, duplicates=0,

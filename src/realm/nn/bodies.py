@@ -63,8 +63,9 @@ class Body(nn.Module):
 
     def _run(self, inputs: TokenInputs) -> Any:
         extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
-        # Without padding there is nothing to mask, and attention takes its faster path.
-        mask = None if bool(inputs.mask.all()) else inputs.mask.long()
+        # Without padding there is nothing to mask, and attention takes its faster path; a graph that is exported takes any padding.
+        unpadded = not torch.compiler.is_exporting() and bool(inputs.mask.all())
+        mask = None if unpadded else inputs.mask.long()
         return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
 
 
@@ -87,6 +88,11 @@ def in_buckets(sequences: SequenceOf[Sequence], device: torch.device, run: Calla
     rows = [run(pad_batch([sequences[i] for i in group], 0).to(device), group) for group in groups]
     back = torch.tensor([i for group in groups for i in group], device=device).argsort()
     return torch.cat(rows)[back]
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened to float32, for what must be exact; float64 stays as it is."""
+    return values.float() if values.dtype.itemsize < 4 else values
 
 
 def bert_spec(
@@ -121,7 +127,7 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
     values = dict(spec.config)
     try:
         config = AutoConfig.for_model(values.pop("model_type"), **values)
-        model = AutoModel.from_config(config, attn_implementation="sdpa", **_pooler_option(config, spec.pooling, spec.segments, pooler))
+        model = AutoModel.from_config(config, **_pooler_option(config, spec.pooling, spec.segments, pooler))
     except (KeyError, ValueError) as error:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
     if config.model_type == "bert":
@@ -139,7 +145,7 @@ def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Bod
 
     try:
         options = _pooler_option(AutoConfig.from_pretrained(source), pooling, segments, pooler)
-        model = AutoModel.from_pretrained(source, attn_implementation="sdpa", use_safetensors=True, **options)
+        model = AutoModel.from_pretrained(source, use_safetensors=True, **options)
     except (OSError, ValueError, TypeError) as error:
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error

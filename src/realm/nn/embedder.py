@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence as SequenceOf
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import Sequence
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 class Embedder(nn.Module):
@@ -16,18 +17,29 @@ class Embedder(nn.Module):
         projection: d.
         layer_norm_eps: 1e-12 matches published weights.
         dropout: on the normalised projection, in training only, as in the released code.
+        head: "projection" is the formula above; "none" and "unit" are what published sentence embedders have instead: the pooled
+            vector as it is, or scaled to length 1, with d the body's width.
     """
 
-    def __init__(self, body: Body, *, projection: int, layer_norm_eps: float, dropout: float):
+    def __init__(self, body: Body, *, projection: int, layer_norm_eps: float, dropout: float, head: str = "projection"):
         super().__init__()
         self.body = body
-        self.dense = nn.Linear(body.spec.hidden, projection)
-        nn.init.xavier_uniform_(self.dense.weight)
-        nn.init.zeros_(self.dense.bias)
-        self.norm = nn.LayerNorm(projection, eps=layer_norm_eps)
+        self.unit = head == "unit"
+        self.dense: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if head == "projection":
+            dense = nn.Linear(body.spec.hidden, projection)
+            nn.init.xavier_uniform_(dense.weight)
+            nn.init.zeros_(dense.bias)
+            self.dense, self.norm = dense, nn.LayerNorm(projection, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
-        pooled = in_buckets(sequences, self.dense.weight.device, lambda inputs, _: self.body.pooled(inputs))
-        return self.dropout(self.norm(self.dense(pooled.float())))
+        pooled = in_buckets(sequences, next(self.parameters()).device, lambda inputs, _: self.body.pooled(inputs))
+        return self.dropout(self.head(pooled))
+
+    def head(self, pooled: Tensor) -> Tensor:
+        """Pooled vectors [b, h] -> embeddings [b, d], without dropout."""
+        vectors = self.norm(self.dense(at_least_float32(pooled)))
+        return F.normalize(vectors, dim=-1) if self.unit else vectors

@@ -8,14 +8,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 class MlmHead(nn.Module):
     """BERT's masked-language-model head; the decoder is tied to the word embeddings, the output bias is its own."""
 
-    def __init__(self, hidden: int, vocab_size: int, layer_norm_eps: float):
+    def __init__(self, hidden: int, vocab_size: int, *, layer_norm_eps: float, activation: str):
         super().__init__()
+        # The exact GELU only where the body has it; "gelu_new" is another name of the approximation.
+        self.approximate = "none" if activation == "gelu" else "tanh"
         self.dense = nn.Linear(hidden, hidden)
         # What the body copied from the document must reach the decoder unturned from the first step on.
         nn.init.eye_(self.dense.weight)
@@ -25,7 +27,7 @@ class MlmHead(nn.Module):
 
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
         """[..., h] -> logits [..., v]."""
-        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate="tanh")), word_embeddings, self.bias)
+        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate=self.approximate)), word_embeddings, self.bias)
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
@@ -35,7 +37,12 @@ class KnowledgeAugmentedEncoder(nn.Module):
         super().__init__()
         self.body = body
         config = body.spec.config
-        self.head = MlmHead(body.spec.hidden, int(config["vocab_size"]), float(config.get("layer_norm_eps", 1e-12)))
+        self.head = MlmHead(
+            body.spec.hidden,
+            int(config["vocab_size"]),
+            layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
+            activation=str(config.get("hidden_act", "gelu_pytorch_tanh")),
+        )
 
     def _word_embeddings(self) -> Tensor:
         """The body's own [v, h], to which the head's decoder is tied."""
@@ -53,13 +60,17 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         return in_buckets(sequences, positions.device, at_masks)
 
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""
+        return at_least_float32(self.head(states, self._word_embeddings()))
+
     def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
         states = self.mask_states(sequences, positions)
-        return torch.log_softmax(self.head(states, self._word_embeddings()).float(), dim=-1)
+        return torch.log_softmax(self.logits(states), dim=-1)
 
     def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor) -> Tensor:
         """log p(y_j|z,x) of the targets [n, m] at the positions [n, m]. -> [n, m] in float32."""
         states = self.mask_states(sequences, positions)
-        logits = self.head(states, self._word_embeddings()).float()
+        logits = self.logits(states)
         return -F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)

@@ -6,6 +6,7 @@
 import copy
 import hashlib
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,16 @@ from realm.errors import ConfigError, RunError
 from realm.nn.bodies import Body, BodySpec, build_body, load_body
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
+from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.reader import Reader
 from realm.paths import write_atomic, write_json
 
 FORMAT = 1
 RESTORE = "Restore the file."
+LOAD = """```python
+from realm import RealmModel
+model = RealmModel.from_pretrained("this directory or hub name")
+```"""
 PARTS = ("embedder", "document_embedder", "encoder", "reader")
 
 
@@ -37,6 +43,8 @@ class ModelSpec:
         layer_norm_eps: of the projection.
         dropout: on the projected embedding.
         span_hidden, max_span: of the reader.
+        span_layer_norm_eps: of the reader's span head.
+        head: of the embedder: projection, none or unit.
         parts: which networks are there, of ``PARTS``.
     """
 
@@ -46,6 +54,8 @@ class ModelSpec:
     dropout: float = 0.1
     span_hidden: int = 256
     max_span: int = 10
+    span_layer_norm_eps: float = 1e-3
+    head: str = "projection"
     parts: tuple[str, ...] = ("embedder", "encoder")
 
 
@@ -90,10 +100,13 @@ class RealmModel(nn.Module):
         return model
 
     def fork_document_embedder(self) -> "RealmModel":
-        """The model as fine-tuning starts: a frozen copy of the embedder for documents, the live one for questions."""
-        frozen = copy.deepcopy(self.embedder)
-        if frozen is None:
+        """The model as fine-tuning starts: a frozen document embedder beside the live one for questions.
+
+        It is the one that documents already have, or a copy of the one embedder.
+        """
+        if self.embedder is None:
             raise RunError("this model has no embedder to fork")
+        frozen = self.document_embedder or copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
     def with_reader(self, generator_seed: int) -> "RealmModel":
@@ -116,20 +129,29 @@ class RealmModel(nn.Module):
         directory.mkdir(parents=True, exist_ok=True)
         save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
         write_json(directory / "config.json", {"format": FORMAT, "library": "realm", **asdict(self.spec)})
-        write_atomic(directory / "README.md", model_card(self, card or {}))
+        write_atomic(directory / "README.md", model_card(part_sizes(self), card or {}, load=LOAD))
         if tokenizer is not None:
             tokenizer.save(directory)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path) -> "RealmModel":
-        """Load what :meth:`save_pretrained` wrote, from a directory or from the hub.
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> "RealmModel":
+        """Load what :meth:`save_pretrained` wrote, or a published model (google/realm-*, BERT), from a directory or from the hub.
+
+        Args:
+            source: a directory, or a hub name.
+            revision, token: of the hub, as everywhere in huggingface_hub.
 
         Raises:
             RunError: no such model, another format, or weights that do not fit the configuration; the message names the file.
+            DataError, ConfigError: as for :func:`realm.nn.published_models.load_published`.
         """
         directory = Path(source)
         if not directory.is_dir():
-            directory = _download(str(source))
+            directory = download(str(source), revision=revision, token=token)
+        if not is_own(directory):
+            from realm.nn.published_models import load_published
+
+            return load_published(directory).model
         spec = read_spec(directory / "config.json")
         try:
             model = cls(spec)
@@ -148,26 +170,44 @@ class RealmModel(nn.Module):
             raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
         return model
 
-    def push_to_hub(self, repository: str, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> str:
-        """Upload the directory of :meth:`save_pretrained` to the hub; returns its address."""
-        import tempfile
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        tokenizer: Any = None,
+        card: dict[str, Any] | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload a REALM model",
+    ) -> str:
+        """Upload the directory of :meth:`save_pretrained` to the hub; returns the address of the commit.
 
-        from huggingface_hub import HfApi
+        Args:
+            repository: "owner/name"; made if it is not there.
+            tokenizer, card: as for :meth:`save_pretrained`.
+            private, revision, token, commit_message: as everywhere in huggingface_hub.
 
+        Raises:
+            RunError: the hub refuses or cannot be reached.
+        """
         with tempfile.TemporaryDirectory() as scratch:
             self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card)
-            api = HfApi()
-            api.create_repo(repository, exist_ok=True)
-            return str(api.upload_folder(repo_id=repository, folder_path=scratch))
+            return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
 def _embedder(spec: ModelSpec) -> Embedder:
     body = build_body(spec.body, pooler=True)
-    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+    return embedder_around(spec, body)
+
+
+def embedder_around(spec: ModelSpec, body: Body) -> Embedder:
+    """An embedder with a fresh head, as the specification has it, around a body."""
+    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout, head=spec.head)
 
 
 def _reader(spec: ModelSpec, body: Body) -> Reader:
-    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span)
+    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span, layer_norm_eps=spec.span_layer_norm_eps)
 
 
 def asdict_shallow(spec: ModelSpec) -> dict[str, Any]:
@@ -180,7 +220,7 @@ def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
     embedder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=spec.body.pooling == "pooler")
     encoder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=False)
     whole = ModelSpec(**{**asdict_shallow(spec), "body": embedder_body.spec, "parts": ()})
-    embedder = Embedder(embedder_body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout)
+    embedder = embedder_around(spec, embedder_body)
     return RealmModel(whole).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
 
 
@@ -211,6 +251,11 @@ def read_spec(path: Path) -> ModelSpec:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
 
 
+def part_sizes(model: RealmModel) -> dict[str, int]:
+    """Parameters of each part."""
+    return {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
+
+
 def state_sha256(module: nn.Module) -> str:
     """SHA-256 over names, dtypes, shapes and bytes of a module's tensors: the identity of its parameters."""
     digest = hashlib.sha256()
@@ -219,35 +264,3 @@ def state_sha256(module: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def model_card(model: RealmModel, facts: dict[str, Any]) -> str:
-    """The README of a saved model: what it is, how to load it, and the facts of its run."""
-    rows = "\n".join(f"- {name}: {value}" for name, value in facts.items())
-    sizes = {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
-    parts = ", ".join(f"{name} ({count:,} parameters)" for name, count in sizes.items())
-    return f"""---
-library_name: realm
-tags: [realm, retrieval, question-answering]
----
-# A REALM model
-
-Parts: {parts}.
-
-```python
-from realm import RealmModel
-model = RealmModel.from_pretrained("this directory")
-```
-
-{rows}
-"""
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
+from realm.nn.bodies import Body, at_least_float32, in_buckets
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,22 @@ class SpanScores:
 
 
 class Reader(nn.Module):
-    """Start and end projections, ReLU, LayerNorm (eps 1e-3), one score; in that order, as in the released code.
+    """Start and end projections, ReLU, LayerNorm, one score; in that order, as in the released code.
 
     Args:
         body: reads "[CLS] question [SEP] body [SEP]".
         span_hidden: width of the span representation.
         max_span: longest answer in wordpieces.
+        layer_norm_eps: of the span head; the released code's 1e-3.
     """
 
-    def __init__(self, body: Body, *, span_hidden: int, max_span: int):
+    def __init__(self, body: Body, *, span_hidden: int, max_span: int, layer_norm_eps: float = 1e-3):
         super().__init__()
         self.body = body
         self.max_span = max_span
         self.span_hidden = span_hidden
         self.dense = nn.Linear(body.spec.hidden, 2 * span_hidden)
-        self.norm = nn.LayerNorm(span_hidden, eps=1e-3)
+        self.norm = nn.LayerNorm(span_hidden, eps=layer_norm_eps)
         self.score = nn.Linear(span_hidden, 1)
         std = 0.02 * math.sqrt(768 / body.spec.hidden)
         for layer in (self.dense, self.score):
@@ -72,14 +73,20 @@ class Reader(nn.Module):
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
         """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
-        start, end = self.dense(states).float().split(self.span_hidden, dim=-1)
-        t = states.shape[1]
-        ends = torch.arange(t, device=states.device).unsqueeze(1) + torch.arange(self.max_span, device=states.device)
+        valid = self._ends(states).unsqueeze(0) < lengths.view(-1, 1, 1)
+        return SpanScores(self.span_logits(states), valid)
+
+    def span_logits(self, states: Tensor) -> Tensor:
+        """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
+        start, end = at_least_float32(self.dense(states)).split(self.span_hidden, dim=-1)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
-        last = end[:, ends.clamp(max=t - 1)]
-        logits = self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1).float()
-        valid = ends.unsqueeze(0) < lengths.view(-1, 1, 1)
-        return SpanScores(logits, valid)
+        last = end[:, self._ends(states).clamp(max=states.shape[1] - 1)]
+        return at_least_float32(self.score(self.norm(torch.relu(start.unsqueeze(2) + last))).squeeze(-1))
+
+    def _ends(self, states: Tensor) -> Tensor:
+        """Position of the last wordpiece of each span, [t, w]."""
+        starts = torch.arange(states.shape[1], device=states.device)
+        return starts.unsqueeze(1) + torch.arange(self.max_span, device=states.device)
 
 
 def read_candidates(

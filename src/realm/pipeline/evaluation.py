@@ -44,7 +44,7 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0)
-        source = DenseCandidates(generation.embedder, generation.snapshot, generation.index, context.inputs)
+        source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
         return evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -54,7 +54,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     """Zero-shot recall of REALM, with the marginal utility that its training ended with."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    source = DenseCandidates(generation.embedder, generation.snapshot, generation.index, context.inputs)
+    source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
     row = evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
     return row | {"marginal_utility": last_utility(context)}
 

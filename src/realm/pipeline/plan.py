@@ -1,6 +1,7 @@
 """``realm run --plan``: what a run will take, from the corpus and a few real steps of every stage on a fresh model."""
 
 import dataclasses
+import os
 import resource
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, settle
+from realm.pipeline.forecast import forecast
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps
@@ -46,14 +48,19 @@ FLOAT = 4
 def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
     """What a run will take. Nothing in ``out`` is changed.
 
-    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away.
+    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away. Where one step
+    would not fit into this machine's memory nothing is measured, no file is read, and only the forecast is given.
 
     Returns:
-        {"corpus": corpus_info, "teaches", "advice", "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds",
-        "memory_bytes", "disk_bytes"}. Memory is the peak of this process during the probe; warm may end before its last step.
+        {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "corpus": corpus_info, "teaches", "advice",
+        "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the
+        rest where nothing was measured. Memory is the peak of this process during the probe; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
+    expected = forecast(loaded)
+    if reason := _unmeasurable(expected):
+        return {"forecast": expected, "not_measured": reason}
     check_questions(loaded)
     with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
         paths = RunPaths(Path(scratch))
@@ -71,6 +78,8 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         probe = _Probe(context, quiet)
         stages = {"corpus": {"seconds": seconds}, **probe.stages()}
         return {
+            "forecast": forecast(loaded, blocks=facts["blocks"], vocabulary=facts["vocab_size"]),
+            "not_measured": None,
             "corpus": facts,
             "teaches": facts["teaches"],
             "advice": facts["advice"],
@@ -80,6 +89,14 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
             "memory_bytes": peak_memory(),
             "disk_bytes": _disk(context, probe.parameters),
         }
+
+
+def _unmeasurable(expected: dict[str, Any]) -> str | None:
+    """Why no step can be timed here."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if expected["devices"][0]["bytes"] > memory:
+        return f"a step needs {expected['devices'][0]['bytes'] / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"
+    return None
 
 
 def peak_memory() -> int:
@@ -164,7 +181,8 @@ class _Probe:
         self.progress.count(f"plan: {task.name}", 0, STEPS)
         timed = _Timed(task)
         options = LoopOptions(steps=STEPS, lr=1e-4, warmup=0, log_every=STEPS, checkpoint_every=0, device=self.context.device.type)
-        options = dataclasses.replace(options, bf16=self.context.recipe.run.bf16, seed=self.context.seed)
+        run = self.context.recipe.run
+        options = dataclasses.replace(options, bf16=run.bf16, seed=run.seed, optimizer=run.optimizer)
         checkpoints = CheckpointDirectory(self.context.paths.checkpoints("probe"), fingerprint="probe")
         fit(timed, options, log=self.context.log, checkpoints=checkpoints, report=self.context.report)
         each = float(np.median(np.diff(timed.marks)[1:]))

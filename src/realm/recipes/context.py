@@ -13,8 +13,9 @@ import torch
 from realm.config import Recipe
 from realm.corpus.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
-from realm.errors import RunError
+from realm.errors import ConfigError, RunError
 from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.hub import is_realm_model
 from realm.nn.model import ModelSpec, RealmModel, start_from_body
 from realm.paths import RunPaths, publish_directory, sha256_file, write_json
 from realm.stages import RUN_FORMAT, stage_facts
@@ -102,7 +103,21 @@ def new_model(context: StageContext) -> RealmModel:
         span_hidden=model.span_hidden,
         max_span=model.max_span,
     )
+    if model.body and is_realm_model(Path(model.body)):
+        return _start_from_model(Path(model.body), vocabulary)
     return start_from_body(spec, model.body) if model.body else RealmModel(spec)
+
+
+def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
+    """Embedder and encoder of a saved or published REALM, heads included, to go on with other documents."""
+    model = RealmModel.from_pretrained(directory)
+    if model.embedder is None or model.encoder is None:
+        cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
+        raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
+    if int(model.spec.body.config["vocab_size"]) != vocabulary:
+        problem = f"the model has {model.spec.body.config['vocab_size']} wordpieces, and the corpus has {vocabulary}"
+        raise ConfigError(problem, path=directory, cure="Set corpus.tokenizer to this directory: weights and blocks share one vocabulary.")
+    return model.with_parts(document_embedder=None, reader=None)
 
 
 STAGE_SECTIONS = {
@@ -126,6 +141,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
         "corpus": context.store.manifest.corpus_id,
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
+        "optimizer": recipe.run.optimizer,
     }
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
@@ -142,6 +158,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         steps=section.steps,
         lr=section.lr,
         warmup=section.warmup,
+        optimizer=context.recipe.run.optimizer,
         seed=context.seed,
         bf16=context.recipe.run.bf16,
         device=context.device.type,

@@ -46,7 +46,7 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     rows = inputs.rows(retrieved.block_ids)
     # A document that several queries retrieved is embedded once.
     unique, place = np.unique(rows, return_inverse=True)
-    block_emb = model.embedder(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(device)]
+    block_emb = model.documents(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(device)]
     valid = torch.from_numpy(retrieved.valid).to(device)
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), valid)
 
@@ -97,7 +97,7 @@ class PretrainTask(Task):
         """k candidates by the generation's own embedder, null first, without the documents a query came from."""
         assert self.generation is not None
         features = self.context.inputs.featurizer
-        retriever = Retriever(self.generation.embedder, self.generation.index)
+        retriever = Retriever(self.generation.queries, self.generation.index)
         with torch.inference_mode():
             sequences = [features.query(q.ids) for q in queries]
             return retriever.retrieve(sequences, self.section.candidates, null=True, exclude=[q.excluded for q in queries])
@@ -148,6 +148,9 @@ def run_pretrain(context: StageContext) -> None:
         return
     require_reading(context)
     model = load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)
+    if context.recipe.pretrain.separate_embedders:
+        model = model.fork_document_embedder()
+        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
     task = PretrainTask(context, model)
     steps = train(context, task, context.recipe.pretrain, mark)
     assert task.generation is not None

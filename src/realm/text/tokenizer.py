@@ -107,6 +107,10 @@ class TextTokenizer:
             raise KeyError(id)
         return token
 
+    def same_wordpieces(self, other: "TextTokenizer") -> bool:
+        """Whether both have the same ids for the same entries; how the file spells the rest does not matter."""
+        return self._backend.get_vocab(with_added_tokens=True) == other._backend.get_vocab(with_added_tokens=True)
+
     def save(self, directory: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, so that ``AutoTokenizer.from_pretrained(directory)`` loads it too."""
         paths.write_atomic(directory / TOKENIZER_FILE, self._json)
@@ -222,8 +226,37 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     learner.train_from_iterator(normalised, trainer)
     vocabulary = learner.get_vocab(with_added_tokens=True)
     # A fresh tokenizer: in the learner the continuation pieces count as special tokens, here they are ordinary ones.
+    return _bert_tokenizer(vocabulary, lowercase)
+
+
+def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
+    """BERT's tokenizer from a ``vocab.txt``: one wordpiece a line, its id the number of the line.
+
+    Args:
+        file: the vocabulary.
+        lowercase: fold case (and strip accents), as the uncased models do.
+
+    Raises:
+        DataError: the file cannot be read, names a wordpiece twice, or lacks a special token.
+    """
+    try:
+        pieces = file.read_text("utf-8").rstrip("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"no vocabulary ({error})", path=file, cure="Fetch the model's vocab.txt again.") from error
+    pieces = [piece.rstrip("\r") for piece in pieces]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    if len(vocabulary) != len(pieces):
+        line = next(number for number, piece in enumerate(pieces, 1) if vocabulary[piece] != number - 1)
+        raise DataError("a wordpiece that comes again", path=file, line=line, cure="Fetch the model's vocab.txt again.")
+    if lacking := [names[0] for names in _KNOWN_NAMES.values() if names[0] not in vocabulary]:
+        raise DataError(f"the vocabulary has no {lacking[0]}", path=file, cure="Use the vocab.txt of a BERT.")
+    return _bert_tokenizer(vocabulary, lowercase)
+
+
+def _bert_tokenizer(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
+    """BERT's normaliser, pre-tokenizer and layout of inputs around a vocabulary."""
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    backend.normalizer = normalizer
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     backend.post_processor = processors.TemplateProcessing(
@@ -231,7 +264,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
     )
-    backend.add_special_tokens(special)
+    backend.add_special_tokens([names[0] for names in _KNOWN_NAMES.values()])
     return TextTokenizer(backend)
 
 

@@ -16,7 +16,7 @@ from realm.data.loader import generator
 from realm.errors import TrainingError
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
-from realm.train.optim import adamw, schedule
+from realm.train.optim import OPTIMIZERS
 from realm.train.precision import has_bf16
 
 Metrics = dict[str, float]
@@ -71,6 +71,7 @@ class LoopOptions:
         steps: optimiser steps.
         lr: peak learning rate.
         warmup: steps of linear warm-up.
+        optimizer: of ``optim.OPTIMIZERS``.
         clip: global gradient norm.
         seed: of the whole run.
         log_every: steps between metric rows.
@@ -83,6 +84,7 @@ class LoopOptions:
     steps: int
     lr: float
     warmup: int
+    optimizer: str = "adamw"
     clip: float = 1.0
     seed: int = 0
     log_every: int = 20
@@ -102,7 +104,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         TrainingError: nothing valid in a whole window, or non-finite gradients several times in a row.
     """
     options = replace(options, bf16=options.bf16 and has_bf16(options.device))
-    optimizer = adamw([task.model], lr=options.lr)
+    optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr)
     window = _Window(task.name, options)
     task.kept_states = checkpoints.task_states
     start = _resume(task, window, optimizer, checkpoints, log)
@@ -144,8 +146,9 @@ def _one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: 
     """One forward, backward and update. A step with non-finite gradients changes nothing and is counted."""
     torch.manual_seed(int(generator(options.seed, task.name, "step", step).integers(2**62)))
     task.model.train()
+    factor = OPTIMIZERS[options.optimizer].schedule(step, steps=options.steps, warmup=options.warmup)
     for group in optimizer.param_groups:
-        group["lr"] = options.lr * schedule(step, steps=options.steps, warmup=options.warmup)
+        group["lr"] = options.lr * factor
     with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
         result = task.step(step)
     if result.valid == 0:

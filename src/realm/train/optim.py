@@ -1,11 +1,19 @@
-"""AdamW with BERT's decay groups and a schedule that is a pure function of the step."""
+"""The two optimisers, each with its schedule, a pure function of the step: AdamW as torch has it, and AdamW as BERT published it.
 
-from collections.abc import Iterable
+BERT's (also the released REALM and ORQA code's) differs in three ways that show in the first thousands of steps: moments are not
+corrected for their start at zero, the warm-up begins at exactly 0, and the decay counts from step 0, so that the rate jumps down where
+the warm-up ends.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 NO_DECAY = ("bias", "norm", "layernorm")
+BETAS, EPS = (0.9, 0.999), 1e-6
 
 
 def schedule(step: int, *, steps: int, warmup: int) -> float:
@@ -15,13 +23,68 @@ def schedule(step: int, *, steps: int, warmup: int) -> float:
     return max(0.0, (steps - step) / max(1, steps - warmup))
 
 
-def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01) -> torch.optim.AdamW:
+def bert_schedule(step: int, *, steps: int, warmup: int) -> float:
+    """The published factor: step / warmup, then 1 - step / steps, which at the end of the warm-up is a jump down."""
+    if step < warmup:
+        return step / warmup
+    return max(0.0, 1 - step / max(1, steps))
+
+
+def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01) -> torch.optim.Optimizer:
     """Fused AdamW (betas .9 and .999, eps 1e-6) over the trainable parameters; biases and LayerNorms do not decay, as in BERT."""
+    return torch.optim.AdamW(decay_groups(modules, weight_decay), lr=lr, betas=BETAS, eps=EPS, fused=True)
+
+
+def bert_adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01) -> torch.optim.Optimizer:
+    """:class:`BertAdamW` over the same groups of parameters."""
+    return BertAdamW(decay_groups(modules, weight_decay), lr=lr)
+
+
+def decay_groups(modules: Iterable[nn.Module], weight_decay: float) -> list[dict[str, Any]]:
+    """The trainable parameters that decay, and those that do not."""
     decay: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for module in modules:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
                 (plain if any(key in name.lower() for key in NO_DECAY) else decay).append(parameter)
-    groups = [{"params": decay, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=1e-6, fused=True)
+    return [{"params": decay, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+
+
+class BertAdamW(torch.optim.Optimizer):
+    """AdamW as BERT published it (google-research/bert, optimization.py): no correction of the moments for their start at zero.
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w = w - lr (m / (sqrt(v) + eps) + decay w)
+    """
+
+    def __init__(self, params: Any, *, lr: float):
+        super().__init__(params, {"lr": lr, "betas": BETAS, "eps": EPS, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient. No closure is taken."""
+        assert closure is None
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+                mean, square = state["exp_avg"], state["exp_avg_sq"]
+                mean.mul_(b1).add_(parameter.grad, alpha=1 - b1)
+                square.mul_(b2).addcmul_(parameter.grad, parameter.grad, value=1 - b2)
+                update = mean / square.sqrt().add_(group["eps"])
+                parameter.sub_(update.add_(parameter, alpha=group["weight_decay"]), alpha=group["lr"])
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """An optimiser and the schedule that was published with it."""
+
+    build: Callable[..., torch.optim.Optimizer]
+    schedule: Callable[..., float]
+
+
+OPTIMIZERS = {"adamw": Optimisation(adamw, schedule), "bert": Optimisation(bert_adamw, bert_schedule)}

@@ -1,0 +1,118 @@
+"""A corpus of published blocks: each record is one block, whatever its length, and its number is its block id.
+
+The published embeddings belong to records by position, so nothing is packed anew, left out as a duplicate or dropped because it is empty.
+Records come one at a time and are read twice: first some of them for the statistics of the salient spans, then all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from realm import paths
+from realm.corpus import manifest as manifests
+from realm.corpus.build import empty_manifest, publish_first_version
+from realm.corpus.canonical import canonical_text
+from realm.corpus.intake import Progress
+from realm.corpus.lookup import finish_segment
+from realm.corpus.manifest import CorpusManifest
+from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, Sentence, make_sentences
+from realm.corpus.provenance import source_name
+from realm.corpus.rejected import RejectedList
+from realm.corpus.salient import save_tagger
+from realm.corpus.segments import SegmentWriter, token_dtype
+from realm.corpus.spool import Document
+from realm.corpus.tagger_specs import TaggerPlan
+from realm.corpus.tagging import SpanTagger, tag_all
+from realm.errors import CorpusError, DataError
+from realm.text.sentences import split_sentences
+from realm.text.tokenizer import TextTokenizer
+
+TAGGER_RECORDS = 20_000
+"""Records from which the tagger learns letter case and terms; more of them change little."""
+BATCH = 1_000
+SEGMENT = "000001.arrow"
+
+
+def corpus_from_records(
+    records: Iterable[bytes],
+    out: Path,
+    *,
+    tokenizer: TextTokenizer,
+    block_length: int,
+    origin: Path,
+    progress: Progress | None = None,
+) -> CorpusManifest:
+    """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
+
+    Args:
+        records: UTF-8 texts; iterated twice.
+        out: the corpus directory; must not exist.
+        tokenizer: of the published model.
+        block_length: wordpieces that a model input holds; longer records are kept whole and cut in the input, as the published models do.
+        origin: where the records come from, for messages.
+        progress: called with ("blocks", count, None) now and then.
+
+    Raises:
+        CorpusError: there is no record.
+        DataError: a record that is not UTF-8, or what reading the records raises.
+    """
+    with paths.publish_or_discard(out) as staging:
+        (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
+        tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
+        tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
+        save_tagger(tagger, staging / manifests.TAGGER_FILE)
+        (staging / manifests.REJECTED_FILE).write_bytes(b"")
+        path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
+        counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
+        with SegmentWriter(path, token_dtype(tokenizer.vocab_size), 0) as writer:
+            for texts in _batches(_texts(records, origin)):
+                for text, block in _blocks(texts, tokenizer, tagger, room, counts):
+                    writer.add(Document(str(writer.rows), "", text, source, writer.rows + 1, []), [], block)
+                if progress is not None:
+                    progress("blocks", writer.rows, None)
+        if not writer.rows:
+            raise CorpusError("there is no record in it", path=origin, cure="Use the block_records.npy of a published model.")
+        empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
+        statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
+        segment = finish_segment(path, writer.tokens)
+        filled = replace(
+            empty, segments=(segment,), next_block_id=writer.rows, documents=writer.rows, blocks=writer.rows, spans=writer.spans,
+            sentences_cut=counts.sentences_cut, span_statistics=statistics,
+        )  # fmt: skip
+        return publish_first_version(staging, filled)
+
+
+def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
+    """Canonical texts."""
+    for number, record in enumerate(records):
+        try:
+            yield canonical_text(record.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
+
+
+def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(texts, BATCH)):
+        yield batch
+
+
+def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
+    """What the tagger learns from."""
+    for text in islice(_texts(records, origin), TAGGER_RECORDS):
+        yield from (text[start:end] for start, end in split_sentences(text))
+
+
+def _blocks(
+    texts: list[str], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts
+) -> Iterator[tuple[str, PackedBlock]]:
+    """One block of each text; one call of the tokenizer for all sentences."""
+    ranges = [split_sentences(text) for text in texts]
+    sentences = [text[start:end] for text, of_text in zip(texts, ranges, strict=True) for start, end in of_text]
+    encodings, position = tokenizer.encodings(sentences), 0
+    for text, of_text in zip(texts, ranges, strict=True):
+        stop = position + len(of_text)
+        tagged = tag_all(tagger, sentences[position:stop])
+        made = list(make_sentences(text, of_text, encodings[position:stop], tagged, room, counts))
+        yield text, PackedBlock(made or [Sentence(0, 0, [], [])], sum(len(sentence.ids) for sentence in made))
+        position = stop

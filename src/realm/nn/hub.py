@@ -1,0 +1,93 @@
+"""The Hugging Face hub: fetch a model's directory, upload one, and the card that stands at its door."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from realm.errors import RunError
+
+WANTED = ("*.json", "*.txt", "*.safetensors", "*.bin")
+"""What is fetched: no code, and not the published records, which only an import reads."""
+
+
+def download(name: str, *, revision: str | None = None, token: str | bool | None = None) -> Path:
+    """The local copy of a hub repository, from the cache where it is there.
+
+    Raises:
+        RunError: no such repository, or the hub cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=list(WANTED)))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error
+
+
+def upload(
+    directory: Path, repository: str, *, private: bool | None, revision: str | None, token: str | bool | None, commit_message: str
+) -> str:
+    """Upload a directory as one commit; the repository is made if it is not there. Returns the commit's address.
+
+    Raises:
+        RunError: the hub refuses or cannot be reached.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    api = HfApi(token=token)
+    try:
+        repo_id = api.create_repo(repository, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        return str(api.upload_folder(repo_id=repo_id, folder_path=directory, revision=revision, commit_message=commit_message))
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        problem = (
+            f"'{repository}' could not be written: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+        )
+        raise RunError(problem, cure="Log in with: hf auth login, and name a repository that you may write to.") from error
+
+
+def is_own(directory: Path) -> bool:
+    """Whether a directory is to be read as this package's own: not if its ``config.json`` names a family of transformers."""
+    try:
+        values = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return True
+    return not isinstance(values, dict) or values.get("library") == "realm" or "model_type" not in values
+
+
+def is_realm_model(directory: Path) -> bool:
+    """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
+    try:
+        values = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and (values.get("library") == "realm" or values.get("model_type") == "realm")
+
+
+def model_card(parts: dict[str, int], facts: dict[str, Any], *, load: str) -> str:
+    """The README of a model's directory: the hub's front matter, what it is, how to load it, and facts of its run.
+
+    Args:
+        parts: parameters of each network.
+        facts: name -> value.
+        load: Markdown that says how to load it.
+    """
+    names = ", ".join(f"{name} ({count:,} parameters)" for name, count in parts.items())
+    rows = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    task = "question-answering" if "reader" in parts else "fill-mask" if set(parts) == {"encoder"} else "feature-extraction"
+    return f"""---
+library_name: realm
+pipeline_tag: {task}
+tags: [realm, retrieval, question-answering]
+---
+# A REALM model
+
+Parts: {names}.
+
+{load}
+
+{rows}
+"""

@@ -1,0 +1,166 @@
+"""What a recipe will take on machines that are not here: parameters, memory and time from the configuration alone.
+
+The networks are built without memory (torch's meta device) and their multiplications counted; nothing is run. ``plan`` measures instead,
+where documents are there and one step fits into this machine.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from realm.config import Recipe
+from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.model import ModelSpec, RealmModel, part_sizes
+
+WIKIPEDIA_BLOCKS = 13_353_718
+"""Of the paper's corpus: English Wikipedia of 20 December 2018."""
+BERT_VOCABULARY = 30_522
+FLOAT, BFLOAT16 = 4, 2
+STATE = 4 * FLOAT
+"""Bytes of a trained parameter: weight, gradient and the two moments of AdamW, in float32."""
+ACTIVATION_NUMBERS = 17
+"""Numbers of a layer kept for the backward pass, per token and hidden unit, without attention matrices (Korthikanti et al. 2022)."""
+MASKS = 10
+"""Masked wordpieces of a sentence that the encoder's head predicts, at most; most sentences have fewer."""
+BACKWARD = 3
+"""Multiplications of a training step, in forward passes."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """``tflops`` of dense bfloat16 multiplication (float32 for the CPU) by the data sheet; ``gigabytes`` of memory."""
+
+    name: str
+    tflops: float
+    gigabytes: int
+
+
+DEVICES = (
+    Device("CPU, 16 cores", 1.5, 64),
+    Device("T4 16 GB", 65, 16),
+    Device("A100 40 GB", 312, 40),
+    Device("A100 80 GB", 312, 80),
+    Device("H100 80 GB", 989, 80),
+    Device("H200 141 GB", 989, 141),
+    Device("64 x TPU v3 core 16 GB", 64 * 61.5, 64 * 16),
+)
+"""The last is what the paper trained on."""
+SHARE = 0.35
+"""Of the data sheet's speed that a training of transformers usually reaches."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Work of one optimiser step: forward FLOPs, tokens through a body that keeps activations, parameters that are trained."""
+
+    flops: float
+    tokens: int
+    parameters: int
+    steps: int
+
+
+def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int = BERT_VOCABULARY) -> dict[str, Any]:
+    """Memory and time of a recipe on usual devices.
+
+    Args:
+        blocks: of the corpus.
+        vocabulary: entries of the tokenizer.
+
+    Returns:
+        {"parameters": {part: number}, "blocks", "index_bytes", "refresh_flops", "stages": {name: {"steps", "flops_per_step",
+        "activation_bytes"}}, "devices": [{"device", "fits": whether a whole step does, "bytes": of the largest step, "devices": how many
+        share it, "seconds": {stage: all its steps on that many, refreshes apart, "refreshes"}, "total_seconds"}]}.
+    """
+    model = meta_model(recipe, vocabulary)
+    sizes = part_sizes(model)
+    stages = _stages(recipe, sizes, vocabulary)
+    number = BFLOAT16 if recipe.run.bf16 else FLOAT
+    refresh = blocks * _body_flops(recipe, recipe.corpus.block_length)
+    per_token = recipe.model.layers * recipe.model.hidden * ACTIVATION_NUMBERS * number
+    memory = {name: stage.parameters * STATE + stage.tokens * per_token for name, stage in stages.items()}
+    return {
+        "parameters": sizes,
+        "blocks": blocks,
+        "index_bytes": blocks * recipe.model.projection * FLOAT,
+        "refresh_flops": refresh,
+        "stages": {
+            name: {"steps": stage.steps, "flops_per_step": BACKWARD * stage.flops, "activation_bytes": stage.tokens * per_token}
+            for name, stage in stages.items()
+        },
+        "devices": [_on(device, recipe, stages, memory, sizes, refresh) for device in DEVICES],
+    }
+
+
+def meta_model(recipe: Recipe, vocabulary: int) -> RealmModel:
+    """The recipe's networks, reader included, without memory."""
+    model = recipe.model
+    body = bert_spec(
+        vocab_size=vocabulary,
+        hidden=model.hidden,
+        layers=model.layers,
+        heads=model.heads,
+        intermediate=model.intermediate,
+        max_length=model.query_length + recipe.corpus.block_length - 1,
+        dropout=model.dropout,
+        attention_dropout=model.attention_dropout,
+    )
+    spec = ModelSpec(
+        body=BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
+        projection=model.projection,
+        span_hidden=model.span_hidden,
+        max_span=model.max_span,
+        parts=("embedder", "document_embedder", "encoder", "reader"),
+    )
+    with torch.device("meta"):
+        return RealmModel(spec)
+
+
+def _body_flops(recipe: Recipe, length: int) -> float:
+    """Forward FLOPs of one sequence through a body: its matrices, and attention between all pairs."""
+    model = recipe.model
+    matrices = 4 * model.hidden * model.hidden + 2 * model.hidden * model.intermediate
+    return 2.0 * model.layers * length * (matrices + 2 * length * model.hidden)
+
+
+def _stages(recipe: Recipe, sizes: dict[str, int], vocabulary: int) -> dict[str, Step]:
+    """Every stage at its longest inputs."""
+    query, block = recipe.model.query_length, recipe.corpus.block_length
+    joint, hidden = query + block - 1, recipe.model.hidden
+    head = 2.0 * MASKS * (hidden * hidden + hidden * vocabulary)
+
+    def flops(queries: int, blocks: int, joints: int) -> float:
+        return queries * _body_flops(recipe, query) + blocks * _body_flops(recipe, block) + joints * (_body_flops(recipe, joint) + head)
+
+    def tokens(queries: int, blocks: int, joints: int) -> int:
+        return queries * query + blocks * block + joints * joint
+
+    pretrain, finetune = recipe.pretrain, recipe.finetune
+    candidates, read = pretrain.batch * pretrain.candidates, finetune.batch * finetune.read
+    counts = {
+        "warm": ((0, 0, recipe.warm.batch), recipe.warm.steps, sizes["encoder"]),
+        "ict": ((recipe.ict.batch, recipe.ict.batch, 0), recipe.ict.steps, sizes["embedder"]),
+        "pretrain": ((pretrain.batch, candidates, candidates), pretrain.steps, sizes["embedder"] + sizes["encoder"]),
+        "finetune": ((finetune.batch, 0, read), finetune.steps, sizes["embedder"] + sizes["reader"]),
+    }
+    return {name: Step(flops(*work), tokens(*work), trained, steps) for name, (work, steps, trained) in counts.items() if steps}
+
+
+def _on(
+    device: Device, recipe: Recipe, stages: dict[str, Step], memory: dict[str, int], sizes: dict[str, int], refresh: float
+) -> dict[str, Any]:
+    """One row of the forecast: as many such devices as the largest step needs share every step evenly."""
+    largest = max(memory.values(), default=0)
+    capacity = device.gigabytes * 1e9
+    # Weights and moments are on every device; only activations are shared out.
+    fixed = max((stage.parameters * STATE for stage in stages.values()), default=0)
+    room = capacity - fixed
+    needed = max(1, -(-int(largest - fixed) // int(room))) if room > 0 else None
+    row: dict[str, Any] = {"device": device.name, "fits": largest <= capacity, "bytes": largest, "devices": needed}
+    if needed is None:
+        return row | {"seconds": {}, "total_seconds": None}
+    speed = needed * device.tflops * 1e12 * SHARE
+    seconds = {name: stage.steps * BACKWARD * stage.flops / speed for name, stage in stages.items()}
+    refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
+    seconds["refreshes"] = refreshes * refresh / speed
+    return row | {"seconds": seconds, "total_seconds": sum(seconds.values())}

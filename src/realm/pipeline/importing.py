@@ -1,0 +1,243 @@
+"""``realm import``: published models become a run that answers, searches, explains, and goes on learning.
+
+One directory or several that belong together: the embedder and the encoder of pre-training, an open-QA model and the embedder that made
+its block embeddings. The run appears whole or not at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.config import Recipe, build_recipe, dump_recipe
+from realm.corpus.build import build_corpus
+from realm.corpus.from_records import corpus_from_records
+from realm.corpus.record_file import RecordFile
+from realm.corpus.tfrecords import TfRecordFile
+from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import ConfigError, DataError, RunError
+from realm.index.snapshot import publish_snapshot
+from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
+from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
+from realm.paths import RunPaths, publish_directory, publish_or_discard, write_atomic, write_json
+from realm.progress import Progress
+from realm.refresh import publish_parameters, refresh_index
+from realm.stages import RUN_FORMAT
+from realm.text.tokenizer import TextTokenizer
+
+GENERATION = 1
+BLOCK_LENGTH, QUERY_LENGTH = 288, 64
+"""Of the published models; smaller where a body has fewer positions."""
+NEEDS_DOCUMENTS = "Give documents to index: realm import DIR --out RUN --documents FILE"
+PEAK_RATES = {"ict": {"lr": 1e-4}, "pretrain": {"lr": 3e-5}, "finetune": {"lr": 1e-5, "rename_rate": 0.0}}
+"""For going on from published weights: the paper's. The defaults are for networks from nothing."""
+
+
+@dataclass(frozen=True)
+class _Assembled:
+    """What several directories make together."""
+
+    model: RealmModel
+    tokenizer: TextTokenizer
+    blocks: Published | None
+    account: list[dict[str, Any]]
+    notes: list[str]
+
+
+def import_published(
+    directories: Sequence[Path], out: Path, *, documents: Sequence[Path] = (), progress: Progress | None = None
+) -> dict[str, Any]:
+    """Make a run of published models.
+
+    Args:
+        directories: published models that belong together; no two may hold the same network, but for an open-QA model's embedder.
+        out: the run directory; must not exist.
+        documents: files and folders to index instead of the blocks that the model may bring.
+        progress: where to show how it goes.
+
+    Returns:
+        {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
+        tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
+
+    Raises:
+        RunError: ``out`` exists.
+        RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
+    """
+    out, quiet = Path(out), progress or Progress(quiet=True)
+    if out.exists():
+        raise RunError("there is something here already, and it is left as it is", path=out, cure="Choose another --out.")
+    if not directories:
+        raise ConfigError("no model to import", cure="Name the directory of a published model.")
+    assembled = _assemble([load_published(Path(directory)) for directory in directories])
+    recipe = _recipe(assembled.model.spec)
+    with publish_or_discard(out) as staging:
+        paths = RunPaths(staging)
+        blocks = _corpus(assembled, paths, recipe, [Path(d) for d in documents], quiet)
+        write_atomic(paths.config, dump_recipe(recipe))
+        from realm import __version__
+
+        write_json(staging / "run.json", {"format": RUN_FORMAT, "version": __version__})
+        _stages(assembled, paths)
+        sizes = {name: sum(p.numel() for p in getattr(assembled.model, name).parameters()) for name in assembled.model.spec.parts}
+        result = {"run": str(out), "parts": sizes, "blocks": blocks, "models": assembled.account, "notes": assembled.notes}
+        write_json(staging / "imported.json", result)
+    return result
+
+
+def _assemble(found: list[Published]) -> _Assembled:
+    """One model of all directories: the questions' embedder, the documents' embedder, encoder and reader."""
+    owners: dict[str, Published] = {}
+    parts: dict[str, torch.nn.Module | None] = dict.fromkeys(PARTS)
+    has_openqa = any(one.kind == "openqa" for one in found)
+    for one in found:
+        _check_same_body(found[0], one)
+        for name in one.model.spec.parts:
+            # Beside an open-QA model a lone embedder is the one that made its block embeddings.
+            role = "document_embedder" if has_openqa and one.kind == "embedder" else name
+            if role in owners:
+                problem = f"{owners[role].directory} and this directory both hold the {role.replace('_', ' ')}"
+                raise DataError(problem, path=one.directory, cure="Import one of them.")
+            owners[role], parts[role] = one, getattr(one.model, name)
+    notes = []
+    if has_openqa and parts["document_embedder"] is None:
+        notes.append(
+            "An open-QA model holds the questions' embedder alone, so documents added later are embedded by that one; "
+            "name the directory of the pre-trained embedder as well if you have it."
+        )
+    model = _without_twin(found[0].model.with_parts(**parts))
+    model.spec = _joint_spec(model.spec, owners)
+    blocks = next((one for one in found if one.records is not None), None)
+    return _Assembled(model, found[0].tokenizer, blocks, [_account(one, blocks) for one in found], notes)
+
+
+def _check_same_body(first: Published, other: Published) -> None:
+    """All networks of a run have one kind of body and one vocabulary."""
+    for key, value in first.model.spec.body.config.items():
+        if not key.endswith("_prob") and other.model.spec.body.config.get(key) != value:
+            problem = f"{key} is {other.model.spec.body.config.get(key)}, and {value} in {first.directory}"
+            raise ConfigError(problem, path=other.directory / "config.json", cure="Import models that belong together.")
+    if not first.tokenizer.same_wordpieces(other.tokenizer):
+        problem = f"its vocabulary is not that of {first.directory}"
+        raise DataError(problem, path=other.directory, cure="Import models that belong together.")
+
+
+def _without_twin(model: RealmModel) -> RealmModel:
+    """The published scorers hold one embedder twice; a run then has one."""
+    if model.document_embedder is None or model.embedder is None:
+        return model
+    if state_sha256(model.document_embedder) == state_sha256(model.embedder):
+        return model.with_parts(document_embedder=None)
+    model.document_embedder.requires_grad_(False)
+    return model
+
+
+def _joint_spec(spec: ModelSpec, owners: dict[str, Published]) -> ModelSpec:
+    """The embedder's sizes from the embedder's directory, the reader's from the reader's."""
+    fields = {"embedder": ("projection", "layer_norm_eps", "dropout", "head"), "reader": ("span_hidden", "max_span", "span_layer_norm_eps")}
+    for part, names in fields.items():
+        if part in owners:
+            spec = replace(spec, **{name: getattr(owners[part].model.spec, name) for name in names})
+    return spec
+
+
+def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
+    """Every tensor of one directory."""
+    unused = dict(one.unused)
+    imported = list(one.imported)
+    if one.blocks is not None and one is not blocks:
+        imported.remove(one.blocks.name)
+        unused[one.blocks.name] = f"its blocks are not here: neither {' nor '.join(RECORDS)} is beside it"
+    return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
+
+
+def _recipe(spec: ModelSpec) -> Recipe:
+    """The recipe of an imported run: its sizes, and the rates of going on from published weights."""
+    config = spec.body.config
+    positions = int(config.get("max_position_embeddings", BLOCK_LENGTH + QUERY_LENGTH))
+    block_length = min(BLOCK_LENGTH, 3 * positions // 4)
+    model = {
+        "hidden": spec.body.hidden,
+        "layers": config.get("num_hidden_layers", 1),
+        "heads": config.get("num_attention_heads", 1),
+        "intermediate": config.get("intermediate_size", 1),
+        "projection": spec.projection,
+        "pooling": spec.body.pooling,
+        "segments": spec.body.segments,
+        "layer_norm_eps": spec.layer_norm_eps,
+        "dropout": spec.dropout,
+        "span_hidden": spec.span_hidden,
+        "max_span": spec.max_span,
+        "query_length": min(QUERY_LENGTH, positions - block_length),
+    }
+    return build_recipe({"model": model, "corpus": {"block_length": block_length}, **PEAK_RATES})
+
+
+def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: Sequence[Path], progress: Progress) -> int:
+    """Blocks and index of the run. Returns how many blocks there are."""
+    model, length = assembled.model, recipe.corpus.block_length
+    if documents and model.embedder is None:
+        raise ConfigError("documents need an embedder, and none is among the models", cure="Name the directory of the embedder as well.")
+    if model.embedder is None or not (documents or assembled.blocks):
+        assembled.notes.append(f"There is nothing to search in it yet. {NEEDS_DOCUMENTS}")
+        return 0
+
+    def count(what: str, done: int, total: int | None) -> None:
+        progress.count(f"corpus: {what}", done, total)
+
+    if documents:
+        build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=count)
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        refresh_index(model, inputs, paths, step=0, progress=lambda done, of: progress.count("index: blocks", done, of))
+        return len(inputs.store)
+    published = assembled.blocks
+    assert published is not None and published.records is not None
+    records = (TfRecordFile if published.records.suffix == ".tfr" else RecordFile)(published.records)
+    if published.blocks is not None and len(published.blocks) != len(records):
+        problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
+        raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
+    corpus_from_records(records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=count)
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    if published.blocks is None:
+        refresh_index(model, inputs, paths, step=0, progress=lambda done, of: progress.count("index: blocks", done, of))
+    else:
+        _publish_embeddings(published.blocks, model, inputs, paths)
+    return len(inputs.store)
+
+
+def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
+    """The published block embeddings as the first generation, a shard at a time."""
+    publish_parameters(model, paths.params / f"{GENERATION:06d}")
+    manifest = inputs.store.manifest
+    publish_snapshot(
+        paths.index,
+        (rows.float().numpy() for rows in blocks.file.rows(blocks.name)),
+        np.asarray(inputs.store.block_ids),
+        params_generation=GENERATION,
+        step=0,
+        document_embedder_sha256=state_sha256(model.documents),
+        corpus_id=manifest.corpus_id,
+        tokenizer_sha256=manifest.tokenizer_sha256,
+        corpus_version=inputs.store.version,
+        generation=GENERATION,
+    )
+
+
+def _stages(assembled: _Assembled, paths: RunPaths) -> None:
+    """Publish the networks where training would have left them."""
+    stages = {"pretrain": assembled.model}
+    if assembled.model.reader is not None:
+        # Before fine-tuning there was the documents' embedder alone; fine-tuning made the questions' of it.
+        documents = None if assembled.model.embedder is None else assembled.model.documents
+        stages["pretrain"] = assembled.model.with_parts(embedder=documents, document_embedder=None, reader=None)
+        stages["finetune"] = assembled.model.with_parts(encoder=None)
+    for stage, networks in stages.items():
+        if not networks.spec.parts:
+            continue
+        facts = {"models": ", ".join(one["directory"] for one in assembled.account), "steps": 0, "generation": GENERATION}
+        with publish_directory(paths.stage(stage)) as staging:
+            networks.save_pretrained(staging, tokenizer=assembled.tokenizer, card={"stage": stage, **facts})
+            mark = f"imported-{state_sha256(networks)[:16]}"
+            write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})

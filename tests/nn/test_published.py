@@ -1,0 +1,277 @@
+"""Published names and ours: the exact list of every class, both ways, and every tensor of a file accounted for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from realm.errors import ConfigError, DataError, RealmError
+from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.published import (
+    PUBLISHED_PARTS,
+    export_tensors,
+    import_tensors,
+    parameter_shapes,
+    plan_import,
+    published_kind,
+)
+from realm.nn.published_config import published_config, read_published_config
+
+CONFIG = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 64,
+    "retriever_proj_size": 16,
+    "span_hidden_size": 8,
+    "max_span_width": 3,
+    "pad_token_id": 1,
+}
+COUNTS = {"embedder": 50, "scorer": 100, "encoder": 46, "reader": 52, "openqa": 103}
+"""Tensors in a state dictionary of transformers 4.40.2 with two layers."""
+Names = dict[str, tuple[int, ...]]
+
+
+def linear(name: str, outputs: int, inputs: int) -> Names:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def norm(name: str, size: int) -> Names:
+    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+
+
+def body(root: str = "realm.") -> Names:
+    """Every tensor of the published body, written out apart from the code under test."""
+    names: Names = {f"embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in (("word", 64), ("position", 64), ("token_type", 2))}
+    names |= norm("embeddings.LayerNorm", 32) | linear("pooler.dense", 32, 32)
+    for n in range(2):
+        for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+            names |= linear(f"encoder.layer.{n}.{part}", 32, 32)
+        names |= linear(f"encoder.layer.{n}.intermediate.dense", 37, 32) | linear(f"encoder.layer.{n}.output.dense", 32, 37)
+        names |= norm(f"encoder.layer.{n}.attention.output.LayerNorm", 32) | norm(f"encoder.layer.{n}.output.LayerNorm", 32)
+    return {root + name: shape for name, shape in names.items()}
+
+
+def mlm_head() -> Names:
+    head = linear("cls.predictions.transform.dense", 32, 32) | norm("cls.predictions.transform.LayerNorm", 32)
+    return {**head, "cls.predictions.bias": (64,), **linear("cls.predictions.decoder", 64, 32)}
+
+
+def published(kind: str) -> Names:
+    """Name -> shape of every tensor of a published class."""
+    embedder = body() | mlm_head() | linear("cls.dense", 16, 32) | norm("cls.LayerNorm", 16)
+    span = linear("qa_outputs.dense_intermediate", 16, 32) | linear("qa_outputs.dense_output", 1, 8)
+    reader = body() | mlm_head() | span | norm("qa_outputs.layer_normalization", 8)
+    prefixed: Callable[[str, Names], Names] = lambda prefix, names: {prefix + n: s for n, s in names.items()}  # noqa: E731
+    return {
+        "embedder": embedder,
+        "scorer": prefixed("embedder.", embedder) | prefixed("query_embedder.", embedder),
+        "encoder": body() | mlm_head(),
+        "reader": reader,
+        "openqa": {"block_emb": (5, 16)} | prefixed("embedder.", embedder) | prefixed("reader.", reader),
+        "bert": body("bert.") | mlm_head() | linear("cls.seq_relationship", 2, 32),
+    }[kind]
+
+
+def values(names: Names, seed: int = 0) -> dict[str, Tensor]:
+    """Random tensors, the tied ones alike."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {name: torch.randn(shape, generator=generator) for name, shape in names.items()}
+    for name in [n for n in names if n.endswith("cls.predictions.decoder.weight")]:
+        prefix = name.removesuffix("cls.predictions.decoder.weight")
+        root = "bert." if f"{prefix}bert.embeddings.word_embeddings.weight" in tensors else "realm."
+        tensors[name] = tensors[f"{prefix}{root}embeddings.word_embeddings.weight"].clone()
+        tensors[f"{prefix}cls.predictions.decoder.bias"] = tensors[f"{prefix}cls.predictions.bias"].clone()
+    return tensors
+
+
+def shapes_of(tensors: dict[str, Tensor]) -> Names:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def spec_of(kind: str, **changes: Any) -> ModelSpec:
+    return read_published_config({**CONFIG, **changes}, kind)
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_the_lists_written_out_here_are_those_of_the_published_classes(kind: str) -> None:
+    assert len(published(kind)) == COUNTS[kind]
+
+
+@pytest.mark.parametrize("kind", PUBLISHED_PARTS)
+def test_shapes_without_a_model_are_those_of_the_model(kind: str) -> None:
+    spec = spec_of(kind)
+    assert parameter_shapes(kind, spec) == shapes_of(RealmModel(spec).state_dict())
+
+
+@pytest.mark.parametrize("kind", PUBLISHED_PARTS)
+def test_every_tensor_is_taken_or_named(kind: str) -> None:
+    names = published(kind)
+    assert published_kind(names) == kind
+    plan = plan_import(kind, spec_of(kind), names)
+    accounted = [*set(plan.taken.values()), *plan.repeats, *plan.unused, *([plan.block_embeddings] if plan.block_embeddings else [])]
+    assert sorted(accounted) == sorted(names)
+    assert {*plan.taken, *plan.fresh} == set(parameter_shapes(kind, spec_of(kind)))
+    assert not any("attention" in name or "cls.dense" in name or "qa_outputs" in name for name in plan.unused)
+    assert all(plan.unused.values())
+    expected_fresh = {"embedder.dense.weight", "embedder.dense.bias", "embedder.norm.weight", "embedder.norm.bias"}
+    assert set(plan.fresh) == (expected_fresh if kind == "bert" else set())
+    assert plan.block_embeddings == ("block_emb" if kind == "openqa" else None)
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_import_then_export_gives_the_tensors_back_bit_for_bit(kind: str) -> None:
+    tensors = values(published(kind))
+    plan = plan_import(kind, spec_of(kind), shapes_of(tensors))
+    model = RealmModel(spec_of(kind))
+    model.load_state_dict(import_tensors(plan, tensors.__getitem__), strict=True)
+    exported = export_tensors(kind, model.state_dict())
+    assert exported.keys() == set(plan.taken.values())
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in exported.items())
+    again = plan_import(kind, spec_of(kind), shapes_of(exported))
+    state = import_tensors(again, exported.__getitem__)
+    assert state.keys() == model.state_dict().keys() and not again.unused and not again.repeats
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_scorer_s_two_embedders_go_to_their_sides() -> None:
+    tensors = values(published("scorer"))
+    state = import_tensors(plan_import("scorer", spec_of("scorer"), shapes_of(tensors)), tensors.__getitem__)
+    assert torch.equal(state["embedder.dense.weight"], tensors["query_embedder.cls.dense.weight"])
+    assert torch.equal(state["document_embedder.dense.weight"], tensors["embedder.cls.dense.weight"])
+    one = {name: tensor for name, tensor in state.items() if name.startswith("embedder.")}
+    exported = export_tensors("scorer", one)
+    assert torch.equal(exported["embedder.cls.dense.weight"], exported["query_embedder.cls.dense.weight"])
+
+
+@pytest.mark.parametrize("kind", PUBLISHED_PARTS)
+def test_each_missing_tensor_is_named(kind: str) -> None:
+    names = published(kind)
+    plan = plan_import(kind, spec_of(kind), names)
+    lost = [*plan.taken.values()]
+    for name in lost:
+        left = {n: s for n, s in names.items() if n != name}
+        twin = [n for n, original in plan.repeats.items() if original == name]
+        if twin and kind == "encoder":
+            assert plan_import(kind, spec_of(kind), left).taken  # the tied tensor stands in for it
+        left = {n: s for n, s in left.items() if n not in twin}
+        with pytest.raises(DataError, match=f"{name} is missing"):
+            plan_import(kind, spec_of(kind), left)
+
+
+@pytest.mark.parametrize("kind", PUBLISHED_PARTS)
+def test_each_wrong_shape_is_named(kind: str) -> None:
+    names = published(kind)
+    plan = plan_import(kind, spec_of(kind), names)
+    for name in [*plan.taken.values(), *([plan.block_embeddings] if plan.block_embeddings else [])]:
+        with pytest.raises(DataError, match=rf"{name} has the shape"):
+            plan_import(kind, spec_of(kind), {**names, name: (*names[name][:-1], names[name][-1] + 1)})
+
+
+def test_another_vocabulary_is_refused() -> None:
+    with pytest.raises(DataError, match=r"word_embeddings.weight has the shape \[64, 32\].*\[65, 32\]"):
+        plan_import("encoder", spec_of("encoder", vocab_size=65), published("encoder"))
+
+
+def test_old_names_of_layer_norms_are_understood() -> None:
+    tensors = values(published("bert"))
+    old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t for n, t in tensors.items()}
+    plan = plan_import("bert", spec_of("bert"), shapes_of(old))
+    state = import_tensors(plan, old.__getitem__)
+    name = "encoder.body.model.embeddings.LayerNorm.weight"
+    assert torch.equal(state[name], tensors["bert.embeddings.LayerNorm.weight"])
+
+
+@pytest.mark.parametrize("root", ["", "bert."])
+def test_a_bert_without_a_head_leaves_the_head_fresh(root: str) -> None:
+    names = body(root)
+    assert published_kind(names) == "bert"
+    plan = plan_import("bert", spec_of("bert"), names)
+    assert {n for n in plan.fresh if n.startswith("encoder.")} == {n for n in parameter_shapes("bert", spec_of("bert")) if "head." in n}
+    assert not plan.unused
+
+
+def test_unknown_tensors_and_buffers_are_named_as_unused() -> None:
+    names = {**published("encoder"), "realm.embeddings.position_ids": (1, 64), "adapter.down.weight": (4, 32)}
+    unused = plan_import("encoder", spec_of("encoder"), names).unused
+    assert {"realm.embeddings.position_ids", "adapter.down.weight", "realm.pooler.dense.weight"} <= set(unused)
+
+
+def test_tied_tensors_that_differ_are_refused() -> None:
+    tensors = values(published("encoder"))
+    plan = plan_import("encoder", spec_of("encoder"), shapes_of(tensors))
+    tensors["cls.predictions.decoder.weight"][3, 4] += 1
+    with pytest.raises(DataError, match=r"decoder.weight and realm.embeddings.word_embeddings.weight differ"):
+        import_tensors(plan, tensors.__getitem__)
+
+
+@pytest.mark.parametrize("damage", [float("nan"), float("inf"), None])
+def test_tensors_that_hold_no_finite_numbers_are_refused(damage: float | None) -> None:
+    tensors = values(published("embedder"))
+    plan = plan_import("embedder", spec_of("embedder"), shapes_of(tensors))
+    name = "cls.dense.weight"
+    tensors[name] = tensors[name].long() if damage is None else tensors[name].index_fill(0, torch.tensor([2]), damage)
+    with pytest.raises(DataError, match=f"{name} holds no finite numbers"):
+        import_tensors(plan, tensors.__getitem__)
+
+
+def test_tensors_of_another_model_have_no_kind() -> None:
+    with pytest.raises(DataError, match="no REALM or BERT"):
+        published_kind(["decoder.layers.0.weight", "embed.weight"])
+
+
+def test_export_needs_the_parts() -> None:
+    state = RealmModel(spec_of("encoder")).state_dict()
+    with pytest.raises(DataError, match="has no embedder"):
+        export_tensors("openqa", state)
+
+
+def test_configurations_go_both_ways() -> None:
+    spec = spec_of("openqa", reader_layer_norm_eps=0.002, hidden_act="gelu")
+    assert spec.parts == ("embedder", "reader") and spec.span_layer_norm_eps == 0.002 and spec.body.config["pad_token_id"] == 0
+    assert (spec.projection, spec.span_hidden, spec.max_span) == (16, 8, 3)
+    written = published_config("openqa", spec, blocks=5)
+    assert written["architectures"] == ["RealmForOpenQA"] and written["num_block_records"] == 5
+    assert read_published_config(written, "openqa") == spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 10**12}, "hidden_size = 1000000000000"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
+        ({"vocab_size": "30522"}, "vocab_size = '30522'"),
+        ({"intermediate_size": True}, "intermediate_size = True"),
+        ({"num_attention_heads": 5}, "no multiple of num_attention_heads"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob = 1.5"),
+        ({"layer_norm_eps": "small"}, "layer_norm_eps = 'small'"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"hidden_act": "quick_thing"}, "quick_thing"),
+        ({"retriever_proj_size": -1}, "retriever_proj_size = -1"),
+    ],
+)
+def test_bad_configurations_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spec_of("openqa", **changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layer_norm_eps": 0.5},
+        {"body": {"pooling": "cls"}},
+        {"body": {"segments": False}},
+        {"body": {"config": {"model_type": "modernbert"}}},
+    ],
+    ids=str,
+)
+def test_what_the_published_classes_cannot_hold_is_not_exported(change: dict[str, Any]) -> None:
+    spec = spec_of("openqa")
+    change = {**change, "body": replace(spec.body, **change["body"])} if "body" in change else change
+    with pytest.raises(RealmError):
+        published_config("openqa", replace(spec, **change))

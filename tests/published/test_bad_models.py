@@ -1,0 +1,205 @@
+"""Directories that are damaged, hostile or something else: refused in one line, nothing executed, nothing left behind."""
+
+import json
+import os
+import pickle  # noqa: TID251  the tests make hostile files with it
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from realm.cli import main
+
+from .conftest import RECORDS, VOCABULARY, Publish, save_records
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
+    """Imports directories, which must end in one line and exit code 2 and leave nothing; returns that line."""
+
+    def run(*directories: Path, more: tuple[str, ...] = ()) -> str:
+        out = tmp_path / "refused"
+        assert main(["import", *map(str, directories), "--out", str(out), *more]) == 2
+        captured = capsys.readouterr()
+        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
+        assert not out.exists() and not list(tmp_path.glob("*.staging"))
+        return errors[0]
+
+    return run
+
+
+class Hostile:
+    """Unpickling it would make a file."""
+
+    def __init__(self, target: Path):
+        self.target = target
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.target),)
+
+
+def reconfigure(directory: Path, **values: Any) -> Path:
+    config = directory / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **values}))
+    return directory
+
+
+def test_damaged_safetensors(publish: Publish, refused: Refused) -> None:
+    """Cut at any place; a header that claims another length, or tensors where the file has none."""
+    directory = publish("embedder")
+    weights = directory / "model.safetensors"
+    whole = weights.read_bytes()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8 : 8 + length])
+    name = "cls.dense.weight"
+    lies = []
+    for lie in ({"shape": [16, 64]}, {"data_offsets": [0, 2**60]}, {"shape": [2**40, 32]}, {"dtype": "F64"}):
+        text = json.dumps({**header, name: {**header[name], **lie}}).encode()
+        lies.append(struct.pack("<Q", len(text)) + text + whole[8 + length :])
+    cuts = [whole[:end] for end in (0, 4, 8, 100, 8 + length, len(whole) - 1)]
+    lengths = [struct.pack("<Q", claimed) + whole[8:] for claimed in (2**62, length + 1000, length - 1, 0)]
+    for content in [*cuts, *lengths, *lies, whole + b"more"]:
+        weights.write_bytes(content)
+        line = refused(directory)
+        assert str(weights) in line and "safetensors" in line and "Fetch" in line
+
+
+def test_pickles_as_weights(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+    """A pickle named model.safetensors, one named pytorch_model.bin, and one inside torch's own format."""
+    trap = tmp_path / "trap"
+    directory = publish("embedder")
+    (directory / "model.safetensors").write_bytes(pickle.dumps(Hostile(trap)))
+    assert "no whole safetensors file" in refused(directory)
+    (directory / "model.safetensors").unlink()
+    weights = directory / "pytorch_model.bin"
+    weights.write_bytes(pickle.dumps(Hostile(trap)))
+    assert "nothing in it was run" in refused(directory)
+    torch.save({"cls.dense.weight": Hostile(trap)}, weights)  # noqa: TID251
+    assert "nothing in it was run" in refused(directory)
+    assert not trap.exists()
+    for value, problem in [([1, 2], "does not hold tensors by name"), ({"a": 3}, "does not hold tensors by name")]:
+        torch.save(value, weights)  # noqa: TID251
+        assert problem in refused(directory)
+    torch.save({"cls.dense.weight": torch.zeros(1).expand(2**40)}, weights)  # noqa: TID251
+    assert "claims more than the file holds" in refused(directory)
+
+
+def test_a_hostile_record_file(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+    directory, trap = publish("openqa"), tmp_path / "trap"
+    array = np.empty(6, dtype=object)
+    array[:] = [Hostile(trap)] * 6
+    np.save(directory / "block_records.npy", array, allow_pickle=True)
+    line = refused(directory)
+    assert "block_records.npy: the global" in line and "mkdir" in line and "nothing was unpickled" in line and not trap.exists()
+    save_records(directory / "block_records.npy", [b"one", b"two"])
+    assert "2 records, and block_emb has 6 rows" in refused(directory)
+    save_records(directory / "block_records.npy", [record.encode("utf-16") for record in RECORDS])
+    assert "block_records.npy: record 0 is not UTF-8" in refused(directory)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_hidden_layers": 2**24},
+        {"hidden_size": 2**20, "num_attention_heads": 4},
+        {"vocab_size": 2**24},
+        {"max_position_embeddings": 2**24},
+        {"intermediate_size": 2**24},
+        {"retriever_proj_size": 2**24},
+        {"hidden_size": 10**30},
+        {"num_hidden_layers": -1},
+        {"hidden_size": "huge"},
+        {"hidden_size": 32.5},
+        {"num_attention_heads": 5},
+        {"hidden_act": "relu"},
+        {"position_embedding_type": "relative_key"},
+    ],
+)
+def test_a_configuration_that_does_not_fit(publish: Publish, refused: Refused, sizes: dict[str, Any]) -> None:
+    """A terabyte is asked for, or nonsense: refused from names and shapes, before a network is built."""
+    line = refused(reconfigure(publish("embedder"), **sizes))
+    assert "config" in line or "the tensor" in line
+
+
+def test_missing_and_misshapen_tensors(publish: Publish, refused: Refused) -> None:
+    directory = publish("reader")
+    tensors = load_file(directory / "model.safetensors")
+    name = "realm.encoder.layer.0.attention.self.key.weight"
+    for changed, problem in [
+        ({n: t for n, t in tensors.items() if n != name}, f"the tensor {name} is missing"),
+        ({**tensors, name: torch.zeros(32, 31)}, f"the tensor {name} has the shape [32, 31]"),
+        ({**tensors, name: torch.full((32, 32), float("nan"))}, f"the tensor {name} holds no finite numbers"),
+        ({**tensors, name: torch.zeros(32, 32, dtype=torch.int32)}, f"the tensor {name} holds no finite numbers"),
+    ]:
+        save_file(changed, directory / "model.safetensors")
+        assert problem in refused(directory)
+
+
+def test_vocabularies(publish: Publish, refused: Refused) -> None:
+    directory = publish("embedder")
+    file = directory / "vocab.txt"
+    file.write_text("\n".join([*VOCABULARY, "more"]) + "\n")
+    assert f"the tokenizer has {len(VOCABULARY) + 1} entries, and the weights have {len(VOCABULARY)}" in refused(directory)
+    file.write_text("\n".join([*VOCABULARY[:-1], VOCABULARY[7]]) + "\n")
+    assert "vocab.txt:8: a wordpiece that comes again" in refused(directory)
+    file.write_text("\n".join("mask" if piece == "[MASK]" else piece for piece in VOCABULARY) + "\n")
+    assert "the vocabulary has no [MASK]" in refused(directory)
+    file.write_bytes(b"\xff\xfe")
+    assert "vocab.txt: no vocabulary" in refused(directory)
+    file.unlink()
+    assert "no tokenizer here" in refused(directory)
+    (directory / "tokenizer.json").write_text("{}")
+    assert "not a tokenizer file" in refused(directory)
+
+
+def test_something_else(publish: Publish, refused: Refused, tmp_path: Path, tiny_run: Path) -> None:
+    assert "no such directory" in refused(tmp_path / "nowhere")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no weights of a published model here" in refused(empty)
+    assert "a run of this program" in refused(tiny_run)
+    save_file({"wte.weight": torch.zeros(4, 4)}, empty / "model.safetensors")
+    assert "config.json is missing" in refused(empty)
+    (empty / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "a model of the family 'gpt2', neither REALM nor BERT" in refused(empty)
+    (empty / "config.json").write_text('{"model_type": "bert"}')
+    assert "belong to no REALM or BERT model" in refused(empty)
+    for text, problem in [("{", "not JSON"), ("[]", "not a model's configuration"), ("[" * 100_000, "not JSON")]:
+        (empty / "config.json").write_text(text)
+        assert problem in refused(empty)
+    (empty / "model.safetensors").unlink()
+    for text in ("{", "{}", '{"weight_map": {"a": "../a.safetensors"}}', '{"weight_map": {"a": 3}}'):
+        (empty / "model.safetensors.index.json").write_text(text)
+        assert "no index of weights" in refused(empty)
+
+
+def test_models_that_do_not_belong_together(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+    embedder, encoder = publish("embedder"), publish("encoder")
+    twin = shutil.copytree(embedder, tmp_path / "twin")
+    assert "both hold the embedder" in refused(embedder, twin)
+    (encoder / "vocab.txt").write_text("\n".join([*VOCABULARY[:-2], VOCABULARY[-1], VOCABULARY[-2]]) + "\n")
+    assert "its vocabulary is not that of" in refused(embedder, encoder)
+    reader = reconfigure(publish("reader"), num_attention_heads=2)
+    assert "num_attention_heads is 2, and 4 in" in refused(embedder, reader)
+    documents = tmp_path / "docs.jsonl"
+    documents.write_text('{"id": "a", "text": "Some words."}\n')
+    assert "documents need an embedder" in refused(reader, more=("--documents", str(documents)))
+    assert "nowhere.jsonl" in refused(embedder, more=("--documents", str(tmp_path / "nowhere.jsonl")))
+
+
+def test_targets_that_exist(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_run: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    assert main(["import", str(publish("encoder")), "--out", str(taken)]) == 2
+    assert main(["export", str(tiny_run), "--out", str(taken)]) == 2
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err.count("error: ") == 3 and not list(taken.iterdir())

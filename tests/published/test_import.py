@@ -1,0 +1,216 @@
+"""Every published form becomes a run: all tensors accounted for, the same numbers, answers in the document's own spelling."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from realm import Realm, RealmModel
+from realm.corpus.blocks import BlockStore
+from realm.errors import RunError
+from realm.index.snapshot import Snapshot
+from realm.nn.model import state_sha256
+from realm.nn.published_models import load_published
+from realm.opening import open_run
+from realm.pipeline.exporting import export_run
+from realm.pipeline.importing import import_published
+
+from .conftest import KINDS, RECORDS, Publish, tensors_of
+
+EXPECTED = {
+    "embedder": {"embedder"},
+    "scorer": {"embedder", "document_embedder"},
+    "encoder": {"encoder"},
+    "reader": {"reader"},
+    "openqa": {"embedder", "reader"},
+    "bert": {"embedder", "encoder"},
+}
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_tensor_is_accounted_for(publish: Publish, tmp_path: Path, kind: str, file: str) -> None:
+    directory = publish(kind, file=file)
+    result = import_published([directory], tmp_path / "run")
+    assert set(result["parts"]) == EXPECTED[kind]
+    (model,) = result["models"]
+    assert model["kind"] == kind and model["imported"] + len(model["unused"]) == len(KINDS[kind])
+    assert all(reason for reason in model["unused"].values()) and not set(model["unused"]) - set(KINDS[kind])
+    assert (model["fresh"] == []) == (kind != "bert")
+    assert json.loads((tmp_path / "run" / "imported.json").read_text()) == result
+    stage = "finetune" if "reader" in EXPECTED[kind] else "pretrain"
+    saved = RealmModel.from_pretrained(tmp_path / "run" / "stages" / stage)
+    assert state_sha256(saved) == state_sha256(
+        load_published(directory).model.with_parts(**({"encoder": None} if stage == "finetune" else {}))
+    )
+
+
+def test_both_formats_give_the_same_bits(publish: Publish) -> None:
+    one, other = publish("openqa"), publish("openqa", seed=1, file="pytorch_model.bin")
+    torch.save(load_file(one / "model.safetensors"), other / "pytorch_model.bin")  # noqa: TID251
+    assert state_sha256(load_published(one).model) == state_sha256(load_published(other).model)
+
+
+def test_shards(publish: Publish) -> None:
+    """Files in pieces with an index, as large models have them."""
+    from safetensors.torch import save_file
+
+    directory = publish("reader")
+    whole = load_published(directory).model
+    tensors = load_file(directory / "model.safetensors")
+    names = sorted(tensors)
+    places = {name: f"model-{1 + (number % 2):05d}-of-00002.safetensors" for number, name in enumerate(names)}
+    for file in set(places.values()):
+        save_file({name: tensors[name] for name in names if places[name] == file}, directory / file)
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert state_sha256(load_published(directory).model) == state_sha256(whole)
+
+
+def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
+    """The index is the published one, to the bit; answers stand in the text at their offsets, in its spelling."""
+    question, documents = publish("openqa"), publish("embedder", seed=1)
+    result = import_published([question, documents], tmp_path / "run")
+    assert result["blocks"] == len(RECORDS) and not result["notes"]
+    opened = open_run(tmp_path / "run")
+    published = tensors_of(KINDS["openqa"], 0)["block_emb"]
+    assert np.array_equal(opened.generation.snapshot.vectors, published.numpy())
+    # The embedder of the other directory made those embeddings; documents added later are its business.
+    assert state_sha256(opened.generation.embedder) == state_sha256(load_published(documents).model.documents)
+    answer = Realm.open(tmp_path / "run").ask("Who is Alan Turing?", k=6)
+    assert [e.block_id for e in answer.evidence] == np.argsort(-_scores(opened, published, "Who is Alan Turing?"), kind="stable").tolist()
+    for evidence in answer.evidence:
+        assert evidence.text == RECORDS[evidence.block_id] and evidence.text[evidence.start : evidence.end] == evidence.answer
+    assert answer.answer and any(answer.answer in record for record in RECORDS)
+    added = tmp_path / "more.jsonl"
+    added.write_text(json.dumps({"id": "new", "title": "Oslo", "text": "Oslo is a city in Norway."}) + "\n")
+    realm = Realm.open(tmp_path / "run")
+    assert realm.add_documents(added) == 1 and len(realm.search("a city", k=7)) == 7
+
+
+def _scores(opened: Any, published: torch.Tensor, question: str) -> np.ndarray:
+    ids = opened.inputs.store.tokenizer.encode([question])[0]
+    with torch.inference_mode():
+        embedding = opened.tuned.embedder([opened.inputs.featurizer.query(ids)])[0]
+    return (published @ embedding).numpy()
+
+
+def test_without_the_embedder_that_made_the_index(publish: Publish, tmp_path: Path) -> None:
+    result = import_published([publish("openqa")], tmp_path / "run")
+    assert "questions' embedder alone" in result["notes"][0]
+    assert len(Realm.open(tmp_path / "run").search("city", k=3)) == 3
+    lone = import_published([publish("openqa", seed=2, records=False)], tmp_path / "lone")
+    assert lone["blocks"] == 0 and "block_emb" in lone["models"][0]["unused"]
+
+
+def test_other_documents(publish: Publish, tmp_path: Path) -> None:
+    """Embedder and encoder of pre-training over the user's documents: search and explain work, fine-tuning can start."""
+    documents = tmp_path / "docs.jsonl"
+    documents.write_text("".join(json.dumps({"id": f"d{n}", "title": "", "text": text}) + "\n" for n, text in enumerate(RECORDS[:3])))
+    run = tmp_path / "run"
+    result = import_published([publish("embedder"), publish("encoder", seed=1)], run, documents=[documents])
+    assert result["blocks"] == 4 and set(result["parts"]) == {"embedder", "encoder"}
+    realm = Realm.open(run)
+    assert {hit.doc_id for hit in realm.search("pound", k=4)} == {"d0", "d1", "d2"}
+    explained = realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
+    assert 0 < explained.p_y < 1
+    with pytest.raises(RunError, match="has not been fine-tuned"):
+        realm.ask("Who?", k=1)
+    from realm.cli import main
+
+    questions = tmp_path / "qa.jsonl"
+    questions.write_text(json.dumps({"id": "q", "question": "Who is Alan Turing?", "answers": ["Alan Mathison Turing"]}) + "\n")
+    config = (run / "config.toml").read_text().replace('train = ""', f'train = "{questions}"').replace("steps = 400", "steps = 2")
+    config = config.replace("candidates = 8", "candidates = 3").replace("read = 5", "read = 3")
+    (run / "config.toml").write_text(config.replace('device = "auto"', 'device = "cpu"'))
+    assert main(["finetune", str(run)]) == 0
+    assert Realm.open(run).ask("Who is Alan Turing?", k=2).evidence
+
+
+@pytest.mark.parametrize("kinds", [("openqa", "embedder", "encoder"), ("embedder", "encoder"), ("scorer",), ("reader",)])
+def test_import_of_an_export_is_the_same(publish: Publish, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    import_published([publish(kind, seed=seed) for seed, kind in enumerate(kinds)], first)
+    written = export_run(first, tmp_path / "out")
+    assert set(written["forms"]) == set(kinds)
+    import_published([tmp_path / "out" / kind for kind in kinds], second)
+    for weights in sorted(first.glob("stages/*/model.safetensors")):
+        assert weights.read_bytes() == (second / weights.relative_to(first)).read_bytes()
+        config = "stages/" + weights.parent.name + "/config.json"
+        assert json.loads((first / config).read_text()) == json.loads((second / config).read_text())
+    if "openqa" in kinds:
+        stores = [BlockStore.open(run / "corpus") for run in (first, second)]
+        assert [stores[0].block(r) for r in range(6)] == [stores[1].block(r) for r in range(6)]
+        assert np.array_equal(*(_snapshot(run).vectors for run in (first, second)))
+        answers = [Realm.open(run).ask("Who is Alan Turing?", k=4) for run in (first, second)]
+        assert answers[0].evidence == answers[1].evidence and answers[0].p == answers[1].p
+
+
+def _snapshot(run: Path) -> Snapshot:
+    return open_run(run).generation.snapshot
+
+
+def test_a_trained_run_is_exported(tiny_run: Path, tmp_path: Path) -> None:
+    """What was trained here loads as a published model and gives the same answers, titles apart."""
+    export_run(tiny_run, tmp_path / "out")
+    import_published([tmp_path / "out" / "openqa", tmp_path / "out" / "embedder"], tmp_path / "run")
+    for k in (1, 3):
+        one, other = (Realm.open(run).ask("What is the currency of Arvad?", k=k) for run in (tiny_run, tmp_path / "run"))
+        assert one.answer == other.answer and one.p == pytest.approx(other.p, rel=1e-4)
+        assert [(e.block_id, e.text, e.answer) for e in one.evidence] == [(e.block_id, e.text, e.answer) for e in other.evidence]
+
+
+def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+    """Pre-training on other documents starts from the imported embedder and encoder, heads included."""
+    from realm.cli import main
+
+    imported = tmp_path / "imported"
+    import_published([publish("embedder"), publish("encoder", seed=1)], imported)
+    start = imported / "stages" / "pretrain"
+    recipe = write_tiny(tmp_path / "tiny")
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", "corpus,warm,ict", "--set", "warm.steps=0"]
+    settings = [f"model.body={start}", f"corpus.tokenizer={start}", "corpus.block_length=48", "model.query_length=16", "ict.steps=0"]
+    assert main([*arguments, *(part for setting in settings for part in ("--set", setting))]) == 0
+    begun, before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict"), RealmModel.from_pretrained(start)
+    assert state_sha256(begun.embedder) == state_sha256(before.embedder)
+    warm = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm")
+    assert state_sha256(warm.encoder) == state_sha256(before.encoder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokenizer", "problem"), [("embedder", True, "needs an embedder and an encoder"), ("bert", False, "wordpieces")]
+)
+def test_no_start_for_training(
+    publish: Publish,
+    tmp_path: Path,
+    write_tiny: Callable[[Path], Path],
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    tokenizer: bool,
+    problem: str,
+) -> None:
+    from realm.cli import main
+
+    import_published([publish(kind)], tmp_path / "imported")
+    start = tmp_path / "imported" / "stages" / "pretrain"
+    arguments = ["run", str(write_tiny(tmp_path / "tiny")), "--out", str(tmp_path / "run"), "--set", f"model.body={start}"]
+    assert main([*arguments, *(["--set", f"corpus.tokenizer={start}"] if tokenizer else [])]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_what_the_commands_print(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from realm.cli import main
+
+    assert (
+        main(["import", str(publish("bert", hidden_act="gelu_new")), str(publish("reader", seed=1)), "--out", str(tmp_path / "run")]) == 0
+    )
+    captured = capsys.readouterr()
+    assert "unused, nothing here predicts the next sentence: cls.seq_relationship" in captured.out
+    assert "start at random: embedder.dense.weight" in captured.out and "nothing to search in it yet" in captured.err
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    assert "/encoder: 26 tensors, 0 blocks" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""Models handed on: through the hub, and as ONNX graphs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm import RealmModel
+from realm.data.types import TokenInputs
+from realm.errors import MissingExtra, RunError
+from realm.nn.model import state_sha256
+from realm.nn.published_models import load_published
+from realm.pipeline.importing import import_published
+
+from .conftest import VOCABULARY, Publish
+
+
+def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, revisions and tokens go to the hub's own functions; the card has the hub's front matter."""
+    import huggingface_hub
+
+    asked: list[Any] = []
+    hub = tmp_path / "hub"
+
+    class FakeApi:
+        def __init__(self, token: Any = None):
+            asked.append(("token", token))
+
+        def create_repo(self, name: str, *, private: bool | None, exist_ok: bool) -> Any:
+            assert exist_ok
+            asked.append(("repo", name, private))
+            return type("Url", (), {"repo_id": f"me/{name}"})
+
+        def create_branch(self, name: str, *, branch: str, exist_ok: bool) -> None:
+            asked.append(("branch", name, branch))
+
+        def upload_folder(self, *, repo_id: str, folder_path: Path, revision: str | None, commit_message: str) -> str:
+            Path(folder_path).rename(hub)
+            Path(folder_path).mkdir()
+            return f"https://hub/{repo_id}/{revision}"
+
+    def snapshot(name: str, *, revision: str | None, token: Any, allow_patterns: list[str]) -> str:
+        asked.append(("download", name, revision, token))
+        assert not any(pattern.endswith((".py", ".npy")) for pattern in allow_patterns)
+        return str(hub if name == "me/realm" else publish("scorer"))
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", FakeApi)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    published = load_published(publish("openqa"))
+    address = published.model.push_to_hub("realm", tokenizer=published.tokenizer, private=True, revision="v1", token="secret")
+    assert address == "https://hub/me/realm/v1"
+    assert asked == [("token", "secret"), ("repo", "realm", True), ("branch", "me/realm", "v1")]
+    assert {path.name for path in hub.iterdir()} == {
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+    }
+    front = (hub / "README.md").read_text().split("---")[1]
+    assert (
+        "library_name: realm" in front and "pipeline_tag: question-answering" in front and "secret" not in (hub / "README.md").read_text()
+    )
+    again = RealmModel.from_pretrained("me/realm", revision="v1", token="secret")
+    assert state_sha256(again) == state_sha256(published.model) and asked[-1] == ("download", "me/realm", "v1", "secret")
+    # A published model of Hugging Face's classes loads by its name as well.
+    assert set(RealmModel.from_pretrained("google/realm-scorer").spec.parts) == {"embedder", "document_embedder"}
+
+    def refuse(self: Any, name: str, **_: Any) -> None:
+        raise OSError("no such owner\nand more")
+
+    monkeypatch.setattr(FakeApi, "create_repo", refuse)
+    with pytest.raises(RunError, match=r"'x/y' could not be written: no such owner\. Log in"):
+        published.model.push_to_hub("x/y")
+
+
+@pytest.mark.slow
+def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
+    pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
+    from realm.cli import main
+    from realm.nn.onnx import INPUTS
+
+    import_published([publish("openqa")], tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
+    model = load_published(tmp_path / "out" / "openqa").model.eval()
+    assert model.embedder is not None and model.reader is not None
+    sessions = {p: onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{p}.onnx") for p in ("embedder", "reader")}
+    generator = torch.Generator().manual_seed(0)
+    for rows, length in ((1, 3), (3, 20), (2, 64)):
+        ids = torch.randint(0, len(VOCABULARY), (rows, length), generator=generator)
+        mask = torch.ones(rows, length, dtype=torch.bool)
+        mask[0, length // 2 + 1 :] = False
+        inputs = TokenInputs(ids, mask, (torch.arange(length) > 2).long().expand(rows, length))
+        feed = dict(zip(INPUTS, (t.long().numpy() for t in (inputs.ids, inputs.mask, inputs.segments)), strict=True))
+        with torch.inference_mode():
+            wanted = {
+                "embedder": model.embedder.head(model.embedder.body.pooled(inputs)),
+                "reader": model.reader.span_logits(model.reader.body(inputs)),
+            }
+        for part, session in sessions.items():
+            (found,) = session.run(None, feed)
+            assert found.shape == tuple(wanted[part].shape) and np.abs(found - wanted[part].numpy()).max() < 1e-4
+
+
+def test_onnx_without_its_extra(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from realm.nn.onnx import export_onnx
+
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    embedder = load_published(publish("embedder")).model.embedder
+    assert embedder is not None
+    with pytest.raises(MissingExtra, match=r"realm-qa\[onnx\]"):
+        export_onnx(embedder, tmp_path / "e.onnx")

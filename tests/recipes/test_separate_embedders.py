@@ -1,0 +1,116 @@
+"""Two embedders in pre-training: each side searches, scores, learns, is published and goes on into fine-tuning as itself."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm import losses
+from realm.config import load_recipe
+from realm.explain import explain
+from realm.nn.embedder import Embedder
+from realm.nn.model import RealmModel, state_sha256
+from realm.opening import OpenRun, open_run
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import StageContext, load_stage, open_context
+from realm.recipes.pretrain import PretrainTask, score_candidates
+from realm.refresh import Generation, open_generation
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+    root = tmp_path_factory.mktemp("separate")
+    recipe = write_tiny(root)
+    recipe.write_text(recipe.read_text("utf-8").replace("[pretrain]", "[pretrain]\nseparate_embedders = true"), "utf-8")
+    run_recipe(recipe, root / "run", stages=None, progress=Progress(quiet=True))
+    return root / "run"
+
+
+@pytest.fixture(scope="module")
+def context(run: Path) -> StageContext:
+    return open_context(RunPaths(run), load_recipe(run / "config.toml"), lambda *row: None)
+
+
+def sides(model: RealmModel) -> tuple[Embedder, Embedder]:
+    assert model.embedder is not None and model.document_embedder is not None
+    return model.embedder.eval(), model.document_embedder.eval()
+
+
+@pytest.fixture(scope="module")
+def generation(context: StageContext) -> Generation:
+    return open_generation(context.paths, context.inputs)
+
+
+def test_both_sides_leave_their_common_start_on_their_own_ways(context: StageContext) -> None:
+    start = state_sha256(load_stage(context, "ict").documents)
+    query, document = (state_sha256(side) for side in sides(load_stage(context, "pretrain")))
+    assert len({start, query, document}) == 3
+
+
+def test_a_generation_searches_with_one_and_was_made_by_the_other(context: StageContext, generation: Generation) -> None:
+    query, document = sides(load_stage(context, "pretrain"))
+    assert state_sha256(generation.queries) == state_sha256(query)
+    assert state_sha256(generation.embedder) == state_sha256(document) == generation.snapshot.manifest.document_embedder_sha256
+    rows = context.store.rows_of(generation.snapshot.block_ids)
+    with torch.no_grad():
+        expected = document(context.inputs.blocks(rows.tolist())).numpy()
+    np.testing.assert_allclose(generation.snapshot.vectors, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_scores_with_both_and_both_learn(context: StageContext, generation: Generation) -> None:
+    model = load_stage(context, "pretrain")
+    query, document = sides(model)
+    document.requires_grad_(True)
+    task = PretrainTask(context, model)
+    task.generation = generation
+    queries = [task.query(at, at) for at in range(3)]
+    found = task.retrieve(queries)
+    vectors = query([context.inputs.featurizer.query(q.ids) for q in queries])
+    blocks = torch.stack([document(context.inputs.blocks(context.inputs.rows(ids).tolist())) for ids in found.block_ids])
+    scores = losses.relevance_scores(vectors, blocks)
+    expected = losses.candidate_log_probs(scores, torch.from_numpy(found.valid))
+    model.eval()
+    scored = score_candidates(model, context, queries, found)
+    torch.testing.assert_close(scored.log_p_z, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.scores[:, 1:], scores[:, 1:].detach().numpy(), rtol=1e-4, atol=1e-4)
+    loss, _ = losses.marginal_nll_per_token(scored.target_log_probs, scored.log_p_z, scored.slots)
+    loss.sum().backward()
+    for side in (query, document):
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in side.parameters())
+        assert side.dense.weight.grad is not None and side.dense.weight.grad.abs().max() > 0
+
+
+def test_fine_tuning_moves_the_question_side_alone(context: StageContext) -> None:
+    before, after = load_stage(context, "pretrain"), load_stage(context, "finetune")
+    assert state_sha256(after.documents) == state_sha256(before.documents)
+    assert state_sha256(sides(after)[0]) != state_sha256(sides(before)[0])
+
+
+def test_the_run_answers_and_explains(run: Path) -> None:
+    opened: OpenRun = open_run(run)
+    (answer,) = opened.answerer.answer(["What is the currency of Arvad?"], k=3)
+    assert answer.answer and len(answer.evidence) == 3
+    text = "People in Arvad pay with the [MASK]."
+    found = explain(opened.pretrained, opened.generation, opened.inputs, text, targets=["Tirel"], k=3)
+    assert sum(candidate.p_z for candidate in found.candidates) == pytest.approx(1)
+    (query,) = [opened.inputs.featurizer.query(ids) for ids in opened.inputs.store.tokenizer.encode(["Arvad"])]
+    with torch.no_grad():
+        assert not torch.allclose(opened.generation.queries([query]), opened.generation.embedder([query]))
+
+
+def test_titles_and_the_null_document_reach_the_document_side(context: StageContext) -> None:
+    """The published open-QA class embeds blocks without titles; here, as in the original, the title is part of the input."""
+    _, document = sides(load_stage(context, "pretrain"))
+    features, store = context.inputs.featurizer, context.store
+    with torch.no_grad():
+        titled = document([context.inputs.block(0)])
+        bare = document([features.block([], store.token_ids(0).tolist())])
+        null = document(context.inputs.blocks([-1]))
+    assert context.inputs.block(0).ids[1 : 1 + len(store.title_ids(0))] == store.title_ids(0).tolist()
+    assert not torch.allclose(titled, bare)
+    assert context.inputs.block(-1).ids == [features.cls, features.sep, features.sep] and context.inputs.block(-1).segments == [0, 0, 1]
+    assert torch.isfinite(null).all() and not torch.allclose(null, titled)
