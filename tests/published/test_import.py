@@ -173,6 +173,9 @@ def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write
     import_published([publish("embedder"), publish("encoder", seed=1)], imported)
     start = imported / "stages" / "pretrain"
     recipe = write_tiny(tmp_path / "tiny")
+    texts = [f"The city is in {a}. The currency of the city is the {b} {a}." for a in "ABCDEF" for b in ("Pound", "Turing")]
+    rows = [json.dumps({"id": str(number), "title": "", "text": text}) + "\n" for number, text in enumerate(texts)]
+    (recipe.parent / "docs.jsonl").write_text("".join(rows))
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", "corpus,warm,ict", "--set", "warm.steps=0"]
     settings = [f"model.body={start}", f"corpus.tokenizer={start}", "corpus.block_length=48", "model.query_length=16", "ict.steps=0"]
     assert main([*arguments, *(part for setting in settings for part in ("--set", setting))]) == 0
