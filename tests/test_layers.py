@@ -72,7 +72,10 @@ def test_below_the_recipes_nobody_sees_config_objects() -> None:
 
 def test_nothing_loads_code() -> None:
     guilty = [f"{path}:{danger}" for path in files(SOURCE, ROOT / "benchmarks") for danger in dangers(path.read_text("utf-8"))]
-    assert not guilty
+    # Published weights come as pickles too: one place reads them, and it can make nothing but tensors.
+    allowed, line = SOURCE / "nn" / "tensor_files.py", 'torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)'
+    number = next(i for i, text in enumerate(allowed.read_text("utf-8").splitlines(), 1) if line in text)
+    assert guilty == [f"{allowed}:{number}: torch.load"]
 
 
 @pytest.mark.parametrize(

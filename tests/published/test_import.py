@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def test_import_of_an_export_is_the_same(publish: Publish, tmp_path: Path, kinds
         assert json.loads((first / config).read_text()) == json.loads((second / config).read_text())
     if "openqa" in kinds:
         stores = [BlockStore.open(run / "corpus") for run in (first, second)]
-        assert [stores[0].block(r) for r in range(6)] == [stores[1].block(r) for r in range(6)]
+        first_blocks, second_blocks = ([replace(store.block(r), source="") for r in range(6)] for store in stores)
+        assert first_blocks == second_blocks
         assert np.array_equal(*(_snapshot(run).vectors for run in (first, second)))
         answers = [Realm.open(run).ask("Who is Alan Turing?", k=4) for run in (first, second)]
         assert answers[0].evidence == answers[1].evidence and answers[0].p == answers[1].p
