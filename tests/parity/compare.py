@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from cases import KINDS
+from exported import check_exports
 from measure import BOUNDS, Difference, differences
 from ours import Case, compare_case
 
@@ -67,6 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python", type=Path, help="the parity environment's Python")
     parser.add_argument("--cases", type=Path, help="keep the cases here, or use those that are there")
+    parser.add_argument("--no-exports", action="store_true", help="leave out reading our exports back")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
@@ -75,11 +78,15 @@ def main(arguments: Sequence[str]) -> int:
             subprocess.run([options.python, HERE / "published_side.py", directory], check=True)
         rows = collect(directory)
         cases = len(list(directory.glob("*.safetensors")))
+        lost = {} if options.no_exports else check_exports(options.python, directory, Path(scratch) / "exports", KINDS)
     print(table(rows))
     print("zero in both, in some case:")
     print(zeros(rows))
+    for kind, names in lost.items():
+        print(f"our export read back by the published class: {kind:10s} {'every weight arrives' if not names else names[:5]}")
     result = summary(rows, cases)
-    print(json.dumps(result))
+    result["passed"] = result["passed"] and not any(lost.values())
+    print(json.dumps({**result, "lost_in_export": lost}))
     return 0 if result["passed"] else 1
 
 
