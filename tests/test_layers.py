@@ -70,12 +70,19 @@ def test_below_the_recipes_nobody_sees_config_objects() -> None:
     assert not guilty
 
 
+WEIGHTS_ONLY = SOURCE / "nn" / "tensor_files.py"
+"""The one file that reads others' pytorch_model.bin, through torch's weights-only unpickler."""
+
+
 def test_nothing_loads_code() -> None:
-    guilty = [f"{path}:{danger}" for path in files(SOURCE, ROOT / "benchmarks") for danger in dangers(path.read_text("utf-8"))]
-    # Published weights come as pickles too: one place reads them, and it can make nothing but tensors.
-    allowed, line = SOURCE / "nn" / "tensor_files.py", 'torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)'
-    number = next(i for i, text in enumerate(allowed.read_text("utf-8").splitlines(), 1) if line in text)
-    assert guilty == [f"{allowed}:{number}: torch.load"]
+    guilty = [(path, danger) for path in files(SOURCE, ROOT / "benchmarks") for danger in dangers(path.read_text("utf-8"))]
+    assert [(path, danger.partition(": ")[2]) for path, danger in guilty] == [(WEIGHTS_ONLY, "torch.load")], guilty
+
+
+def test_the_one_unpickling_takes_weights_only() -> None:
+    calls = [node for node in ast.walk(ast.parse(WEIGHTS_ONLY.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    (load,) = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+    assert {"weights_only": "True", "map_location": "'cpu'"}.items() <= {k.arg: ast.unparse(k.value) for k in load.keywords}.items()
 
 
 @pytest.mark.parametrize(
