@@ -21,8 +21,8 @@ from realm.errors import CorpusError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Items done here before processes are started, which takes about as long as these few (an item is about a million characters).
-FIRST_HERE = 3
+# So few items are done here: starting processes takes about as long as they do (an item is about a million characters).
+FEW = 3
 
 
 class Interrupted(CorpusError):
@@ -43,11 +43,11 @@ def in_order(
 ) -> Generator[tuple[Item, Result], None, None]:
     """Yield (item, result) in the order of ``items``. Close the generator to stop the processes (``contextlib.closing``).
 
-    At most ``workers`` + 2 items are held: those at work, and those that wait for their turn.
+    At most ``workers`` + 2 items are held (and never fewer than ``FEW`` + 1 read): those at work, and those that wait for their turn.
 
     Args:
         items: read as they are needed.
-        here: does an item in this process: the first ones, and all if ``workers`` is 1.
+        here: does an item in this process: all of them if ``workers`` is 1 or there are no more than ``FEW``.
         elsewhere: called once in every other process with ``arguments``; returns what does an item there. A module's function.
         arguments: plain values.
         workers: processes.
@@ -56,11 +56,12 @@ def in_order(
         Interrupted: a process died.
     """
     items = iter(items)
-    for item in islice(items, FIRST_HERE) if workers > 1 else items:
-        yield item, _uncollected(here, item)
-    following = next(items, None)
-    if following is not None:
-        yield from _in_processes(chain([following], items), elsewhere, arguments, workers)
+    first = list(islice(items, FEW + 1)) if workers > 1 else []
+    if len(first) > FEW:
+        yield from _in_processes(chain(first, items), elsewhere, arguments, workers)
+    else:
+        for item in chain(first, items):
+            yield item, here(item)
 
 
 def _in_processes(
