@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from small_corpus import bert_tokenizer, best_span
 from torch import Tensor
 
-from realm import losses
+from realm import Realm, losses
 from realm.corpus.build import build_corpus
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
@@ -27,6 +27,7 @@ from realm.nn.model import RealmModel
 from realm.nn.published import import_tensors, plan_import, published_kind
 from realm.nn.published_config import ARCHITECTURES, published_config, read_published_config
 from realm.nn.reader import SpanScores
+from realm.pipeline.importing import import_published
 
 SIX, TWELVE = list(range(6)), list(range(6, 12))
 RECORDS = ("first", "second", "third", "fourth", "fifth")
@@ -99,6 +100,14 @@ def test_the_reader(checkpoint: Any) -> None:
     scores = reader(rows, [2, 2])
     logits = scores.logits + torch.tensor([0.3, 0.7]).view(-1, 1, 1)
     assert best_span(SpanScores(logits, scores.valid)) == (1, 3 - 2, 0)
+
+
+@pytest.mark.slow  # 13 million blocks are tokenised and indexed first
+@pytest.mark.timeout(0)
+def test_the_open_qa_model(checkpoint: Any, tmp_path: Path) -> None:
+    import_published([checkpoint("realm-orqa-nq-openqa")], tmp_path / "run")
+    answer = Realm.open(tmp_path / "run").ask("Who is the pioneer in modern computer science?")
+    assert answer.answer.lower() == "alan mathison turing"
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
