@@ -4,14 +4,14 @@ The networks are built without memory (torch's meta device) and their multiplica
 where documents are there and one step fits into this machine.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from realm.config import Recipe
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel, part_sizes
+from realm.nn.model import RealmModel, part_sizes
+from realm.recipes.context import spec_of
 
 WIKIPEDIA_BLOCKS = 13_353_718
 """Of the paper's corpus: English Wikipedia of 20 December 2018."""
@@ -94,24 +94,8 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
 
 def meta_model(recipe: Recipe, vocabulary: int) -> RealmModel:
     """The recipe's networks, reader included, without memory."""
-    model = recipe.model
-    body = bert_spec(
-        vocab_size=vocabulary,
-        hidden=model.hidden,
-        layers=model.layers,
-        heads=model.heads,
-        intermediate=model.intermediate,
-        max_length=model.query_length + recipe.corpus.block_length - 1,
-        dropout=model.dropout,
-        attention_dropout=model.attention_dropout,
-    )
-    spec = ModelSpec(
-        body=BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
-        projection=model.projection,
-        span_hidden=model.span_hidden,
-        max_span=model.max_span,
-        parts=("embedder", "document_embedder", "encoder", "reader"),
-    )
+    spec = spec_of(recipe.model, vocabulary, recipe.model.query_length + recipe.corpus.block_length - 1)
+    spec = replace(spec, parts=("embedder", "document_embedder", "encoder", "reader"))
     with torch.device("meta"):
         return RealmModel(spec)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from realm.config import Recipe
+from realm.config import ModelConfig, Recipe
 from realm.corpus.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
@@ -81,21 +81,19 @@ def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContex
     return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
 
 
-def new_model(context: StageContext) -> RealmModel:
-    """Embedder and encoder as the recipe starts them: from nothing, or from published weights."""
-    model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
-    torch.manual_seed(context.seed)
+def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:
+    """What a recipe says of networks that start from nothing; ``joint_length`` is that of the longest input."""
     body = bert_spec(
         vocab_size=vocabulary,
         hidden=model.hidden,
         layers=model.layers,
         heads=model.heads,
         intermediate=model.intermediate,
-        max_length=context.inputs.featurizer.joint_length,
+        max_length=joint_length,
         dropout=model.dropout,
         attention_dropout=model.attention_dropout,
     )
-    spec = ModelSpec(
+    return ModelSpec(
         body=BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
         projection=model.projection,
         layer_norm_eps=model.layer_norm_eps,
@@ -103,6 +101,13 @@ def new_model(context: StageContext) -> RealmModel:
         span_hidden=model.span_hidden,
         max_span=model.max_span,
     )
+
+
+def new_model(context: StageContext) -> RealmModel:
+    """Embedder and encoder as the recipe starts them: from nothing, or from published weights."""
+    model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
+    torch.manual_seed(context.seed)
+    spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
     if model.body and is_realm_model(Path(model.body)):
         return _start_from_model(Path(model.body), vocabulary)
     return start_from_body(spec, model.body) if model.body else RealmModel(spec)
