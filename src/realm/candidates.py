@@ -54,6 +54,13 @@ class DenseCandidates(nn.Module):
         self.inputs = inputs
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """The k best live blocks for each question; the gradient of a score reaches the embedder through the question's side.
+
+        Args:
+            texts: b questions as written; not used here (BM25 reads them).
+            questions: their wordpieces.
+            k: candidates, no null document; fewer where the index has fewer.
+        """
         started = time.perf_counter()
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
         query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
@@ -89,6 +96,7 @@ class Bm25Candidates(nn.Module):
         return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """The k blocks of the highest BM25 score above 0 for each question; arguments as for ``DenseCandidates``."""
         found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
         rows = np.where(scores > 0, self.rows[found.astype(np.int64)], -1)
         rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since

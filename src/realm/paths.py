@@ -68,8 +68,8 @@ class RunPaths:
         return self.root / "stages" / stage
 
 
-def fsync_directory(path: Path) -> None:
-    """Make a rename in ``path`` durable."""
+def fsync_file(path: Path) -> None:
+    """Make what was written to ``path`` durable."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -77,15 +77,16 @@ def fsync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def fsync_directory(path: Path) -> None:
+    """Make a rename in ``path`` durable."""
+    fsync_file(path)
+
+
 def fsync_tree(path: Path) -> None:
     """Make every file and directory below ``path`` durable."""
     for directory, _, files in os.walk(path):
         for name in files:
-            fd = os.open(os.path.join(directory, name), os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            fsync_file(Path(directory, name))
         fsync_directory(Path(directory))
 
 

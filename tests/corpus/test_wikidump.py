@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import lzma
-import os
 import re
 import sys
 from collections import Counter
@@ -17,9 +16,8 @@ from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDo
 from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
-from realm.corpus.wiki.pool import map_in_order
 from realm.corpus.wikidump import BROKEN_XML, DISAMBIGUATION, LIST, iter_pages, read_wikidump, why_left_out
-from realm.errors import CorpusError, DataError
+from realm.errors import DataError
 
 SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>
 <namespace key="10">Templato</namespace></namespaces></siteinfo>"""
@@ -196,36 +194,6 @@ def test_damaged_bzip2_gives_what_was_whole(tmp_path: Path, library: bool, monke
 
 
 # --- worker processes
-
-
-def _square(number: int) -> int:
-    return number * number
-
-
-def _die(number: int) -> int:
-    if number == 3:
-        os._exit(9)
-    return number
-
-
-def test_order_is_kept_and_the_queue_is_bounded() -> None:
-    taken = 0
-
-    def numbers() -> Iterator[int]:
-        nonlocal taken
-        for number in range(40):
-            taken += 1
-            yield number
-
-    results = map_in_order(_square, numbers(), 2)
-    assert next(results) == 0
-    assert taken <= 2 * 2 + 2
-    assert list(results) == [number * number for number in range(1, 40)]
-
-
-def test_a_dead_worker_is_an_error_of_one_line() -> None:
-    with pytest.raises(CorpusError, match="worker process died"):
-        list(map_in_order(_die, iter(range(20)), 2))
 
 
 def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,8 +46,8 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
-        tagger: what finds the salient spans: default, or parts joined by + of truecase, dates, collocations, gazetteer:FILE, spacy:MODEL,
-            hf:MODEL, perceptron:DIR (docs/salient-spans.md).
+        tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
+            spacy:MODEL, hf:MODEL, perceptron:DIR (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
         format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
         id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.

@@ -5,7 +5,6 @@ part is overwritten by the next one.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,7 +175,7 @@ class Spool:
 
     def _save_facts(self, more: dict[str, Any]) -> None:
         if self._part_path().exists():
-            self._sync(self._part_path())
+            paths.fsync_file(self._part_path())
         facts = {"documents": self.documents, "text_bytes": self.text_bytes, "records": self.records, "complete": self.complete}
         paths.write_json(self._facts_path(self._parts + 1), facts | more)
 
@@ -215,10 +214,3 @@ class Spool:
         self._in_part += 1
         self.documents += batch.num_rows
         self.text_bytes += batch.column("text").nbytes
-
-    def _sync(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -4,7 +4,8 @@ Left out without a word are redirects, other namespaces, other content models th
 is mostly those. What is damaged is rejected with a reason.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from realm.corpus.records import DAMAGED, UNREADABLE, Record, Rejected, document
 from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
-from realm.corpus.wiki.pool import map_in_order, usable_cores
 from realm.corpus.wikitext import clean_wikitext
+from realm.corpus.workers import in_order, usable_cores
 
 BROKEN_XML = "broken or truncated xml"
 
@@ -30,7 +31,7 @@ def read_wikidump(path: Path, workers: int | None = None) -> Iterator[Record]:
 
     The id is ``simplewiki:1234``, database name and page id, so that several wikis fit into one corpus; the page id alone where the
     dump has no database name. ``line`` counts in the decompressed XML. An article without prose is rejected as empty.
-    Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for twice the workers.
+    Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and two more.
 
     Args:
         path: the dump.
@@ -41,8 +42,10 @@ def read_wikidump(path: Path, workers: int | None = None) -> Iterator[Record]:
         CorpusError: a worker process died.
     """
     workers = workers or usable_cores()
-    for records in map_in_order(partial(_clean_chunk, str(path)), _chunks(_read(path, workers)), workers):
-        yield from records
+    chunks = _chunks(_read(path, workers))
+    with closing(in_order(chunks, _cleaner(str(path)), _cleaner, (str(path),), workers)) as results:
+        for _, records in results:
+            yield from records
 
 
 def why_left_out(page: WikiPage, namespaces: Namespaces) -> str | None:
@@ -93,6 +96,10 @@ def _chunks(pages: Iterable[tuple[SiteInfo, WikiPage | Rejected]]) -> Iterator[C
             chunk, size = [], 0
     if chunk:
         yield site, chunk
+
+
+def _cleaner(path: str) -> Callable[[Chunk], list[Record]]:
+    return partial(_clean_chunk, path)
 
 
 def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:

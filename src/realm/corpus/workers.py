@@ -61,7 +61,7 @@ def in_order(
         yield from _in_processes(chain(first, items), elsewhere, arguments, workers)
     else:
         for item in chain(first, items):
-            yield item, here(item)
+            yield item, _uncollected(here, item)
 
 
 def _in_processes(
