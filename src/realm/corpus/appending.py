@@ -110,7 +110,7 @@ def write_segment(
     with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
         for batch in packing:
             keep = _unseen(batch.keys, seen)
-            file.add(batch.rows, keep)
+            file.add(batch.kept(keep))
             documents += len(np.unique(batch.documents[keep]))
             duplicates += len(keep) - int(keep.sum())
             counts += batch.counts

@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_t
 
 from realm import paths
 from realm.errors import ConfigError, DataError
-from realm.text.wordcache import WordCache, WordEncoding, splits_at_spaces
+from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -86,11 +86,11 @@ class TextTokenizer:
         """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
         return self._backend.encode_batch(list(texts), add_special_tokens=False)
 
-    def sentence_encodings(self, sentences: Sequence[str]) -> Sequence[Encoding | WordEncoding]:
-        """Ids, offsets and word_ids of running text: the same as ``encodings`` gives, at several times its rate for BERT's tokenizers."""
+    def tokenize(self, sentences: Sequence[str]) -> Tokenized:
+        """Ids and offsets of running text: the same as ``encodings`` gives, at many times its rate for BERT's tokenizers."""
         if self._words is None and splits_at_spaces(self._backend):
             self._words = WordCache(self._backend)
-        return self.encodings(sentences) if self._words is None else self._words.encodings(sentences)
+        return Tokenized.of(self.encodings(sentences)) if self._words is None else self._words.tokenize(sentences)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of ``ids``, special tokens included."""
