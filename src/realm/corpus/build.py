@@ -24,6 +24,7 @@ from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.keys import KeyRuns, TextKeys
 from realm.corpus.lookup import stored_keys
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
+from realm.corpus.packed import Packer
 from realm.corpus.rejected import RejectedList
 from realm.corpus.salient import CasingCounts, CollocationCounts, SpanTagger, save_tagger
 from realm.corpus.segments import SEGMENT_ROWS
@@ -32,9 +33,10 @@ from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
 from realm.corpus.tagger_specs import DEFAULT as DEFAULT_TAGGER
 from realm.corpus.tagger_specs import TaggerPlan
-from realm.corpus.workers import usable_cores
+from realm.corpus.workers import Workers, started
 from realm.errors import ConfigError, CorpusError
-from realm.text.tokenizer import CONFIG_FILE, MAX_TRAINING_CHARS, TextTokenizer, train_wordpiece
+from realm.text.alphabet import MAX_TRAINING_CHARS
+from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
 
 SHORTEST_BLOCK = 16
 
@@ -83,22 +85,22 @@ def build_corpus(
         Interrupted: the disk is full or a worker process died; the same call goes on from there.
     """
     out, sources = Path(out), [Path(source) for source in sources]
-    workers = usable_cores() if workers is None else workers
-    _check(out, block_length, workers)
+    processes = started(workers)
+    _check(out, block_length)
     plan = TaggerPlan(tagger, gazetteer)
     given = None if tokenizer is None else _given_tokenizer(tokenizer)
     options = {
         "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "tagger": tagger, "strict": strict,
         "gazetteer": gazetteer and paths.sha256_file(Path(gazetteer)), "source_options": asdict(source_options),
     }  # fmt: skip
-    with staged_build(out, sources, options, say or (lambda _: None)) as staging:
+    with staged_build(out, sources, options, say or (lambda _: None)) as staging, processes:
         casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(strict)
-        spool = _intake(staging, sources, source_options, rejected, casing, workers, progress)
+        spool = _intake(staging, sources, source_options, rejected, casing, processes, progress)
         tokenizer = given or _trained_tokenizer(staging, spool, vocab_size, lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
-        packing_of = partial(Packing, spool, tokenizer, learned, block_length, workers=workers, progress=progress)
+        packing_of = partial(Packing, spool, Packer(tokenizer, learned, block_length), staging.corpus, workers=processes, progress=progress)
         manifest = _write_segments(staging, packing_of, empty_manifest(tokenizer, block_length, rejected), tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
@@ -117,11 +119,9 @@ def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
     return TextTokenizer.from_pretrained(str(tokenizer))
 
 
-def _check(out: Path, block_length: int, workers: int) -> None:
+def _check(out: Path, block_length: int) -> None:
     if block_length < SHORTEST_BLOCK:
         raise ConfigError(f"block_length = {block_length} is below {SHORTEST_BLOCK}")
-    if workers < 1:
-        raise ConfigError(f"workers = {workers} is below 1")
     if out.exists():
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
@@ -134,7 +134,7 @@ def _intake(
     source_options: SourceOptions,
     rejected: RejectedList,
     casing: CasingCounts | None,
-    workers: int,
+    workers: Workers,
     progress: Progress | None,
 ) -> Spool:
     """The sources' documents, those that an interrupted build took in included."""
@@ -182,10 +182,10 @@ def _write_segments(
     for info in manifest.segments:
         for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info.rows):
             seen.add(key)
-    with packing_of(done=done) as packing:
-        while not packing.ended:
-            manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
-            staging.save_segments(manifest, packing.done)
+    packing = packing_of(done=done)
+    while not packing.ended:
+        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+        staging.save_segments(manifest, packing.done)
     return manifest
 
 

@@ -3,7 +3,6 @@
 What a document becomes depends on nothing but itself; which blocks are duplicates, and their ids, is settled where the batches meet.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from realm.corpus import manifest as manifests
 from realm.corpus import segments
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, fill_blocks, make_pieces
 from realm.corpus.rows import BlockRows
-from realm.corpus.salient import tagger_from_state
+from realm.corpus.salient import load_tagger
 from realm.corpus.segments import segment_schema, token_dtype
 from realm.corpus.spool import SpoolBatch
 from realm.corpus.tagging import SpanTagger, tag_all
@@ -57,7 +57,7 @@ class Packer:
     def __init__(self, tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int):
         self._tokenizer = tokenizer
         self._tagger = tagger
-        self._block_length = block_length
+        self.block_length = block_length
 
     def __call__(self, batch: SpoolBatch) -> PackedBatch:
         """Read a batch and pack it; one call of the tokenizer for all sentences."""
@@ -67,8 +67,8 @@ class Packer:
         tokens = self._tokenizer.tokenize(sentences)
         rows, counts, position = BlockRows(), PackingCounts(), 0
         for document, title in zip(documents, titles, strict=True):
-            title_ids = title[: self._block_length // 4]
-            room = self._block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
+            title_ids = title[: self.block_length // 4]
+            room = self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
             stop = position + len(document.sentences)
             tagged = tag_all(self._tagger, sentences[position:stop])
             pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
@@ -85,11 +85,11 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def packer_elsewhere(
-    tokenizer: tuple[str, dict[str, str]], tagger: dict[str, Any], block_length: int
-) -> Callable[[SpoolBatch], PackedBatch]:
-    """A ``Packer`` in another process, of the states of tokenizer and tagger."""
-    return Packer(TextTokenizer.from_state(*tokenizer), tagger_from_state(tagger), block_length)
+def packer_elsewhere(corpus: str, block_length: int) -> Packer:
+    """A ``Packer`` in another process, of the tokenizer and the tagger that are saved in a corpus directory."""
+    directory = Path(corpus)
+    tokenizer = TextTokenizer.load(directory / manifests.TOKENIZER_DIRECTORY)
+    return Packer(tokenizer, load_tagger(directory / manifests.TAGGER_FILE), block_length)
 
 
 class SegmentFile:
