@@ -6,7 +6,7 @@ import lzma
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -174,6 +174,15 @@ def test_bzip2_in_parallel(tmp_path: Path, streams: int, library: bool, monkeypa
     path.write_bytes(packed)
     for workers in (1, 3):
         assert b"".join(read_pieces(path, workers)) == bz2.decompress(packed) == data
+
+
+@pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki"])
+@pytest.mark.parametrize("kind", [".bz2", ".gz", ".xz", ".zst", ""])
+def test_what_counts_is_the_content_not_the_name(tmp_path: Path, pack: Callable[[Path, bytes], None], name: str, kind: str) -> None:
+    path = tmp_path / f"packed{kind}"
+    pack(path, dump(page(1, "A", "The A.")).encode())
+    path = path.rename(tmp_path / name)
+    assert [document.doc_id for document in documents(read_wikidump(path))] == ["testwiki:1"]
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
