@@ -31,8 +31,8 @@ _DOUBTFUL = State.abbreviations | State.roman_numerals
 # Words on both sides of a full stop that are tokens of syntok's for certain: before it, after another word or at the start of the sentence,
 # initials skipped; after it, capitalised, a number or a quote.
 _BEFORE = re.compile(
-    r"(?:^|(?P<inner>[\w,]) )(?:[A-Z]\. )*(?:\S*[-_])?[^\w\s]*"
-    r"(?P<core>[0-9A-Za-z]+(?:\.[0-9A-Za-z]+|(?<=[0-9]),[0-9]+)*)(?P<closed>(?:['’]s)?['’\"”)\]%+]*)$"
+    r"(?:^|(?P<inner>[\w,]) )(?:[A-Z]\. )*(?P<parted>\S*(?:(?<=[^\W_])[-_](?=[^\W\d_])|(?<=[^\W\d_])[-_]))?[^\w\s]*"
+    r"(?P<core>[0-9A-Za-z]+(?:\.[0-9A-Za-z]+|(?<=[0-9])[,-][0-9]+)*)(?P<closed>(?:['’]s)?['’\"”)\]%+]*)$"
 )
 _AFTER = re.compile(r"(?:[A-Z](?:[a-z]+|[A-Z]*)|[0-9]+(?:[,.][0-9]+)*[a-z]*)(?=['’,;:%]|\.?(?:\s|$))|[\"“]")
 _CAMEL = re.compile("[a-z][A-Z]")
@@ -112,7 +112,7 @@ def _by_rule(text: str, start: int, end: int, match: re.Match[str]) -> bool | No
     after = _AFTER.match(text, match.start("next"), min(end, match.start("next") + _WORD_REACH))
     if before is None or after is None or (before["inner"] is None and near > start):
         return None
-    core, following, at_start = before["core"], after[0], before["inner"] is None
+    core, following, at_start = before["core"], after[0], before["inner"] is None and before["parted"] is None
     if core.lower() in _MORE_ABBREVIATIONS or _CAMEL.search(core):
         return None
     number = following.isnumeric()
