@@ -57,9 +57,9 @@ def test_every_visible_character_lies_in_exactly_one_sentence(text: str) -> None
 @pytest.mark.parametrize("unit", ["a", ".", "A. B ", "(a. ", "。", '."', "Abc.Def"])
 def test_time_is_linear_on_hostile_lines(unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    begin = time.perf_counter()
+    begin = time.process_time()
     split_sentences(text)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_agrees_with_syntok_on_real_articles(data_dir: Path) -> None:
