@@ -57,9 +57,9 @@ def test_every_visible_character_lies_in_exactly_one_sentence(text: str) -> None
 @pytest.mark.parametrize("unit", ["a", ".", "A. B ", "(a. ", "。", '."', "Abc.Def"])
 def test_time_is_linear_on_hostile_lines(unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    begin = time.perf_counter()
+    begin = time.process_time()
     split_sentences(text)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_agrees_with_syntok_on_real_articles(data_dir: Path) -> None:
@@ -76,3 +76,57 @@ def test_agrees_with_syntok_on_real_articles(data_dir: Path) -> None:
             both, either, size = both + len(ours & theirs), either + len(ours | theirs), size + len(text)
     assert size > 200_000
     assert both / either >= 0.99
+
+
+BEFORE = ["The vitamin", "In 1950 it met", "The word", "The price, as in"]
+WORDS = [
+    "C",
+    "a",
+    "I",
+    "IV",
+    "XX",
+    "Dr",
+    "Co",
+    "no",
+    "No",
+    "12",
+    "3.5",
+    "1,200",
+    "1920s",
+    "G.N.U",
+    "7-0",
+    "type_b",
+    "50%",
+    '"C"',
+    "James's",
+    "Mar",
+    "J. R",
+    "x",
+    "été",
+]
+AFTER = [
+    "The next one.",
+    "Smith went.",
+    "It's here.",
+    '"Yes," he said.',
+    "May was warm.",
+    "12 came.",
+    "1950 was warm.",
+    "30% went.",
+    "2nd place.",
+    "Ünder it.",
+    "ABC sent.",
+]
+
+
+@pytest.mark.parametrize("mark", [".", ";"])
+def test_doubtful_full_stops_are_settled_as_syntok_does(mark: str) -> None:
+    """What is decided by rule, without asking syntok, is what syntok says."""
+    tokenizer = Tokenizer(replace_not_contraction=False)
+    differing = []
+    for start, word, after in itertools.product([*BEFORE, ""], WORDS, AFTER):
+        text = f"{start} {word}{mark} {after}".strip()
+        theirs = [sentence[-1].offset + len(sentence[-1].value) for sentence in segmenter.segment(tokenizer.tokenize(text)) if sentence]
+        if [end for _, end in split_sentences(text)] != theirs:
+            differing.append(text)
+    assert not differing, differing
