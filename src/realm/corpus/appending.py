@@ -16,7 +16,7 @@ from realm.corpus.packed import PackedBatch, Packer, SegmentFile, packer_elsewhe
 from realm.corpus.packing import PackingCounts
 from realm.corpus.segments import token_dtype
 from realm.corpus.spool import Spool
-from realm.corpus.tagging import SpanTagger
+from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.views import Segment, segment_span_hashes
 from realm.corpus.workers import in_order
 from realm.text.tokenizer import TextTokenizer

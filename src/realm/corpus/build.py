@@ -25,13 +25,16 @@ from realm.corpus.keys import KeyRuns, TextKeys
 from realm.corpus.lookup import stored_keys
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.rejected import RejectedList
-from realm.corpus.salient import CasingCounts, CollocationCounts, SpanTagger, save_tagger
 from realm.corpus.segments import SEGMENT_ROWS
 from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
-from realm.corpus.tagger_specs import DEFAULT as DEFAULT_TAGGER
-from realm.corpus.tagger_specs import TaggerPlan
+from realm.corpus.tagging.collocations import CollocationCounts
+from realm.corpus.tagging.saved import save_tagger
+from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.specs import DEFAULT as DEFAULT_TAGGER
+from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import usable_cores
 from realm.errors import ConfigError, CorpusError
 from realm.text.tokenizer import CONFIG_FILE, MAX_TRAINING_CHARS, TextTokenizer, train_wordpiece
@@ -66,7 +69,7 @@ def build_corpus(
         vocab_size: of a trained vocabulary.
         lowercase: whether a trained vocabulary folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
-        tagger: which taggers find the salient spans, as ``tagger_specs`` says. Without spans a corpus can be searched, not pre-trained on.
+        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.

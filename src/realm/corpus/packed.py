@@ -15,10 +15,10 @@ import pyarrow as pa
 from realm.corpus import segments
 from realm.corpus.lookup import block_key
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
-from realm.corpus.salient import tagger_from_state
 from realm.corpus.segments import SegmentWriter, segment_schema, token_dtype
 from realm.corpus.spool import Document, SpoolBatch
-from realm.corpus.tagging import SpanTagger, tag_all
+from realm.corpus.tagging.saved import tagger_from_state
+from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.text.tokenizer import TextTokenizer
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tokenizers import Encoding
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 from realm.text.wordcache import WordEncoding
 
 # [CLS] title [SEP] body [SEP]

@@ -2,7 +2,7 @@
 
 import regex
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 
 _FULL = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _SHORT = ["Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"]

@@ -4,7 +4,7 @@ import re
 
 import regex
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 
 # Atomic: half a number is no number, and there is nothing to try again.
 _NUMBER = r"(?>(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ \u00a0\u202f]\d{3})++(?!\s\d)|\d++)(?:\.\d++)?)"

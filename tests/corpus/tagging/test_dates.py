@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realm.corpus.dates import DateNumberTagger
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.dates import DateNumberTagger
+from realm.corpus.tagging.spans import TaggedSpan
 
 TAGGER = DateNumberTagger()
 MARKS = {"⟦": "date", "⟪": "number"}
