@@ -8,7 +8,10 @@ from realm.corpus.tagging.spans import TaggedSpan
 
 # Atomic: half a number is no number, and there is nothing to try again.
 _NUMBER = r"(?>(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ \u00a0\u202f]\d{3})++(?!\s\d)|\d++)(?:\.\d++)?)"
-_MAGNITUDE = r"(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore|Millionen|Milliarden|millions|milliards|millones|milhões|milioni|miliardi)"
+_MAGNITUDE = (
+    r"(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore"
+    r"|Millionen|Milliarden|millions|milliards|millones|milhões|milioni|miliardi)"
+)
 _LENGTHS = [
     stem + ending
     for stem in ("kilomet", "centimet", "millimet", "met") for ending in ("re", "res", "er", "ers")
@@ -31,13 +34,19 @@ UNITS = [
     "metric tons", "metric tonnes", "sq mi", "sq km", "sq ft", "sq m", "pounds sterling", "degrees Celsius", "degrees Fahrenheit",
     "percentage points", "US dollars", "U.S. dollars", "Australian dollars", "Canadian dollars", "° C", "° F",
 ]  # fmt: skip
-_PER = r"(?:\sper\s(?:second|minute|hour|day|week|month|year|capita|person|gallon|lit(?:re|er)|(?:square|cubic)\s(?:mile|(?:kilo)?met(?:re|er)))(?!\p{L}))?"
+_PER = (
+    r"(?:\sper\s(?:second|minute|hour|day|week|month|year|capita|person|gallon"
+    r"|lit(?:re|er)|(?:square|cubic)\s(?:mile|(?:kilo)?met(?:re|er)))(?!\p{L}))?"
+)
 _UNIT = rf"\L<units>(?![\p{{L}}\p{{N}}]){_PER}"
 _SMALLER = r"(?:\s\d{1,2}\s?(?:in|inches|oz|ounces)(?!\p{L}))?"
 _PERCENT = r"\s?%|\sper\s?cent(?!\p{L})|\spct(?!\p{L})"
 _CURRENCY = r"(?:(?:US|AU?|CA?|HK|NZ)?\$|[£€¥₹₩₽])\s?|(?:USD|EUR|GBP|CHF)\s|Rs\.?\s"
 _SHORT_MAGNITUDE = r"(?:bn|mn|tn|[mkMBK])(?!\p{L})"
-_HYPHENED = r"(?:inch|foot|mile|yard|met(?:re|er)|kilomet(?:re|er)|gallon|pound|ton|tonne|mm|cm|km|m|second|minute|hour|day|week|month|year(?:-olds?)?)(?![\p{L}-])"
+_HYPHENED = (
+    r"(?:inch|foot|mile|yard|met(?:re|er)|kilomet(?:re|er)|gallon|pound|ton|tonne|mm|cm|km|m"
+    r"|second|minute|hour|day|week|month|year(?:-olds?)?)(?![\p{L}-])"
+)
 
 QUANTITY = (
     rf"{_NUMBER}(?=[\s%°–-]|\p{{L}})(?:[–-]{_NUMBER})?"
@@ -55,15 +64,18 @@ PLAIN = rf"(?<!\p{{N}}\s)(?:\d{{1,3}}(?:st|nd|rd|th)|(?!0\d)(?!\d{{7}}){_NUMBER}
 BEFORE = rf"{_CURRENCY}|(?<![^\s(])[−-]"
 
 # Words whose number names something and counts nothing.
-_LABEL_WORDS = """act apartment appendix area art article asteroid book box building bus category channel chapter class clause code column disc
-    disk district division edition eq equation error episode exercise exhibit exit fig figs figure figures flat flight floor
-    footnote gate grade group highway id isbn issn issue item kapitel lane layer level line lines lot mark model nr no nos
-    note number op opus page pages para paragraph part phase phone pin platform plate point port pp p problem psalm question
-    release resolution room route row rule scene season section sector seite series sheet signal size slide sonnet square stage status step
-    suite table tel telephone track type unit v ver verse version vol vols volume ward zip zone §"""
+_LABEL_WORDS = """act apartment appendix area art article asteroid book box building bus category channel chapter class clause
+    code column disc disk district division edition episode eq equation error exercise exhibit exit fig figs
+    figure figures flat flight floor footnote gate grade group highway id isbn issn issue item kapitel lane
+    layer level line lines lot mark model no nos note nr number op opus p page pages para paragraph part phase
+    phone pin plate platform point port pp problem psalm question release resolution room route row rule scene
+    season section sector seite series sheet signal size slide sonnet square stage status step suite table tel
+    telephone track type unit v ver verse version vol vols volume ward zip zone §"""
 _LABELS = frozenset(_LABEL_WORDS.split())
 # Those of them whose number is no year even where it could be one. ("Act 1911" holds a year.)
-_NEVER_YEARS = frozenset("asteroid box flight hymn isbn issn no nr number p page pages pp resolution rfc room".split())
+_NEVER_YEARS = frozenset(
+    ["asteroid", "box", "flight", "isbn", "no", "nr", "number", "p", "page", "pages", "pp", "resolution", "rfc", "room"]
+)
 # Capitalised words at the start of a sentence after which a number counts.
 _OPENING_WORDS = """about above after all almost among an and another around as at before below between both but by despite during each
     every exactly few for from had has have here if in including it its just less like many more most nearly no of on only
