@@ -10,7 +10,7 @@ import re
 from itertools import takewhile
 
 from realm.corpus.wiki.brackets import BracketWriter, Chooser
-from realm.corpus.wiki.elements import without_elements, without_tags
+from realm.corpus.wiki.elements import without_apart, without_elements, without_tags
 from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces
 from realm.corpus.wiki.templates import template_writer
 
@@ -25,6 +25,10 @@ _SPACES = re.compile(r"[ \t\u00a0\u2002-\u200a\u202f\u3000]{2,}|[\t\u00a0\u2002-
 _HOLLOW = re.compile(r" ?[(（][ ,;:、，；/]*[)）]")
 _TRAILING = re.compile(r"(?<=[^ ,;:、，；])[ ,;:、，；]+(?=[)）])")
 _LEADING = re.compile(r"(?<=[(（])[ ,;:、，；]+(?=\S)")
+_COMMAS = re.compile(r",?(?: ,)+(?= )")
+_LEADING_MARKS = re.compile(r"^(?:[,;.] )+")
+# Coordinates that are all of a line belong to the margin.
+_PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]")
 _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 
@@ -141,7 +145,8 @@ class _Prose:
             self._end()
             while self._headings and self._headings[-1][0] >= level:
                 self._headings.pop()
-            self._headings.append((level, _plain(title)))
+            title = _plain(title)
+            self._headings.append((level, title if any(map(str.isalnum, title)) else ""))
         elif bare[0] == "|" or bare.startswith(("{|", "----")) or (bare[0] == "!" and "!!" in bare):
             self._end()  # a row of a table that never ended
         else:
@@ -150,7 +155,7 @@ class _Prose:
     def _add(self, bare: str, listed: bool) -> None:
         """Lines of one paragraph are one line; list items, indented and preformatted lines stay apart."""
         text = _plain(bare.lstrip("*#:; ") if listed else bare)
-        if not any(map(str.isalnum, text)):
+        if not any(map(str.isalnum, text)) or _PLACE.fullmatch(text):
             return
         if listed != self._in_list:
             self._end()
@@ -169,9 +174,11 @@ def _plain(line: str) -> str:
     """One line without quotes, entities, hollow brackets and whatever markup is left."""
     line = without_quotes(line)
     line = html.unescape(line) if "&" in line else line
+    line = without_apart(line)
     line = _SPACES.sub(" ", line)
     if "(" in line or "（" in line:
         line = _LEADING.sub("", _TRAILING.sub("", _HOLLOW.sub("", line)))
     if any(mark in line for mark in _MARKS):
         line = _SPACES.sub(" ", _REMAINS.sub(" ", line))
-    return line.strip()
+    line = _COMMAS.sub(",", line) if " ," in line else line
+    return _LEADING_MARKS.sub("", line.strip())
