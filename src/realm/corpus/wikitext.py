@@ -26,6 +26,7 @@ _HOLLOW = re.compile(r" ?[(（][ ,;:、，；/]*[)）]")
 _TRAILING = re.compile(r"(?<=[^ ,;:、，；])[ ,;:、，；]+(?=[)）])")
 _LEADING = re.compile(r"(?<=[(（])[ ,;:、，；]+(?=\S)")
 _COMMAS = re.compile(r",?(?: ,)+(?= )")
+_STOPS = frozenset([".", ",", ";", "!", "?", "。"])
 _LEADING_MARKS = re.compile(r"^(?:[,;.] )+")
 # Coordinates that are all of a line belong to the margin.
 _PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]")
@@ -155,18 +156,21 @@ class _Prose:
     def _add(self, bare: str, listed: bool) -> None:
         """Lines of one paragraph are one line; list items, indented and preformatted lines stay apart."""
         text = _plain(bare.lstrip("*#:; ") if listed else bare)
+        if text in _STOPS and self._lines and not listed and not self._in_list:
+            self._lines[-1] += text  # what stood between was dropped
         if not any(map(str.isalnum, text)) or _PLACE.fullmatch(text):
             return
         if listed != self._in_list:
             self._end()
         self._in_list = listed
-        self._lines.append(text)
+        self._lines.append(text if self._lines and not listed else _LEADING_MARKS.sub("", text))
 
     def _end(self) -> None:
         if self._lines:
             self._done += [title for _, title in self._headings if title]
             self._headings = []
-            self._done.append(("\n" if self._in_list else " ").join(self._lines))
+            text = ("\n" if self._in_list else " ").join(self._lines)
+            self._done.append(_COMMAS.sub(",", text) if " ," in text else text)
             self._lines = []
 
 
@@ -180,5 +184,4 @@ def _plain(line: str) -> str:
         line = _LEADING.sub("", _TRAILING.sub("", _HOLLOW.sub("", line)))
     if any(mark in line for mark in _MARKS):
         line = _SPACES.sub(" ", _REMAINS.sub(" ", line))
-    line = _COMMAS.sub(",", line) if " ," in line else line
-    return _LEADING_MARKS.sub("", line.strip())
+    return line.strip()
