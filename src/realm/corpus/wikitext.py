@@ -7,6 +7,7 @@ markup, and mwparserfromhell mends none of them (benchmarks/results).
 
 import html
 import re
+from collections.abc import Callable
 from itertools import takewhile
 
 from realm.corpus.wiki.brackets import BracketWriter, Chooser
@@ -26,10 +27,11 @@ _HOLLOW = re.compile(r" ?[(（][ ,;:、，；/]*[)）]")
 _TRAILING = re.compile(r"(?<=[^ ,;:、，；])[ ,;:、，；]+(?=[)）])")
 _LEADING = re.compile(r"(?<=[(（])[ ,;:、，；]+(?=\S)")
 _COMMAS = re.compile(r",?(?: ,)+(?= )")
+_PAGE_NAMES = frozenset(["pagename", "basepagename", "fullpagename", "pagenamebase"])
 _STOPS = frozenset([".", ",", ";", "!", "?", "。"])
 _LEADING_MARKS = re.compile(r"^(?:[,;.] )+")
 # Coordinates that are all of a line belong to the margin.
-_PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]")
+_PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]|-?\d+\.\d+, -?\d+\.\d+")
 _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 
@@ -43,7 +45,7 @@ def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str =
     """
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
-    text = BracketWriter(text, _template_chooser(title), _link_writer(namespaces)).render()
+    text = BracketWriter(text, _template_chooser(title, namespaces), _link_writer(namespaces)).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
 
@@ -72,9 +74,16 @@ def heading(line: str) -> tuple[int, str]:
     return level, line[level : len(line) - level].strip()
 
 
-def _template_chooser(title: str) -> Chooser:
-    names = ("pagename", "basepagename", "fullpagename", "pagenamebase")
-    return lambda name: (lambda content: title) if name.lower() in names else template_writer(name)
+def _template_chooser(title: str, namespaces: Namespaces) -> Chooser:
+    def choose(name: str) -> Callable[[str], str] | None:
+        lower = name.lower()
+        if lower in _PAGE_NAMES:
+            return lambda content: title
+        if lower.startswith("formatnum:") and not namespaces.groups_by_comma:
+            return lambda content: content.partition(":")[2].partition("|")[0].strip()  # how this wiki groups is not known
+        return template_writer(name)
+
+    return choose
 
 
 def _link_writer(namespaces: Namespaces) -> Chooser:

@@ -113,6 +113,7 @@ class Namespaces:
         own = {number: name.lower() for number, name in numbered.items()}
         self.dropped = FILE | CATEGORY | {own.get(-2, "media"), own.get(6, "file"), own.get(14, "category")}
         self.category = CATEGORY | {own.get(14, "category")}
+        self.groups_by_comma = own.get(14, "category") == "category"  # an English wiki, which writes 1,234
         self._numbers = {name: number for number, name in own.items() if name}
         self._titles = _ENGLISH | self._numbers
 

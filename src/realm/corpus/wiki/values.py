@@ -94,8 +94,8 @@ def value(positional: list[str], named: dict[str, str]) -> str:
 
 
 def century(positional: list[str], named: dict[str, str]) -> str:
-    """French: ``{{s|XIX|e}}``."""
-    return "".join(positional[:2]) + " siècle" if positional else ""
+    """French: ``{{s|XIX|e}}``, or ``{{s-|XIX}}`` for the same."""
+    return positional[0] + (positional[1:] or ["e"])[0] + " siècle" if positional else ""
 
 
 def hour(positional: list[str], named: dict[str, str]) -> str:
