@@ -131,6 +131,7 @@ def main() -> None:
     )
     parser.add_argument("--mb", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="the reference comes first")
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "SAMPLE", "SCRATCH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -139,11 +140,12 @@ def main() -> None:
         return
     from common import result  # not above: workers import this file, and need no torch
 
-    runs: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    methods = list(dict.fromkeys(["reference", *arguments.methods]))
+    runs: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
     with tempfile.TemporaryDirectory() as directory:
         sample = make_sample(arguments.documents, arguments.mb, Path(directory))
         for _ in range(arguments.rounds):
-            for method in METHODS:
+            for method in methods:
                 command = [sys.executable, __file__, "--one", method, str(sample), directory]
                 done = subprocess.run(command, check=True, capture_output=True, text=True)
                 runs[method].append(json.loads(done.stdout.splitlines()[-1]))

@@ -88,7 +88,7 @@ def dump_row(path: Path) -> dict[str, Any]:
     reasons: Counter[str] = Counter()
     for site, page in iter_pages(path):
         reasons[page.reason if isinstance(page, Rejected) else why_left_out(page, Namespaces(site.namespaces)) or "articles"] += 1
-    documents = [record for record in read_wikidump(path, workers=1) if not isinstance(record, Rejected)]
+    documents = [record for record in read_wikidump(path) if not isinstance(record, Rejected)]
     marked = sum(any(mark in document.text for mark in MARKS) for document in documents)
     return {"dump": path.name, "in_xml": counted_in_xml(path), "documents": len(documents), "with_markup": marked, "pages": dict(reasons)}
 

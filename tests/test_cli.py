@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
 def options_of(verb: Callable[..., None]) -> str:
     parts = []
     for name, parameter in inspect.signature(verb).parameters.items():
+        if is_dataclass(parameter.default) and not isinstance(parameter.default, type):  # options that several verbs share
+            parts += [f"--{key.replace('_', '-')}={value}" for key, value in asdict(parameter.default).items()]
+            continue
         positional = parameter.kind is parameter.POSITIONAL_ONLY
         default = "" if parameter.default is parameter.empty else f"={parameter.default}"
         parts.append(name.upper() if positional else f"--{name.replace('_', '-')}{default}")

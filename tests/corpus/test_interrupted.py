@@ -18,7 +18,7 @@ from realm.corpus import build, intake, segments
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.living import add_documents
-from realm.corpus.workers import Interrupted, in_order
+from realm.corpus.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -210,8 +210,8 @@ def _dies() -> Callable[[int], int]:
 
 def test_a_dying_worker_is_named_in_one_line() -> None:
     seen = []
-    with pytest.raises(Interrupted, match=r"a worker process died\. If memory ran out, take fewer --workers"):
-        for _, result in in_order(range(20), lambda item: item, _dies, (), 2):
+    with Workers(2) as workers, pytest.raises(Interrupted, match=r"a worker process died\. If memory ran out, take fewer --workers"):
+        for _, result in workers.in_order(range(20), lambda item: item, _dies, ()):
             seen.append(result)
     assert seen == list(range(len(seen)))
     assert 3 <= len(seen) <= 5

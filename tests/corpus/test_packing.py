@@ -6,23 +6,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.corpus.canonical import canonical_text
-from realm.corpus.packing import PackedBlock, PackingCounts, hash64, make_sentences, pack
+from realm.corpus.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
 from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.truecase import TruecaseTagger
 from realm.text.sentences import split_sentences
-from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.text.tokenizer import train_wordpiece
 
 TAGGER = CombinedTagger([DateNumberTagger(), TruecaseTagger({})])
 TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
 
 
-def blocks_of(text: str, room: int, tokenizer: TextTokenizer = TOKENIZER) -> tuple[list[PackedBlock], PackingCounts]:
+def packed(text: str, room: int) -> tuple[Pieces, list[tuple[int, int]], PackingCounts]:
+    """Pieces and blocks of a text that is one document."""
     ranges = split_sentences(text)
-    pieces = [text[start:end] for start, end in ranges]
+    sentences = [text[start:end] for start, end in ranges]
     counts = PackingCounts()
-    made = make_sentences(text, ranges, tokenizer.encodings(pieces), [TAGGER.tag(piece) for piece in pieces], room, counts)
-    return list(pack(made, room)), counts
+    tagged = [TAGGER.tag(sentence) for sentence in sentences]
+    pieces = make_pieces(text, ranges, TOKENIZER.tokenize(sentences), 0, tagged, room, counts)
+    return pieces, fill_blocks(pieces.lengths, room), counts
 
 
 WORDS = st.sampled_from(
@@ -50,40 +52,52 @@ WORDS = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(WORDS, max_size=80).map(" ".join), st.lists(WORDS, max_size=80).map("".join)), st.integers(1, 40))
 def test_every_character_once_in_order_within_the_limit(raw: str, room: int) -> None:
     text = canonical_text(raw)
-    blocks, _ = blocks_of(text, room)
-    sentences = [sentence for block in blocks for sentence in block.sentences]
-    assert all(earlier.end <= later.start for earlier, later in itertools.pairwise(sentences))
-    assert "".join("".join(text[s.start : s.end] for s in sentences).split()) == "".join(text.split())
-    for block in blocks:
-        assert block.token_count == sum(len(sentence.ids) for sentence in block.sentences) <= room
-    whole = [ids for start, end in split_sentences(text) for ids in TOKENIZER.encode([text[start:end]])[0]]
-    assert [i for sentence in sentences for i in sentence.ids] == whole
-    for sentence in sentences:
-        for span in sentence.spans:
-            assert sentence.start <= span.char_start < span.char_end <= sentence.end
-            assert 0 <= span.token_start < span.token_end <= len(sentence.ids)
-            covered = TOKENIZER.encode([text[span.char_start : span.char_end]])[0]
-            assert sentence.ids[span.token_start : span.token_end] == covered
+    pieces, blocks, _ = packed(text, room)
+    ranges = list(zip(pieces.starts, pieces.ends, strict=True))
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(ranges))
+    assert "".join("".join(text[start:end] for start, end in ranges).split()) == "".join(text.split())
+    ids = [ids for start, end in split_sentences(text) for ids in TOKENIZER.encode([text[start:end]])[0]]
+    assert sum(pieces.lengths) == len(ids)
+    if ids:
+        assert [piece for first, last in blocks for piece in range(first, last)] == list(range(len(pieces)))
+        assert all(0 < sum(pieces.lengths[first:last]) <= room for first, last in blocks)
+        for (first, last), (after, _) in itertools.pairwise(blocks):
+            assert sum(pieces.lengths[first:last]) + pieces.lengths[after] > room
+    else:
+        assert not blocks
+    tokens = [0, *itertools.accumulate(pieces.lengths)]
+    for span in pieces.spans:
+        start, end = ranges[span.piece]
+        assert start <= span.char_start < span.char_end <= end
+        assert 0 <= span.token_start < span.token_end <= pieces.lengths[span.piece]
+        first = tokens[span.piece]
+        assert ids[first + span.token_start : first + span.token_end] == TOKENIZER.encode([text[span.char_start : span.char_end]])[0]
 
 
 def test_an_over_long_sentence_is_cut_between_words_and_not_lost() -> None:
     text = "The fox met Ada Lovelace in London and " + "the brown fox met the quick fox and " * 20 + "so on."
-    blocks, counts = blocks_of(text, 25)
+    pieces, blocks, counts = packed(text, 25)
     assert counts.sentences_cut == 1
     assert len(blocks) > 3
-    pieces = [text[block.start : block.end] for block in blocks]
-    assert " ".join(pieces) == text
-    for block, piece in zip(blocks, pieces, strict=True):
-        assert block.sentences[0].ids == TOKENIZER.encode([piece])[0]
+    texts = [text[start:end] for start, end in zip(pieces.starts, pieces.ends, strict=True)]
+    assert " ".join(texts) == text
+    assert pieces.lengths == [len(ids) for ids in TOKENIZER.encode(texts)]
 
 
 def test_a_span_inside_a_cut_is_dropped_and_counted() -> None:
     text = "fox " * 9 + "Ada Lovelace met the fox."
-    blocks, counts = blocks_of(text, len(TOKENIZER.encode(["fox " * 9 + "Ada"])[0]))
+    pieces, _, counts = packed(text, len(TOKENIZER.encode(["fox " * 9 + "Ada"])[0]))
     assert counts.spans_cut == 1
-    assert not [span for block in blocks for sentence in block.sentences for span in sentence.spans if span.token_start < 1]
+    assert not [span for span in pieces.spans if span.token_start < 1]
 
 
 def test_sentence_hash_ignores_case_and_spacing() -> None:
     assert hash64("The  Pound\nis") == hash64("the pound is") != hash64("the pounds is")
     assert 0 <= hash64("pound") < 2**64
+    for text in (" the pound is", "the pound is ", "the\u00a0pound is", "the\tpound is", "THE POUND  IS"):
+        assert hash64(text) == hash64("the pound is")
+
+
+def test_no_token_no_block() -> None:
+    assert fill_blocks([], 5) == fill_blocks([0, 0], 5) == []
+    assert fill_blocks([0, 5, 0, 1, 4, 0], 5) == [(0, 3), (3, 6)]

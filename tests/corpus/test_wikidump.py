@@ -6,7 +6,7 @@ import lzma
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
 from realm.corpus.wikidump import BROKEN_XML, DISAMBIGUATION, LIST, iter_pages, read_wikidump, why_left_out
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>
@@ -59,7 +60,7 @@ def test_articles_and_what_is_left_out(tmp_path: Path) -> None:
         page(7, "Empty", "{{only|templates}}"),
     ]
     path.write_text(dump(*pages), "utf-8")
-    records = list(read_wikidump(path, workers=1))
+    records = list(read_wikidump(path))
     assert records == [
         SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4),
         Rejected(str(path), 12, EMPTY_TEXT),
@@ -75,7 +76,7 @@ def test_schemas(tmp_path: Path, schema: str) -> None:
     if ns is None:
         pages = [text.replace("<ns>0</ns>", "") for text in pages]
     path.write_text(dump(*pages, schema=schema), "utf-8")
-    assert [document.title for document in documents(read_wikidump(path, 1))] == ["A", "2001: D"]
+    assert [document.title for document in documents(read_wikidump(path))] == ["A", "2001: D"]
 
 
 def test_the_latest_of_several_revisions(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_the_latest_of_several_revisions(tmp_path: Path) -> None:
         for time, text in [("2019-05-01T00:00:00Z", "older"), ("2021-01-01T00:00:00Z", "newest"), ("2020-01-01T00:00:00Z", "old")]
     )
     path.write_text(dump(f"<page><title>A</title><ns>0</ns><id>1</id>{older}{newest}{old}</page>", site=""), "utf-8")
-    assert [(document.doc_id, document.text) for document in read_wikidump(path, 1) if isinstance(document, SourceDocument)] == [
+    assert [(document.doc_id, document.text) for document in read_wikidump(path) if isinstance(document, SourceDocument)] == [
         ("1", "newest")
     ]
 
@@ -95,7 +96,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "wiki.xml"
     declared = '<?xml version="1.0" encoding="utf-16"?>' if encoding == "utf-16-le" else ""
     path.write_bytes((declared + dump(page(1, "Кот", "Кот – животное."))).encode(encoding))
-    assert [document.text for document in documents(read_wikidump(path, 1))] == ["Кот – животное."]
+    assert [document.text for document in documents(read_wikidump(path))] == ["Кот – животное."]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
@@ -103,7 +104,7 @@ def test_truncated_xml(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "wiki.xml"
     text = dump(page(1, "A", "The A."), page(2, "B", "The B."), page(3, "C", "The C."))
     path.write_bytes(text[: text.index("The C.")].encode(encoding))
-    *whole, rejected = read_wikidump(path, 1)
+    *whole, rejected = read_wikidump(path)
     assert [document.title for document in whole if isinstance(document, SourceDocument)] == ["A", "B"]
     assert rejected == Rejected(str(path), 6, BROKEN_XML)
 
@@ -111,7 +112,7 @@ def test_truncated_xml(tmp_path: Path, encoding: str) -> None:
 def test_what_follows_the_end_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "wiki.xml"
     path.write_text(dump(page(1, "A", "The A.")) + dump(page(2, "B", "The B.")), "utf-8")
-    first, rejected = read_wikidump(path, 1)
+    first, rejected = read_wikidump(path)
     assert isinstance(first, SourceDocument) and isinstance(rejected, Rejected) and rejected.reason == BROKEN_XML
 
 
@@ -123,7 +124,7 @@ def test_truncated_compression(tmp_path: Path, ending: str) -> None:
     data = pack(text.encode())
     path = tmp_path / f"wiki.xml{ending}"
     path.write_bytes(data[: len(data) * 7 // 8])
-    *whole, rejected = read_wikidump(path, 1)
+    *whole, rejected = read_wikidump(path)
     assert isinstance(rejected, Rejected) and rejected.reason == DAMAGED
     assert [document.doc_id for document in whole if isinstance(document, SourceDocument)] == [f"testwiki:{n}" for n in range(len(whole))]
     assert ending == ".xz" or len(whole) >= 4
@@ -142,12 +143,12 @@ def test_no_dump(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "other.xml"
     path.write_text(content, "utf-8")
     with pytest.raises(DataError, match=said) as caught:
-        list(read_wikidump(path, 1))
+        list(read_wikidump(path))
     assert "\n" not in str(caught.value) and caught.value.cure
 
 
 def test_a_missing_file_is_rejected_as_unreadable(tmp_path: Path) -> None:
-    assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2", 1)] == [Rejected]
+    assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2")] == [Rejected]
 
 
 # --- decompression
@@ -175,6 +176,15 @@ def test_bzip2_in_parallel(tmp_path: Path, streams: int, library: bool, monkeypa
         assert b"".join(read_pieces(path, workers)) == bz2.decompress(packed) == data
 
 
+@pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki"])
+@pytest.mark.parametrize("kind", [".bz2", ".gz", ".xz", ".zst", ""])
+def test_what_counts_is_the_content_not_the_name(tmp_path: Path, pack: Callable[[Path, bytes], None], name: str, kind: str) -> None:
+    path = tmp_path / f"packed{kind}"
+    pack(path, dump(page(1, "A", "The A.")).encode())
+    path = path.rename(tmp_path / name)
+    assert [document.doc_id for document in documents(read_wikidump(path))] == ["testwiki:1"]
+
+
 @pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
 def test_damaged_bzip2_gives_what_was_whole(tmp_path: Path, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing of the block whose checksum is wrong."""
@@ -200,9 +210,10 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(wikidump, "CHUNK_CHARS", 20_000)
     path = tmp_path / "wiki.xml.bz2"
     path.write_bytes(bz2.compress(articles(90).encode()))
-    alone = list(read_wikidump(path, 1))
+    alone = list(read_wikidump(path))
     assert len(alone) == 90
-    assert list(read_wikidump(path, 2)) == alone
+    with Workers(2) as workers:
+        assert list(read_wikidump(path, workers)) == alone
 
 
 # --- real dumps
@@ -248,6 +259,6 @@ def test_every_dump_is_accounted_for(data_dir: Path, tmp_path: Path) -> None:
     + [(f"dbpedia-minidump-{language}", 0) for language in ("ar", "commons", "fr", "ja", "simple", "zh")],
 )
 def test_real_dumps_leave_prose_only(data_dir: Path, name: str, without_prose: int) -> None:
-    records = list(read_wikidump(data_dir / "dumps" / f"{name}.xml.bz2", workers=1))
+    records = list(read_wikidump(data_dir / "dumps" / f"{name}.xml.bz2"))
     assert [record.reason for record in records if isinstance(record, Rejected)] == [EMPTY_TEXT] * without_prose
     assert not [one for one in documents(iter(records)) if any(mark in one.text for mark in ("{{", "[[", "<ref", "{|", "'''"))]

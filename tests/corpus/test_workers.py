@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from realm.corpus.workers import FEW, in_order
+from realm.corpus.workers import FEW, Workers
 from realm.errors import CorpusError
 
 
@@ -44,19 +44,30 @@ def test_order_is_kept_and_the_queue_is_bounded() -> None:
             taken += 1
             yield number
 
-    results = (result for _, result in in_order(numbers(), _square, _squarer, (), 2))
-    assert next(results) == 0
-    assert taken <= 2 * 2 + 2
-    assert list(results) == [number * number for number in range(1, 40)]
+    with Workers(2) as workers:
+        results = (result for _, result in workers.in_order(numbers(), _square, _squarer, ()))
+        assert next(results) == 0
+        assert taken <= 2 * 2 + 2
+        assert list(results) == [number * number for number in range(1, 40)]
 
 
-def test_little_work_is_done_here() -> None:
+def test_little_work_is_done_here_and_more_by_the_same_processes() -> None:
     here = os.getpid()
-    assert [result for _, result in in_order(iter(range(FEW)), _process, _processes, (), 2)] == [here] * FEW
-    assert here not in {result for _, result in in_order(iter(range(FEW + 1)), _process, _processes, (), 2)}
-    assert {result for _, result in in_order(iter(range(FEW + 1)), _process, _processes, (), 1)} == {here}
+    with Workers(2) as workers:
+        assert [result for _, result in workers.in_order(range(FEW), _process, _processes, ())] == [here] * FEW
+        first, second = ({result for _, result in workers.in_order(range(20), _process, _processes, ())} for _ in range(2))
+        assert here not in first | second
+        assert len(first | second) <= 2
+    assert {result for _, result in Workers(1).in_order(range(FEW + 1), _process, _processes, ())} == {here}
+
+
+def test_two_steps_share_the_processes_at_the_same_time() -> None:
+    """One step reads what the other makes, as the intake reads what the cleaning of a dump makes."""
+    with Workers(2) as workers:
+        squares = (result for _, result in workers.in_order(range(30), _square, _squarer, ()))
+        assert [result for _, result in workers.in_order(squares, _square, _squarer, ())] == [number**4 for number in range(30)]
 
 
 def test_a_dead_worker_is_an_error_of_one_line() -> None:
-    with pytest.raises(CorpusError, match="worker process died"):
-        list(in_order(iter(range(20)), _die, _dier, (), 2))
+    with Workers(2) as workers, pytest.raises(CorpusError, match="worker process died"):
+        list(workers.in_order(range(20), _die, _dier, ()))

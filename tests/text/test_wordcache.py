@@ -1,17 +1,18 @@
 """Encoding by words gives what the tokenizer gives, and is used only where that is so."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.corpus.packing import PackingCounts, make_sentences, pack
+from realm.corpus.packing import PackingCounts, fill_blocks, make_pieces
 from realm.corpus.tagging.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
-from realm.text.wordcache import WordCache, WordEncoding, splits_at_spaces
+from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
 
 TEXTS = ["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー 한국어 naïve café's 3,5"] * 3
 LOWER, CASED = train_wordpiece(TEXTS, 300), train_wordpiece(TEXTS, 300, lowercase=False)
@@ -36,29 +37,45 @@ PIECES = st.sampled_from(
         "x" * 50,
         "🏦",
         "\u200d",
+        "quick",
+        "Quick,",
+        "ée",
+        "#x",
     ]
 )
+PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 
-@pytest.mark.parametrize("tokenizer", [LOWER, CASED])
-@given(st.lists(st.one_of(st.text(max_size=30), st.lists(PIECES).map("".join)), max_size=5))
+def check(mine: Tokenized, theirs: list[Encoding]) -> None:
+    assert mine.ids.tolist() == [token for encoding in theirs for token in encoding.ids]
+    assert mine.starts.tolist() == [0, *itertools.accumulate(map(len, theirs))]
+    for number, encoding in enumerate(theirs):
+        assert mine.offsets(number) == encoding.offsets
+        assert mine.encoding(number).word_ids == encoding.word_ids
+
+
+def with_words_of_its_own() -> TextTokenizer:
+    """A tokenizer with added tokens: a plain word, one that is looked for after normalisation, one with an accent."""
+    backend = Tokenizer.from_str(LOWER.state()[0])
+    backend.add_tokens(["quick", AddedToken("Ée", normalized=True), AddedToken("#x", single_word=True)])
+    return TextTokenizer(backend)
+
+
+OWN = with_words_of_its_own()
+
+
+@pytest.mark.parametrize("tokenizer", [LOWER, CASED, OWN])
+@given(st.lists(st.one_of(st.text(max_size=30), st.text(PRINTABLE, max_size=30), st.lists(PIECES).map("".join)), max_size=5))
 def test_the_same_as_the_library(tokenizer: TextTokenizer, texts: list[str]) -> None:
-    found = tokenizer.sentence_encodings(texts)
-    for mine, theirs in zip(found, tokenizer.encodings(texts), strict=True):
-        assert mine.ids == theirs.ids
-        assert mine.offsets == theirs.offsets
-        assert mine.word_ids == theirs.word_ids
+    check(tokenizer.tokenize(texts), tokenizer.encodings(texts))
 
 
 def test_a_full_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordcache, "MAX_WORDS", 3)
+    monkeypatch.setattr(wordcache, "MAX_CHARS", 8)
     cache = WordCache(Tokenizer.from_str(LOWER.state()[0]))
-    first = cache.encodings(["the quick brown fox"])
-    second = cache.encodings(["met ada the fox", "x" * 41 + " fox"])
-    expected = LOWER.encodings(["the quick brown fox", "met ada the fox", "x" * 41 + " fox"])
-    assert [entry.ids for entry in first + second] == [entry.ids for entry in expected]
-    assert [entry.offsets for entry in first + second] == [entry.offsets for entry in expected]
-    assert [isinstance(entry, WordEncoding) for entry in first + second] == [True, True, False]
+    texts = [["the quick brown fox"], ["met ada the fox", "x" * 41 + " fox"], [], [""], ["The fox"]]
+    for some, tokenized in [(some, cache.tokenize(some)) for some in texts]:
+        check(tokenized, LOWER.encodings(some))
 
 
 def byte_level() -> TextTokenizer:
@@ -91,7 +108,7 @@ def test_used_only_where_words_are_encoded_one_by_one() -> None:
     assert splits_at_spaces(Tokenizer.from_str(LOWER.state()[0]))
     for tokenizer in (byte_level(), sentence_piece()):
         assert not splits_at_spaces(Tokenizer.from_str(tokenizer.state()[0]))
-        assert not isinstance(tokenizer.sentence_encodings(["The fox"])[0], WordEncoding)
+        check(tokenizer.tokenize(["The fox", "", "met Ada"]), tokenizer.encodings(["The fox", "", "met Ada"]))
     backend = Tokenizer.from_str(LOWER.state()[0])
     backend.add_special_tokens([AddedToken("[OUR MASK]")])
     assert not splits_at_spaces(backend)
@@ -106,14 +123,13 @@ def test_other_kinds_of_tokenizers_pack_right(make: Callable[[], TextTokenizer])
     ranges = [(start, start + len(text[start:end].rstrip())) for start, end in ranges]
     spans = [[TaggedSpan(text.index(word), text.index(word) + len(word), "name") for word in ("🏦", "Ada Lovelace", "東京")], []]
     counts = PackingCounts()
-    encodings = tokenizer.sentence_encodings([text[start:end] for start, end in ranges])
-    room = len(encodings[0].ids)
-    blocks = list(pack(make_sentences(text, ranges, encodings, spans, room, counts), room))
+    tokens = tokenizer.tokenize([text[start:end] for start, end in ranges])
+    room = int(tokens.starts[1])
+    pieces = make_pieces(text, ranges, tokens, 0, spans, room, counts)
     assert counts.sentences_cut == 1
-    assert all(block.token_count <= room for block in blocks)
-    assert "".join("".join(text[block.start : block.end] for block in blocks).split()) == "".join(text.split())
-    sentence = blocks[0].sentences[0]
-    assert [text[span.char_start : span.char_end] for span in sentence.spans] == ["🏦", "Ada Lovelace", "東京"]
-    for span in sentence.spans:
-        covered = tokenizer.decode(sentence.ids[span.token_start : span.token_end])
+    assert all(sum(pieces.lengths[first:last]) <= room for first, last in fill_blocks(pieces.lengths, room))
+    assert "".join("".join(text[start:end] for start, end in zip(pieces.starts, pieces.ends, strict=True)).split()) == "".join(text.split())
+    assert [text[span.char_start : span.char_end] for span in pieces.spans] == ["🏦", "Ada Lovelace", "東京"]
+    for span in pieces.spans:
+        covered = tokenizer.decode(tokens.ids[span.token_start : span.token_end].tolist())
         assert covered.strip() == text[span.char_start : span.char_end] or "<unk>" in covered

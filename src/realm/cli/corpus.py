@@ -1,17 +1,49 @@
 """The verbs about a corpus."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from realm.cli import show
 from realm.progress import Progress
 
+if TYPE_CHECKING:
+    from realm.corpus.sources import SourceOptions
+
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
+
+
+@dataclass(frozen=True)
+class SourceFlags:
+    """How the sources are read.
+
+    Args:
+        format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
+        title_column: column or JSON key with the title; empty looks for title.
+        text_column: column or JSON key with the text; empty looks for text or contents.
+        strict: stop at the first document that cannot be used instead of counting it.
+    """
+
+    format: str = ""
+    id_column: str = ""
+    title_column: str = ""
+    text_column: str = ""
+    strict: bool = False
+
+    def options(self) -> "SourceOptions":
+        """What the readers are told."""
+        from realm.corpus.sources import SourceOptions
+
+        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column)
+
+
+Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
 
 
 def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
@@ -29,11 +61,7 @@ def corpus_build(
     block_length: int = 288,
     tagger: str = "default",
     gazetteer: Path | None = None,
-    format: str = "",
-    id_column: str = "",
-    title_column: str = "",
-    text_column: str = "",
-    strict: bool = False,
+    reading: Reading = SourceFlags(),
     workers: int | None = None,
     json: bool = False,
 ) -> None:
@@ -49,35 +77,25 @@ def corpus_build(
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
             spacy:MODEL, hf:MODEL, perceptron:DIR (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
-        format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
-        strict: stop at the first malformed document instead of counting it.
+        reading: how the sources are read.
         workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build import build_corpus
-    from realm.corpus.sources import SourceOptions
+    from realm.corpus.options import BuildOptions
 
-    options = SourceOptions.of(format, id_column, title_column, text_column)
-
+    options = BuildOptions(
+        tokenizer=tokenizer or None,
+        vocab_size=vocab_size,
+        lowercase=lowercase,
+        block_length=block_length,
+        tagger=tagger,
+        gazetteer=gazetteer,
+        strict=reading.strict,
+        source_options=reading.options(),
+    )
     with Progress() as progress:
-        build_corpus(
-            sources,
-            out,
-            tokenizer=tokenizer or None,
-            vocab_size=vocab_size,
-            lowercase=lowercase,
-            block_length=block_length,
-            tagger=tagger,
-            gazetteer=gazetteer,
-            strict=strict,
-            workers=workers,
-            progress=_counting(progress),
-            say=progress.say,
-            source_options=options,
-        )
+        build_corpus(sources, out, options, workers=workers, progress=_counting(progress), say=progress.say)
     corpus_info(out, json=json)
 
 
@@ -86,11 +104,8 @@ def corpus_add(
     sources: Sources,
     /,
     *,
-    format: str = "",
-    id_column: str = "",
-    title_column: str = "",
-    text_column: str = "",
-    strict: bool = False,
+    reading: Reading = SourceFlags(),
+    workers: int | None = None,
     json: bool = False,
 ) -> None:
     """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable.
@@ -98,20 +113,16 @@ def corpus_add(
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
         sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
-        format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
-        strict: stop at the first malformed document instead of counting it.
+        reading: how the sources are read.
+        workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import add_documents
-    from realm.corpus.sources import SourceOptions
-
-    options = SourceOptions.of(format, id_column, title_column, text_column)
 
     with Progress() as progress:
-        add_documents(corpus, sources, strict=strict, progress=_counting(progress), source_options=options)
+        add_documents(
+            corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=reading.options()
+        )
     corpus_info(corpus, json=json)
 
 
@@ -135,11 +146,8 @@ def corpus_update(
     sources: Sources,
     /,
     *,
-    format: str = "",
-    id_column: str = "",
-    title_column: str = "",
-    text_column: str = "",
-    strict: bool = False,
+    reading: Reading = SourceFlags(),
+    workers: int | None = None,
     json: bool = False,
 ) -> None:
     """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add.
@@ -147,19 +155,16 @@ def corpus_update(
     Args:
         corpus: the corpus directory; a run keeps its own in RUN/corpus.
         sources: files or folders.
-        format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
-        strict: stop at the first malformed or unknown document instead of counting it.
+        reading: how the sources are read.
+        workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.living import update_documents
-    from realm.corpus.sources import SourceOptions
 
-    options = SourceOptions.of(format, id_column, title_column, text_column)
     with Progress() as progress:
-        update_documents(corpus, sources, strict=strict, progress=_counting(progress), source_options=options)
+        update_documents(
+            corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=reading.options()
+        )
     corpus_info(corpus, json=json)
 
 

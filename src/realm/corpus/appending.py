@@ -16,10 +16,8 @@ from realm.corpus.packed import PackedBatch, Packer, SegmentFile, packer_elsewhe
 from realm.corpus.packing import PackingCounts
 from realm.corpus.segments import token_dtype
 from realm.corpus.spool import Spool
-from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.views import Segment, segment_span_hashes
-from realm.corpus.workers import in_order
-from realm.text.tokenizer import TextTokenizer
+from realm.corpus.workers import Workers
 
 
 class Packing:
@@ -27,9 +25,9 @@ class Packing:
 
     Args:
         spool: complete.
-        tokenizer, tagger: must rebuild from their states in other processes.
-        block_length: most wordpieces of a block.
-        workers: processes that pack.
+        packer: packs in this process.
+        corpus: directory with the packer's tokenizer and tagger, from which other processes make theirs.
+        workers: processes that pack; None does it here.
         done: batches that are in a segment already.
         progress: called with ("packed documents", count, documents of the spool).
     """
@@ -37,11 +35,10 @@ class Packing:
     def __init__(
         self,
         spool: Spool,
-        tokenizer: TextTokenizer,
-        tagger: SpanTagger,
-        block_length: int,
+        packer: Packer,
+        corpus: Path,
         *,
-        workers: int = 1,
+        workers: Workers | None = None,
         done: int = 0,
         progress: Progress | None = None,
     ):
@@ -50,15 +47,8 @@ class Packing:
         self._progress = progress
         self.done = done
         self._documents = sum(task.rows for task in self._tasks[:done])
-        here = Packer(tokenizer, tagger, block_length)
-        arguments = (tokenizer.state(), tagger.state(), block_length)
-        self._results = in_order(self._tasks[done:], here, packer_elsewhere, arguments, workers)
-
-    def __enter__(self) -> "Packing":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._results.close()
+        arguments = (str(corpus), packer.block_length)
+        self._results = (workers or Workers(1)).in_order(self._tasks[done:], packer, packer_elsewhere, arguments)
 
     def __iter__(self) -> Iterator[PackedBatch]:
         for task, batch in self._results:
@@ -72,21 +62,6 @@ class Packing:
     def ended(self) -> bool:
         """Whether every batch is through."""
         return self.done == len(self._tasks)
-
-
-def append_segment(
-    directory: Path,
-    manifest: CorpusManifest,
-    spool: Spool,
-    tokenizer: TextTokenizer,
-    tagger: SpanTagger,
-    seen: KeySet,
-    progress: Progress | None,
-    workers: int = 1,
-) -> CorpusManifest:
-    """Write all documents of ``spool`` to the next segment below ``directory``: ``write_segment`` for a whole spool."""
-    with Packing(spool, tokenizer, tagger, manifest.block_length, workers=workers, progress=progress) as packing:
-        return write_segment(directory, manifest, packing, tokenizer.vocab_size, seen)
 
 
 def write_segment(
@@ -110,7 +85,7 @@ def write_segment(
     with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
         for batch in packing:
             keep = _unseen(batch.keys, seen)
-            file.add(batch.rows, keep)
+            file.add(batch.kept(keep))
             documents += len(np.unique(batch.documents[keep]))
             duplicates += len(keep) - int(keep.sum())
             counts += batch.counts

@@ -12,51 +12,45 @@ bytes for each different written form of a word (casing).
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.appending import Packing, first_statistics, write_segment
 from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.keys import KeyRuns, TextKeys
 from realm.corpus.lookup import stored_keys
 from realm.corpus.manifest import CorpusManifest, SpanStatistics
+from realm.corpus.options import BuildOptions
+from realm.corpus.packed import Packer
 from realm.corpus.rejected import RejectedList
 from realm.corpus.segments import SEGMENT_ROWS
-from realm.corpus.sources import LOOK, SourceOptions
+from realm.corpus.sources import SourceOptions
 from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
 from realm.corpus.tagging.collocations import CollocationCounts
 from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger
-from realm.corpus.tagging.specs import DEFAULT as DEFAULT_TAGGER
 from realm.corpus.tagging.specs import TaggerPlan
 from realm.corpus.tagging.truecase import CasingCounts
-from realm.corpus.workers import usable_cores
-from realm.errors import ConfigError, CorpusError
-from realm.text.tokenizer import CONFIG_FILE, MAX_TRAINING_CHARS, TextTokenizer, train_wordpiece
-
-SHORTEST_BLOCK = 16
+from realm.corpus.workers import Workers, started
+from realm.errors import CorpusError
+from realm.text.alphabet import MAX_TRAINING_CHARS
+from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
 
 
 def build_corpus(
     sources: Sequence[Path],
     out: Path,
+    options: BuildOptions | None = None,
     *,
-    tokenizer: TextTokenizer | str | Path | None = None,
-    vocab_size: int = 8000,
-    lowercase: bool = True,
-    block_length: int = 288,
-    tagger: str = DEFAULT_TAGGER,
-    gazetteer: Path | None = None,
-    strict: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-    source_options: SourceOptions = LOOK,
+    **changes: Any,
 ) -> CorpusManifest:
     """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
 
@@ -65,17 +59,11 @@ def build_corpus(
     Args:
         sources: files and folders that ``sources.iter_documents`` reads.
         out: the corpus directory; must not exist.
-        tokenizer: a tokenizer, a directory or file with one, or a hub name. None trains a WordPiece vocabulary on the documents.
-        vocab_size: of a trained vocabulary.
-        lowercase: whether a trained vocabulary folds case.
-        block_length: most wordpieces of a block, its title and three special tokens counted in.
-        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
-        gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
-        strict: stop at the first bad record instead of leaving it out.
+        options: what the bytes depend on besides the sources; the defaults if not given.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
         progress: called with (what is counted, count, count at the end or None) now and then.
         say: called with a line when an interrupted build is taken up or discarded.
-        source_options: format and columns of the sources, where they are not to be found by looking.
+        changes: fields of ``options`` by their names.
 
     Raises:
         CorpusError: ``out`` exists, another process is building it, or no document is usable.
@@ -86,45 +74,27 @@ def build_corpus(
         Interrupted: the disk is full or a worker process died; the same call goes on from there.
     """
     out, sources = Path(out), [Path(source) for source in sources]
-    workers = usable_cores() if workers is None else workers
-    _check(out, block_length, workers)
-    plan = TaggerPlan(tagger, gazetteer)
-    given = None if tokenizer is None else _given_tokenizer(tokenizer)
-    options = {
-        "tokenizer": given.sha256 if given else [vocab_size, lowercase], "block_length": block_length, "tagger": tagger, "strict": strict,
-        "gazetteer": gazetteer and paths.sha256_file(Path(gazetteer)), "source_options": asdict(source_options),
-    }  # fmt: skip
-    with staged_build(out, sources, options, say or (lambda _: None)) as staging:
-        casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(strict)
-        spool = _intake(staging, sources, source_options, rejected, casing, workers, progress)
-        tokenizer = given or _trained_tokenizer(staging, spool, vocab_size, lowercase)
+    options = replace(options or BuildOptions(), **changes)
+    processes = started(workers)
+    _check(out)
+    plan = TaggerPlan(options.tagger, options.gazetteer)
+    given = options.given_tokenizer()
+    with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
+        casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
+        spool = _intake(staging, sources, options.source_options, rejected, casing, processes, progress)
+        tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
-        packing_of = partial(Packing, spool, tokenizer, learned, block_length, workers=workers, progress=progress)
-        manifest = _write_segments(staging, packing_of, empty_manifest(tokenizer, block_length, rejected), tokenizer)
+        packer = Packer(tokenizer, learned, options.block_length)
+        packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
+        manifest = _write_segments(staging, packing_of, empty_manifest(tokenizer, options.block_length, rejected), tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
         return publish_first_version(staging.corpus, manifest)
 
 
-def _given_tokenizer(tokenizer: TextTokenizer | str | Path) -> TextTokenizer:
-    """A tokenizer from what the caller gave: a tokenizer.json, a corpus, or whatever AutoTokenizer takes."""
-    if isinstance(tokenizer, TextTokenizer):
-        return tokenizer
-    path = Path(tokenizer)
-    if path.is_file():
-        return TextTokenizer.load(path)
-    if (path / manifests.TOKENIZER_DIRECTORY).is_dir():
-        return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
-    return TextTokenizer.from_pretrained(str(tokenizer))
-
-
-def _check(out: Path, block_length: int, workers: int) -> None:
-    if block_length < SHORTEST_BLOCK:
-        raise ConfigError(f"block_length = {block_length} is below {SHORTEST_BLOCK}")
-    if workers < 1:
-        raise ConfigError(f"workers = {workers} is below 1")
+def _check(out: Path) -> None:
     if out.exists():
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
@@ -137,7 +107,7 @@ def _intake(
     source_options: SourceOptions,
     rejected: RejectedList,
     casing: CasingCounts | None,
-    workers: int,
+    workers: Workers,
     progress: Progress | None,
 ) -> Spool:
     """The sources' documents, those that an interrupted build took in included."""
@@ -185,10 +155,10 @@ def _write_segments(
     for info in manifest.segments:
         for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info.rows):
             seen.add(key)
-    with packing_of(done=done) as packing:
-        while not packing.ended:
-            manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
-            staging.save_segments(manifest, packing.done)
+    packing = packing_of(done=done)
+    while not packing.ended:
+        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+        staging.save_segments(manifest, packing.done)
     return manifest
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
+
 from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.build import empty_manifest, publish_first_version
@@ -16,10 +18,12 @@ from realm.corpus.canonical import canonical_text
 from realm.corpus.intake import Progress
 from realm.corpus.lookup import finish_segment
 from realm.corpus.manifest import CorpusManifest
-from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, Sentence, make_sentences
+from realm.corpus.packed import SegmentFile
+from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
 from realm.corpus.provenance import source_name
 from realm.corpus.rejected import RejectedList
-from realm.corpus.segments import SegmentWriter, token_dtype
+from realm.corpus.rows import BlockRows
+from realm.corpus.segments import token_dtype
 from realm.corpus.spool import Document
 from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger, tag_all
@@ -65,19 +69,19 @@ def corpus_from_records(
         (staging / manifests.REJECTED_FILE).write_bytes(b"")
         path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
         counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
-        with SegmentWriter(path, token_dtype(tokenizer.vocab_size), 0) as writer:
+        with SegmentFile(path, token_dtype(tokenizer.vocab_size), 0) as file:
             for texts in _batches(_texts(records, origin)):
-                for text, block in _blocks(texts, tokenizer, tagger, room, counts):
-                    writer.add(Document(str(writer.rows), "", text, source, writer.rows + 1, []), [], block)
+                documents = [_document(text, file.rows + number, source) for number, text in enumerate(texts)]
+                file.add(_rows(documents, tokenizer, tagger, room, counts))
                 if progress is not None:
-                    progress("blocks", writer.rows, None)
-        if not writer.rows:
+                    progress("blocks", file.rows, None)
+        if not file.rows:
             raise CorpusError("there is no record in it", path=origin, cure="Use the block_records.npy of a published model.")
         empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
         statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
-        segment = finish_segment(path, writer.tokens)
+        segment = finish_segment(path, file.tokens)
         filled = replace(
-            empty, segments=(segment,), next_block_id=writer.rows, documents=writer.rows, blocks=writer.rows, spans=writer.spans,
+            empty, segments=(segment,), next_block_id=file.rows, documents=file.rows, blocks=file.rows, spans=file.spans,
             sentences_cut=counts.sentences_cut, span_statistics=statistics,
         )  # fmt: skip
         return publish_first_version(staging, filled)
@@ -103,16 +107,20 @@ def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
         yield from (text[start:end] for start, end in split_sentences(text))
 
 
-def _blocks(
-    texts: list[str], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts
-) -> Iterator[tuple[str, PackedBlock]]:
-    """One block of each text; one call of the tokenizer for all sentences."""
-    ranges = [split_sentences(text) for text in texts]
-    sentences = [text[start:end] for text, of_text in zip(texts, ranges, strict=True) for start, end in of_text]
-    encodings, position = tokenizer.encodings(sentences), 0
-    for text, of_text in zip(texts, ranges, strict=True):
-        stop = position + len(of_text)
+def _document(text: str, number: int, source: str) -> Document:
+    return Document(str(number), "", text, source, number + 1, split_sentences(text))
+
+
+def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:
+    """One block of each document; one call of the tokenizer for all sentences."""
+    sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
+    tokens, rows, position = tokenizer.tokenize(sentences), BlockRows(), 0
+    for document in documents:
+        stop = position + len(document.sentences)
         tagged = tag_all(tagger, sentences[position:stop])
-        made = list(make_sentences(text, of_text, encodings[position:stop], tagged, room, counts))
-        yield text, PackedBlock(made or [Sentence(0, 0, [], [])], sum(len(sentence.ids) for sentence in made))
+        pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
+        if not len(pieces):
+            pieces.add(0, 0, 0)
+        rows.add(document, [], pieces, [(0, len(pieces))])
         position = stop
+    return rows.to_arrow(tokens.ids, token_dtype(tokenizer.vocab_size))

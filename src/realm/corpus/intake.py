@@ -5,7 +5,6 @@ about a million characters, by several processes where there is enough of it; th
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -21,7 +20,7 @@ from realm.corpus.rejected import RejectedList
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.spool import Document, Spool, documents_batch
 from realm.corpus.tagging.truecase import CasingCounts
-from realm.corpus.workers import in_order
+from realm.corpus.workers import Workers
 from realm.errors import CorpusError
 from realm.text.sentences import split_sentences
 
@@ -70,7 +69,7 @@ def take_in(
     source_options: SourceOptions = LOOK,
     *,
     casing: CasingCounts | None = None,
-    workers: int = 1,
+    workers: Workers | None = None,
 ) -> None:
     """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
 
@@ -82,28 +81,29 @@ def take_in(
         progress: called with ("documents", count, None) now and then.
         source_options: what the user said about the sources.
         casing: counts the words of the documents, if given (of those rejected for their id too).
-        workers: processes that look at the documents.
+        workers: processes that read dumps and look at the documents; None does it here.
 
     Raises:
         DataError: a source is missing or of no known type, or ``strict`` met a bad record.
         Interrupted: a worker process died.
     """
-    records = chain.from_iterable(iter_documents(source, source_options) for source in sources)
+    workers = workers or Workers(1)
+    records = chain.from_iterable(iter_documents(source, source_options, workers) for source in sources)
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
     chunks = _chunks(islice(records, spool.records, None))
     work = partial(_take_in_chunk, casing is not None)
-    with closing(in_order(chunks, work, _chunk_worker, (casing is not None,), workers)) as results:
-        for number, (chunk, taken) in enumerate(results, 1):
-            spool.add_batch(*_without_known(chunk, taken, known_ids, rejected))
-            spool.records += len(chunk)
-            if casing is not None:
-                casing.merge(taken.forms)
-            if progress is not None:
-                progress("documents", spool.documents, None)
-            if number % PART_CHUNKS == 0:
-                spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
+    results = workers.in_order(chunks, work, _chunk_worker, (casing is not None,))
+    for number, (chunk, taken) in enumerate(results, 1):
+        spool.add_batch(*_without_known(chunk, taken, known_ids, rejected))
+        spool.records += len(chunk)
+        if casing is not None:
+            casing.merge(taken.forms)
+        if progress is not None:
+            progress("documents", spool.documents, None)
+        if number % PART_CHUNKS == 0:
+            spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
     spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
 
 

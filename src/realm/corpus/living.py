@@ -13,13 +13,14 @@ import numpy as np
 
 from realm import paths
 from realm.corpus import manifest as manifests
-from realm.corpus.appending import append_segment
+from realm.corpus.appending import Packing, write_segment
 from realm.corpus.blocks import BlockStore
 from realm.corpus.canonical import canonical_line
 from realm.corpus.info import changed_statistics
 from realm.corpus.intake import Progress, nothing_usable, take_in
 from realm.corpus.lookup import BlockKeys, block_key
 from realm.corpus.manifest import CorpusManifest
+from realm.corpus.packed import Packer
 from realm.corpus.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected
 from realm.corpus.rejected import RejectedList
@@ -27,6 +28,7 @@ from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Document, Spool
 from realm.corpus.tagging.saved import load_tagger
 from realm.corpus.views import Segment
+from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 
 UNKNOWN_ID = "unknown id"
@@ -38,6 +40,7 @@ def add_documents(
     sources: Sequence[Path],
     *,
     strict: bool = False,
+    workers: int | None = None,
     progress: Progress | None = None,
     source_options: SourceOptions = LOOK,
 ) -> CorpusManifest:
@@ -47,18 +50,18 @@ def add_documents(
 
     Args:
         corpus: the corpus directory.
-        sources, strict, progress, source_options: as for ``build_corpus``.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
 
     Raises:
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
         DataError: as for ``build_corpus``.
     """
     sources = [Path(source) for source in sources]
-    with changing(Path(corpus)) as (store, staging):
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
-        take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options)
-        manifest = _append(store, staging, spool, _no_rows(), progress)
+        take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
+        manifest = _append(store, staging, spool, _no_rows(), processes, progress)
         if manifest.blocks == store.manifest.blocks:
             raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
         return _publish_documents(store, staging, manifest, _no_rows(), rejected)
@@ -69,6 +72,7 @@ def update_documents(
     sources: Sequence[Path],
     *,
     strict: bool = False,
+    workers: int | None = None,
     progress: Progress | None = None,
     source_options: SourceOptions = LOOK,
 ) -> CorpusManifest:
@@ -79,22 +83,22 @@ def update_documents(
 
     Args:
         corpus: the corpus directory.
-        sources, strict, progress, source_options: as for ``build_corpus``.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
 
     Raises:
         CorpusError, DataError: as for ``add_documents``.
     """
     sources = [Path(source) for source in sources]
-    with changing(Path(corpus)) as (store, staging):
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)
         found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
-        take_in(sources, found, rejected, set(), progress, source_options)
+        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
         gone = _changed_documents(store, found, spool, rejected)
         if not found.documents - rejected.counts[UNKNOWN_ID]:
             raise nothing_usable(sources, rejected)
         if not len(gone) and not rejected.counts:
             return store.manifest
-        manifest = _append(store, staging, spool, gone, progress) if len(gone) else store.manifest
+        manifest = _append(store, staging, spool, gone, processes, progress) if len(gone) else store.manifest
         return _publish_documents(store, staging, manifest, gone, rejected)
 
 
@@ -168,13 +172,17 @@ def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
     return not document.text[position:].strip()
 
 
-def _append(store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, progress: Progress | None) -> CorpusManifest:
+def _append(
+    store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, workers: Workers, progress: Progress | None
+) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
     tagger = load_tagger(store.path / manifests.TAGGER_FILE)
     removed = np.concatenate([np.flatnonzero(~store.live), gone])
     dead = (block_key(block.title, block.text) for block in map(store.block, removed.tolist()))
     seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)
-    return append_segment(staging, _without(store, gone), spool, store.tokenizer, tagger, seen, progress)
+    packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
+    packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
+    return write_segment(staging, _without(store, gone), packing, store.tokenizer.vocab_size, seen)
 
 
 def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:

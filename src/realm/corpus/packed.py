@@ -3,7 +3,6 @@
 What a document becomes depends on nothing but itself; which blocks are duplicates, and their ids, is settled where the batches meet.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,12 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from realm.corpus import manifest as manifests
 from realm.corpus import segments
-from realm.corpus.lookup import block_key
-from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackedBlock, PackingCounts, make_sentences, pack
-from realm.corpus.segments import SegmentWriter, segment_schema, token_dtype
-from realm.corpus.spool import Document, SpoolBatch
-from realm.corpus.tagging.saved import tagger_from_state
+from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, fill_blocks, make_pieces
+from realm.corpus.rows import BlockRows
+from realm.corpus.segments import segment_schema, token_dtype
+from realm.corpus.spool import SpoolBatch
+from realm.corpus.tagging.saved import load_tagger
 from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.text.tokenizer import TextTokenizer
 
@@ -27,7 +27,7 @@ class PackedBatch:
     """The blocks of a batch of documents.
 
     Attributes:
-        rows: an Arrow file of a segment's columns; its block ids mean nothing yet.
+        rows: a segment's columns, as an Arrow stream of one batch; the block ids mean nothing yet.
         keys: ``block_key`` of every row, one after the other.
         documents: int32 [rows], which document of the batch a row is of.
         counts: what packing did.
@@ -37,6 +37,12 @@ class PackedBatch:
     keys: bytes
     documents: np.ndarray
     counts: PackingCounts
+
+    def kept(self, keep: np.ndarray) -> pa.RecordBatch:
+        """The rows for which ``keep`` (bool [rows]) is true."""
+        with pa.ipc.open_stream(self.rows) as reader:
+            batch = reader.read_next_batch()
+        return batch if keep.all() else batch.filter(pa.array(keep))
 
 
 class Packer:
@@ -51,43 +57,39 @@ class Packer:
     def __init__(self, tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int):
         self._tokenizer = tokenizer
         self._tagger = tagger
-        self._block_length = block_length
+        self.block_length = block_length
 
     def __call__(self, batch: SpoolBatch) -> PackedBatch:
-        """Read a batch and pack it."""
-        counts = PackingCounts()
-        keys: list[bytes] = []
-        documents: list[int] = []
-        sink = pa.BufferOutputStream()
-        with SegmentWriter(sink, token_dtype(self._tokenizer.vocab_size), 0) as writer:
-            for number, (document, title_ids, blocks) in enumerate(self._pack(batch.documents(), counts)):
-                for block in blocks:
-                    keys.append(block_key(document.title, document.text[block.start : block.end]))
-                    documents.append(number)
-                    writer.add(document, title_ids, block)
-        return PackedBatch(sink.getvalue().to_pybytes(), b"".join(keys), np.array(documents, np.int32), counts)
-
-    def _pack(self, documents: list[Document], counts: PackingCounts) -> Iterator[tuple[Document, list[int], list[PackedBlock]]]:
-        """(document, title ids, blocks) of each document; one call of the tokenizer for all sentences."""
+        """Read a batch and pack it; one call of the tokenizer for all sentences."""
+        documents = batch.documents()
         titles = self._tokenizer.encode([document.title for document in documents])
         sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
-        encodings = self._tokenizer.sentence_encodings(sentences)
-        position = 0
+        tokens = self._tokenizer.tokenize(sentences)
+        rows, counts, position = BlockRows(), PackingCounts(), 0
         for document, title in zip(documents, titles, strict=True):
-            title_ids = title[: self._block_length // 4]
-            room = self._block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
+            title_ids = title[: self.block_length // 4]
+            room = self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
             stop = position + len(document.sentences)
             tagged = tag_all(self._tagger, sentences[position:stop])
-            made = make_sentences(document.text, document.sentences, encodings[position:stop], tagged, room, counts)
-            yield document, title_ids, [block for block in pack(made, room) if block.token_count]
+            pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
+            rows.add(document, title_ids, pieces, fill_blocks(pieces.lengths, room))
             position = stop
+        columns = rows.to_arrow(tokens.ids, token_dtype(self._tokenizer.vocab_size))
+        return PackedBatch(_stream(columns), b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
 
 
-def packer_elsewhere(
-    tokenizer: tuple[str, dict[str, str]], tagger: dict[str, Any], block_length: int
-) -> Callable[[SpoolBatch], PackedBatch]:
-    """A ``Packer`` in another process, of the states of tokenizer and tagger."""
-    return Packer(TextTokenizer.from_state(*tokenizer), tagger_from_state(tagger), block_length)
+def _stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def packer_elsewhere(corpus: str, block_length: int) -> Packer:
+    """A ``Packer`` in another process, of the tokenizer and the tagger that are saved in a corpus directory."""
+    directory = Path(corpus)
+    tokenizer = TextTokenizer.load(directory / manifests.TOKENIZER_DIRECTORY)
+    return Packer(tokenizer, load_tagger(directory / manifests.TAGGER_FILE), block_length)
 
 
 class SegmentFile:
@@ -117,9 +119,9 @@ class SegmentFile:
             self._writer.close()
         self._sink.close()
 
-    def add(self, rows: bytes, keep: np.ndarray) -> None:
-        """Append the rows of a packed batch for which ``keep`` (bool [rows]) is true."""
-        table = pa.ipc.open_file(rows).read_all().filter(pa.array(keep))
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows, and give them their block ids."""
+        table = pa.Table.from_batches([rows])
         ids = np.arange(self.next_block_id, self.next_block_id + table.num_rows)
         self.next_block_id += table.num_rows
         self._pending.append(table.set_column(0, self._schema.field("block_id"), pa.array(ids)))

@@ -1,56 +1,57 @@
-"""From one document's sentences to blocks: exact token ranges, greedy packing, over-long sentences cut, spans aligned.
+"""From one document's sentences to blocks: over-long sentences cut, spans aligned, greedy packing. Only positions: no text is copied.
 
 Units: chars are code points, tokens are wordpieces.
 """
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 from tokenizers import Encoding
 
 from realm.corpus.tagging.spans import TaggedSpan
-from realm.text.wordcache import WordEncoding
+from realm.text.wordcache import Offsets, Tokenized
 
 # [CLS] title [SEP] body [SEP]
 SPECIAL_TOKENS_PER_BLOCK = 3
 
 
-@dataclass(frozen=True)
-class Span:
-    """A salient span: chars in the document, tokens relative to its sentence's first."""
+class Span(NamedTuple):
+    """A salient span: the piece it is in, chars in the document, tokens from the piece's first."""
 
+    piece: int
     char_start: int
     char_end: int
     token_start: int
     token_end: int
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence, or a piece of one that was too long: chars in the document, its token ids, the spans in it."""
-
-    start: int
-    end: int
-    ids: list[int]
-    spans: list[Span]
-
-
 @dataclass
-class PackedBlock:
-    """Consecutive sentences of one document that fit the limit together."""
+class Pieces:
+    """Sentences of one document, those that were too long cut, in order: a list a column. Their tokens follow one another.
 
-    sentences: list[Sentence] = field(default_factory=list)
-    token_count: int = 0
+    Attributes:
+        starts, ends: chars in the document.
+        lengths: tokens.
+        spans: in order.
+    """
 
-    @property
-    def start(self) -> int:
-        return self.sentences[0].start
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
-    @property
-    def end(self) -> int:
-        return self.sentences[-1].end
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, start: int, end: int, length: int) -> None:
+        """Append one piece."""
+        self.starts.append(start)
+        self.ends.append(end)
+        self.lengths.append(length)
 
 
 @dataclass
@@ -70,58 +71,68 @@ class PackingCounts:
 
 def hash64(text: str) -> int:
     """64-bit hash of ``text``, lower-cased and with white space collapsed; the same on every machine."""
-    normalised = " ".join(text.lower().split())
+    normalised = text.lower()
+    # Of printable characters only the space is white space: most sentences are in their normal form already.
+    if not normalised.isprintable() or "  " in normalised or normalised[:1] == " " or normalised[-1:] == " ":
+        normalised = " ".join(normalised.split())
     return int.from_bytes(hashlib.blake2b(normalised.encode("utf-8"), digest_size=8).digest(), "little")
 
 
-def pack(sentences: Iterator[Sentence], room: int) -> Iterator[PackedBlock]:
-    """Fill blocks greedily with sentences of at most ``room`` tokens in all. No sentence may be longer than ``room``."""
-    block = PackedBlock()
-    for sentence in sentences:
-        if block.sentences and block.token_count + len(sentence.ids) > room:
-            yield block
-            block = PackedBlock()
-        block.sentences.append(sentence)
-        block.token_count += len(sentence.ids)
-    if block.sentences:
-        yield block
+def fill_blocks(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Greedy packing: (first piece, piece after the last) of each block. Pieces that have no token at all make no block.
+
+    Args:
+        lengths: tokens of each piece, none above ``room``.
+        room: most tokens of a block.
+    """
+    borders, filled = [0], 0
+    for piece, length in enumerate(lengths):
+        filled += length
+        if filled > room:
+            borders.append(piece)
+            filled = length
+    return list(pairwise([*borders, len(lengths)])) if any(lengths) else []
 
 
-def make_sentences(
+def make_pieces(
     text: str,
     ranges: Sequence[tuple[int, int]],
-    encodings: Sequence[Encoding | WordEncoding],
+    tokens: Tokenized,
+    first: int,
     tagged: Sequence[Sequence[TaggedSpan]],
     room: int,
     counts: PackingCounts,
-) -> Iterator[Sentence]:
-    """Sentences of one document with aligned spans; those over ``room`` tokens come in pieces.
+) -> Pieces:
+    """Sentences of one document with aligned spans; those over ``room`` tokens in several pieces.
 
     Args:
         text: the document's canonical text.
         ranges: chars of each sentence in ``text``.
-        encodings: of each sentence's text.
+        tokens: of the sentences' texts, the document's from number ``first`` on.
+        first: see ``tokens``.
         tagged: spans of each sentence, chars relative to the sentence.
-        room: most tokens of a sentence, at least 1.
+        room: most tokens of a piece, at least 1.
         counts: grows by what is dropped or cut.
     """
-    for (start, end), encoding, spans in zip(ranges, encodings, tagged, strict=True):
-        sentence_text = text[start:end]
-        aligned = _align(sentence_text, start, encoding, spans, counts)
-        ids = encoding.ids
-        if len(ids) <= room:
-            yield Sentence(start, end, ids, aligned)
+    pieces = Pieces()
+    borders = tokens.starts[first : first + len(ranges) + 1].tolist()
+    for number, (start, end) in enumerate(ranges):
+        length = borders[number + 1] - borders[number]
+        aligned: list[Span] = []
+        if tagged[number]:
+            aligned = _align(text[start:end], start, tokens.offsets(first + number), tagged[number], len(pieces), counts)
+        if length <= room:
+            pieces.add(start, end, length)
+            pieces.spans += aligned
         else:
             counts.sentences_cut += 1
-            yield from _cut(sentence_text, Sentence(start, end, ids, aligned), encoding, room, counts)
+            _cut(text[start:end], start, tokens.encoding(first + number), aligned, room, pieces, counts)
+    return pieces
 
 
-def _align(text: str, offset: int, encoding: Encoding | WordEncoding, spans: Sequence[TaggedSpan], counts: PackingCounts) -> list[Span]:
+def _align(text: str, offset: int, offsets: Offsets, spans: Sequence[TaggedSpan], piece: int, counts: PackingCounts) -> list[Span]:
     """Spans that whole wordpieces cover exactly, white space inside a wordpiece's offsets aside; others are dropped and counted."""
-    if not spans:
-        return []
     aligned = []
-    offsets = encoding.offsets
     starts = [start for start, _ in offsets]
     for span in spans:
         last = bisect_right(starts, span.end - 1) - 1
@@ -132,33 +143,31 @@ def _align(text: str, offset: int, encoding: Encoding | WordEncoding, spans: Seq
         if first < 0 or text[offsets[first][0] : offsets[last][1]].strip() != text[span.start : span.end]:
             counts.spans_unaligned += 1
             continue
-        aligned.append(Span(offset + span.start, offset + span.end, first, last + 1))
+        aligned.append(Span(piece, offset + span.start, offset + span.end, first, last + 1))
     return aligned
 
 
-def _cut(text: str, sentence: Sentence, encoding: Encoding | WordEncoding, room: int, counts: PackingCounts) -> Iterator[Sentence]:
-    """Cut at wordpiece borders, between words where possible. Every char of the sentence lands in exactly one piece."""
-    words, offsets, total = encoding.word_ids, encoding.offsets, len(sentence.ids)
+def _cut(text: str, offset: int, encoding: Encoding, spans: Sequence[Span], room: int, pieces: Pieces, counts: PackingCounts) -> None:
+    """Append a sentence in pieces: cut at wordpiece borders, between words where possible. Every char lands in exactly one piece."""
+    words, offsets, total = encoding.word_ids, encoding.offsets, len(encoding)
     placed = 0
     token, char = 0, 0
     while token < total:
         stop = _cut_position(words, offsets, token, room, total)
         char_stop = len(text) if stop == total else offsets[stop][0]
         piece_text = text[char:char_stop]
-        start = sentence.start + char + len(piece_text) - len(piece_text.lstrip())
-        end = sentence.start + char + len(piece_text.rstrip())
-        spans = [
-            Span(span.char_start, span.char_end, span.token_start - token, span.token_end - token)
-            for span in sentence.spans
-            if token <= span.token_start and span.token_end <= stop
-        ]
-        placed += len(spans)
-        yield Sentence(start, end, sentence.ids[token:stop], spans)
+        for span in spans:
+            if token <= span.token_start and span.token_end <= stop:
+                start, end = span.token_start - token, span.token_end - token
+                pieces.spans.append(Span(len(pieces), span.char_start, span.char_end, start, end))
+                placed += 1
+        start = offset + char + len(piece_text) - len(piece_text.lstrip())
+        pieces.add(start, offset + char + len(piece_text.rstrip()), stop - token)
         token, char = stop, char_stop
-    counts.spans_cut += len(sentence.spans) - placed
+    counts.spans_cut += len(spans) - placed
 
 
-def _cut_position(words: Sequence[int | None], offsets: Sequence[tuple[int, int]], token: int, room: int, total: int) -> int:
+def _cut_position(words: Sequence[int | None], offsets: Offsets, token: int, room: int, total: int) -> int:
     """Where the piece that starts at ``token`` stops: at most ``room`` further, before a word if one starts there.
 
     Tokens of one character (bytes of a rare symbol) share their offsets and are kept together if the room allows it.

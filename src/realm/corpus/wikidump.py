@@ -5,7 +5,6 @@ is mostly those. What is damaged is rejected with a reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wikitext import clean_wikitext
-from realm.corpus.workers import in_order, usable_cores
+from realm.corpus.workers import Workers
 
 BROKEN_XML = "broken or truncated xml"
 
@@ -26,7 +25,7 @@ CHUNK_CHARS = 1_000_000
 Chunk = tuple[SiteInfo, list[WikiPage | Rejected]]
 
 
-def read_wikidump(path: Path, workers: int | None = None) -> Iterator[Record]:
+def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record]:
     """The articles of a dump (.xml, .xml.bz2, .xml.gz, .xml.xz) in its order, cleaned; the latest revision of each.
 
     The id is ``simplewiki:1234``, database name and page id, so that several wikis fit into one corpus; the page id alone where the
@@ -35,17 +34,16 @@ def read_wikidump(path: Path, workers: int | None = None) -> Iterator[Record]:
 
     Args:
         path: the dump.
-        workers: processes that clean and threads that decompress; by default as many as there are cores. The result is the same.
+        workers: processes that clean, and as many threads that decompress; None does it here. The result is the same.
 
     Raises:
         DataError: the XML is no MediaWiki dump.
         CorpusError: a worker process died.
     """
-    workers = workers or usable_cores()
-    chunks = _chunks(_read(path, workers))
-    with closing(in_order(chunks, _cleaner(str(path)), _cleaner, (str(path),), workers)) as results:
-        for _, records in results:
-            yield from records
+    workers = workers or Workers(1)
+    chunks = _chunks(_read(path, workers.count))
+    for _, records in workers.in_order(chunks, _cleaner(str(path)), _cleaner, (str(path),)):
+        yield from records
 
 
 def why_left_out(page: WikiPage, namespaces: Namespaces) -> str | None:

@@ -1,4 +1,4 @@
-"""One function applied to many items, in order, by this process or by several.
+"""One function applied to many items, in order, by this process or by several that all steps of a build share.
 
 Processes are started afresh (``spawn``): a fork would copy the locks of threads that torch, pyarrow or the tokenizer hold. A script that
 calls this at its top level therefore needs the usual ``if __name__ == "__main__":``.
@@ -9,14 +9,15 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
 from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
-from realm.errors import CorpusError
+from realm.errors import ConfigError, CorpusError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,67 +35,96 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(
-    items: Iterable[Item],
-    here: Callable[[Item], Result],
-    elsewhere: Callable[..., Callable[[Item], Result]],
-    arguments: tuple[Any, ...],
-    workers: int,
-) -> Generator[tuple[Item, Result], None, None]:
-    """Yield (item, result) in the order of ``items``. Close the generator to stop the processes (``contextlib.closing``).
-
-    At most ``workers`` + 2 items are held (and never fewer than ``FEW`` + 1 read): those at work, and those that wait for their turn.
-
-    Args:
-        items: read as they are needed.
-        here: does an item in this process: all of them if ``workers`` is 1 or there are no more than ``FEW``.
-        elsewhere: called once in every other process with ``arguments``; returns what does an item there. A module's function.
-        arguments: plain values.
-        workers: processes.
+def started(count: int | None) -> "Workers":
+    """``count`` processes; None means as many as cores may be used.
 
     Raises:
-        Interrupted: a process died.
+        ConfigError: ``count`` is below 1.
     """
-    items = iter(items)
-    first = list(islice(items, FEW + 1)) if workers > 1 else []
-    if len(first) > FEW:
-        yield from _in_processes(chain(first, items), elsewhere, arguments, workers)
-    else:
-        for item in chain(first, items):
-            yield item, _uncollected(here, item)
+    if count is not None and count < 1:
+        raise ConfigError(f"workers = {count} is below 1")
+    return Workers(usable_cores() if count is None else count)
 
 
-def _in_processes(
-    items: Iterator[Item], elsewhere: Callable[..., Any], arguments: tuple[Any, ...], workers: int
-) -> Iterator[tuple[Item, Any]]:
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start, initargs=(elsewhere, arguments))
-    pending: deque[tuple[Item, Future[Any]]] = deque()
-    try:
-        for item in items:
-            pending.append((item, pool.submit(_do, item)))
-            if len(pending) >= workers + 2:
+class Workers:
+    """Processes that start when they are needed first and stay until the end. A context manager; without ``with``, call ``close``.
+
+    Args:
+        count: processes; 1 does everything here.
+    """
+
+    def __init__(self, count: int):
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes; what waits for them is not done any more."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def in_order(
+        self,
+        items: Iterable[Item],
+        here: Callable[[Item], Result],
+        elsewhere: Callable[..., Callable[[Item], Result]],
+        arguments: tuple[Hashable, ...],
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yield (item, result) in the order of ``items``.
+
+        At most ``count`` + 2 items are held (and never fewer than ``FEW`` + 1 read): those at work, and those that wait for their turn.
+
+        Args:
+            items: read as they are needed.
+            here: does an item in this process: all of them if ``count`` is 1 or there are no more than ``FEW``.
+            elsewhere: called in every other process with ``arguments``, once; returns what does an item there. A module's function.
+            arguments: small plain values: they go with every item.
+
+        Raises:
+            Interrupted: a process died.
+        """
+        items = iter(items)
+        first = list(islice(items, FEW + 1)) if self.count > 1 else []
+        if len(first) > FEW:
+            yield from self._in_processes(chain(first, items), elsewhere, arguments)
+        else:
+            for item in chain(first, items):
+                yield item, _uncollected(here, item)
+
+    def _in_processes(
+        self, items: Iterator[Item], elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...]
+    ) -> Iterator[tuple[Item, Any]]:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"), initializer=_start)
+        pending: deque[tuple[Item, Future[Any]]] = deque()
+        try:
+            for item in items:
+                pending.append((item, self._pool.submit(_do, elsewhere, arguments, item)))
+                if len(pending) >= self.count + 2:
+                    done, future = pending.popleft()
+                    yield done, future.result()
+            while pending:
                 done, future = pending.popleft()
                 yield done, future.result()
-        while pending:
-            done, future = pending.popleft()
-            yield done, future.result()
-    except BrokenProcessPool as error:
-        cure = "If memory ran out, take fewer --workers; the same command goes on where this one stopped"
-        raise Interrupted("a worker process died", cure=cure) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        except BrokenProcessPool as error:
+            cure = "If memory ran out, take fewer --workers; the same command goes on where this one stopped"
+            raise Interrupted("a worker process died", cure=cure) from error
+        finally:
+            for _, future in pending:
+                future.cancel()
 
 
-_work: Callable[[Any], Any]
-
-
-def _start(elsewhere: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _start() -> None:
     """Make a new process ready. Ctrl-C is the parent's to answer; a process whose parent has died ends."""
-    global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = elsewhere(*arguments)
 
 
 def _end_with_parent() -> None:
@@ -104,8 +134,13 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _do(item: Any) -> Any:
-    return _uncollected(_work, item)
+def _do(elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...], item: Any) -> Any:
+    return _uncollected(_made(elsewhere, arguments), item)
+
+
+@lru_cache(maxsize=2)  # a step, and the reader of sources that feeds it
+def _made(elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...]) -> Callable[[Any], Any]:
+    return elsewhere(*arguments)
 
 
 def _uncollected(work: Callable[[Item], Result], item: Item) -> Result:

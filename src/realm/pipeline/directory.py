@@ -83,10 +83,10 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
     """
     from realm.corpus.build import build_corpus
+    from realm.corpus.options import BuildOptions
     from realm.corpus.sources import SourceOptions
 
     section = recipe.corpus
-    options = SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column)
     sources = [Path(source) for source in section.sources]
     mark = paths.root / "sources.json"
     if paths.corpus.exists():
@@ -94,9 +94,7 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         return False
     if not sources:
         raise ConfigError("no documents: [corpus] sources is empty", path=paths.config, cure="Name files or folders of documents.")
-    build_corpus(
-        sources,
-        paths.corpus,
+    options = BuildOptions(
         tokenizer=section.tokenizer or None,
         vocab_size=section.vocab_size,
         lowercase=section.lowercase,
@@ -104,9 +102,10 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         tagger=section.tagger,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
-        progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total),
-        say=progress.say,
-        source_options=options,
+        source_options=SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column),
+    )
+    build_corpus(
+        sources, paths.corpus, options, progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total), say=progress.say
     )
     write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True

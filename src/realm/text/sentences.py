@@ -1,8 +1,8 @@
 """Sentence boundaries as code point ranges.
 
-A compiled pattern proposes boundaries. Most are plain ("...walked home. The next..."); syntok, which is slower, is asked only about
-the doubtful ones: after abbreviations, initials, numbers, and inside brackets. Line ends always end a sentence, and scripts
-that write 。！？ need no space after them.
+A compiled pattern proposes boundaries. Most are plain ("...walked home. The next..."); after abbreviations, initials and numbers syntok's
+rules are applied to the words on both sides; syntok itself, which is slower, is asked only about what is left: inside brackets, before
+digits, without a space. Line ends always end a sentence, and scripts that write 。！？ need no space after them.
 """
 
 import re
@@ -13,7 +13,7 @@ from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
 
 _LINE = re.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
-_STOPS = ".!?…。！？｡"
+_STOPS = ".!?;…。！？｡"
 _CJK_STOPS = "。！？｡"
 _CLOSERS = "\"'”’»)]}」』）》〉"
 # One match is one possible boundary: the terminators and what closes after them, then white space or a letter. It begins with a set of
@@ -21,10 +21,21 @@ _CLOSERS = "\"'”’»)]}」』）》〉"
 # possessive and starts only where the run before it ended, so a line of full stops is read once, not once per character.
 _PROPOSAL = re.compile(rf"[{_STOPS}](?<![{_STOPS}]{{2}})[{_STOPS}]*+[{re.escape(_CLOSERS)}]*+(?=(?P<gap>\s*+)(?P<next>\S))")
 _OPENERS = "\"'“‘«([{"
+# After these no sentence begins.
+_NEVER_NEXT = frozenset(".!?…,;:-–—)]}%&")
 # What may stand before a full stop that surely ends a sentence, unless syntok knows it as an abbreviation: a word of two letters or more
 # that is no Roman numeral; a year; a closing quote or bracket after such a word.
 _PLAIN_WORD = re.compile(r"(?:.*[\W_])?(?P<core>[^\W\d_]{2,}|(?:1[0-9]|20)\d\d)['’\"”)\]%]*", re.DOTALL)
 _MORE_ABBREVIATIONS = frozenset(["approx", "capt", "dept", "feat", "mins", "misc", "mrs", "prof", "secs", "sen", "univ", "vols"])
+_DOUBTFUL = State.abbreviations | State.roman_numerals
+# Words on both sides of a full stop that are tokens of syntok's for certain: before it, after another word or at the start of the sentence,
+# initials skipped; after it, capitalised, a number or a quote.
+_BEFORE = re.compile(
+    r"(?:^|(?P<inner>[\w,]) )(?:[A-Z]\. )*(?:\S*[-_])?[^\w\s]*"
+    r"(?P<core>[0-9A-Za-z]+(?:\.[0-9A-Za-z]+|(?<=[0-9]),[0-9]+)*)(?P<closed>(?:['’]s)?['’\"”)\]%+]*)$"
+)
+_AFTER = re.compile(r"(?:[A-Z](?:[a-z]+|[A-Z]*)|[0-9]+(?:[,.][0-9]+)*[a-z]*)(?=['’,;:%]|\.?(?:\s|$))|[\"“]")
+_CAMEL = re.compile("[a-z][A-Z]")
 _SYNTOK = SyntokTokenizer(replace_not_contraction=False)
 # syntok looks a few words behind and ahead; a wider window only costs time.
 _BEHIND, _AHEAD = 100, 80
@@ -40,51 +51,81 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     """
     ranges: list[tuple[int, int]] = []
     for line in _LINE.finditer(text):
-        _split_line(text, line.start(), line.end(), ranges)
+        piece = line[0].strip()
+        if piece:
+            start = line.end() - len(line[0].lstrip())
+            _split_line(text, start, start + len(piece), ranges)
     return ranges
 
 
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:
-    """Append the sentences of ``text[start:end]``, which holds no line end."""
+    """Append the sentences of ``text[start:end]``, which holds no line end and is trimmed."""
     for match in _PROPOSAL.finditer(text, start, end):
-        if text[match.start()] in _CJK_STOPS or _is_boundary(text, start, end, match):
-            start = _append_trimmed(text, start, match.end(), ranges)
-    _append_trimmed(text, start, end, ranges)
-
-
-def _append_trimmed(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> int:
-    """Append the range without surrounding white space, if anything is left. Returns ``end``."""
-    piece = text[start:end]
-    left = len(piece) - len(piece.lstrip())
-    if left < len(piece):
-        ranges.append((start + left, start + len(piece.rstrip())))
-    return end
+        if _is_boundary(text, start, end, match):
+            ranges.append((start, match.end()))
+            start = match.start("next")
+    ranges.append((start, end))
 
 
 def _is_boundary(text: str, start: int, end: int, match: re.Match[str]) -> bool:
     """Whether the sentence that began at ``start`` ends with this proposal."""
-    following, boundary = match["next"], match.end()
-    if following.islower() or following in ".!?…,;:-–—)]}%&":
+    found, gap, following = match.group(0, "gap", "next")
+    if found[0] in _CJK_STOPS:
+        return True
+    if following.islower() or following in _NEVER_NEXT:
         return False
-    if not match["gap"]:  # "home.The next": a capitalised word, and syntok must agree
+    boundary = match.end()
+    if not gap:  # "home.The next": a capitalised word, and syntok must agree
         return following.isupper() and text[boundary + 1 : boundary + 2].islower() and _ask_syntok(text, start, end, boundary)
-    if following.isupper() or following in _OPENERS:
-        near = max(start, boundary - _BRACKET_REACH)
-        bracketed = text.count("(", near, boundary) > text.count(")", near, boundary)
-        lone_full_stop = match[0].rstrip(_CLOSERS) == "."
-        if not bracketed and (not lone_full_stop or _is_plain(text, start, match.start())):
+    near = max(start, boundary - _BRACKET_REACH)
+    if text.count("(", near, boundary) <= text.count(")", near, boundary):
+        certain = found.rstrip(_CLOSERS) not in (".", ";") or _is_plain(text, start, match.start())
+        if certain and (following.isupper() or following in _OPENERS):
             return True
+        known = _by_rule(text, start, end, match) if len(found) == 1 else None
+        if known is not None:
+            return known
     return _ask_syntok(text, start, end, boundary)
 
 
 def _is_plain(text: str, start: int, stop: int) -> bool:
     """Whether a full stop at ``stop`` cannot belong to an abbreviation, judged by the word before it."""
-    word = text[max(start, stop - _WORD_REACH) : stop].rpartition(" ")[2]
-    match = _PLAIN_WORD.fullmatch(word)
-    if match is None:
+    near = max(start, stop - _WORD_REACH)
+    if text[near:stop].endswith(" "):
+        stop -= 1
+    word = text[max(text.rfind(" ", near, stop) + 1, near) : stop]
+    if not (len(word) > 1 and word.isalpha()):
+        match = _PLAIN_WORD.fullmatch(word)
+        if match is None:
+            return False
+        word = match["core"]
+    return word not in _DOUBTFUL and word.lower() not in _MORE_ABBREVIATIONS
+
+
+def _by_rule(text: str, start: int, end: int, match: re.Match[str]) -> bool | None:
+    """What syntok's rules say about a full stop between two words; None where it is not certain what syntok sees there.
+
+    (Its ``State._move_and_maybe_extract_terminal``, for a capitalised word, a number or a quote that follows after a space.)
+    """
+    near = max(start, match.start() - _WORD_REACH)
+    before = _BEFORE.search(text[near : match.start()])
+    after = _AFTER.match(text, match.start("next"), min(end, match.start("next") + _WORD_REACH))
+    if before is None or after is None or (before["inner"] is None and near > start):
+        return None
+    core, following, at_start = before["core"], after[0], before["inner"] is None
+    if core.lower() in _MORE_ABBREVIATIONS or _CAMEL.search(core):
+        return None
+    number = following.isnumeric()
+    if before["closed"]:
+        return None if at_start else not (number and len(following) > 2)
+    single = len(core) == 1 or core in State.roman_numerals
+    if following in State.starters and not (at_start and single):
+        return True
+    if core in State.abbreviations or "." in core or (single and (at_start or core.isupper())):
         return False
-    core = match["core"]
-    return core not in State.abbreviations and core not in State.roman_numerals and core.lower() not in _MORE_ABBREVIATIONS
+    if (number and (len(following) > 2 or core in State.months)) or (following[0].isdigit() and core.lower() == "no"):
+        return False
+    return not (core.isnumeric() and following in State.months) and not (single and core.isalpha() and core not in State.vowels)
 
 
 def _ask_syntok(text: str, start: int, end: int, boundary: int) -> bool:

@@ -5,8 +5,7 @@ What does not live here: how token ids are laid out in model inputs (data/featur
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_t
 
 from realm import paths
 from realm.errors import ConfigError, DataError
-from realm.text.wordcache import WordCache, WordEncoding, splits_at_spaces
+from realm.text.alphabet import can_continue_a_word, training_texts
+from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
-
-# A vocabulary does not get better with more text than this, and time and memory stay bounded on a corpus of any size.
-MAX_TRAINING_CHARS = 20_000_000
 
 # What the five roles are called: BERT's names, RoBERTa's and XLM-R's. Read only when no tokenizer_config.json names them.
 _KNOWN_NAMES = {
@@ -86,11 +83,11 @@ class TextTokenizer:
         """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
         return self._backend.encode_batch(list(texts), add_special_tokens=False)
 
-    def sentence_encodings(self, sentences: Sequence[str]) -> Sequence[Encoding | WordEncoding]:
-        """Ids, offsets and word_ids of running text: the same as ``encodings`` gives, at several times its rate for BERT's tokenizers."""
+    def tokenize(self, sentences: Sequence[str]) -> Tokenized:
+        """Ids and offsets of running text: the same as ``encodings`` gives, at many times its rate for BERT's tokenizers."""
         if self._words is None and splits_at_spaces(self._backend):
             self._words = WordCache(self._backend)
-        return self.encodings(sentences) if self._words is None else self._words.encodings(sentences)
+        return Tokenized.of(self.encodings(sentences)) if self._words is None else self._words.tokenize(sentences)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of ``ids``, special tokens included."""
@@ -114,8 +111,7 @@ class TextTokenizer:
     def save(self, directory: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, so that ``AutoTokenizer.from_pretrained(directory)`` loads it too."""
         paths.write_atomic(directory / TOKENIZER_FILE, self._json)
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **{f"{role}_token": name for role, name in self._names.items()}}
-        paths.write_json(directory / CONFIG_FILE, config)
+        paths.write_json(directory / CONFIG_FILE, _config_of(self._names))
 
     def state(self) -> tuple[str, dict[str, str]]:
         """What ``from_state`` makes an equal tokenizer of in another process."""
@@ -151,6 +147,8 @@ class TextTokenizer:
         Raises:
             DataError: nothing is found under that name, or it has no fast tokenizer or no mask token.
         """
+        if _is_saved_here(Path(name)):
+            return cls.load(Path(name))
         from transformers import AutoTokenizer
 
         try:
@@ -175,6 +173,20 @@ def _find_role(backend: Tokenizer, role: str, names: dict[str, str], origin: str
             return name
     cure = "Choose the tokenizer of a masked language model, such as BERT's"
     raise DataError(f"the tokenizer has no {role} token", path=origin, cure=cure)
+
+
+def _config_of(names: Mapping[str, str]) -> dict[str, str]:
+    """The tokenizer_config.json of a tokenizer that has everything else in tokenizer.json."""
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **{f"{role}_token": name for role, name in names.items()}}
+
+
+def _is_saved_here(directory: Path) -> bool:
+    """Whether ``save`` wrote this directory: then transformers, which takes seconds to import, would add nothing."""
+    try:
+        config = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return (directory / TOKENIZER_FILE).is_file() and config == _config_of(_names_in_config(directory / CONFIG_FILE))
 
 
 def _names_in_config(path: Path) -> dict[str, str]:
@@ -209,11 +221,11 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     if not 200 <= vocab_size <= 1_000_000:
         raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    normalised, alphabet = _training_texts(texts, normalizer, max_alphabet=max(vocab_size // 4, 64))
+    normalised, alphabet = training_texts(texts, normalizer, max_alphabet=max(vocab_size // 4, 64))
     special = [names[0] for names in _KNOWN_NAMES.values()]
     # The trainer gives ids to continuation pieces ("##a") in the order of a randomly seeded hash map, and breaks ties between
     # merges by those ids. Listed up front they get their ids in our order, and training becomes a function of the texts.
-    continuations = [f"##{character}" for character in alphabet if _can_continue_a_word(character)]
+    continuations = [f"##{character}" for character in alphabet if can_continue_a_word(character)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         special_tokens=special + continuations,
@@ -266,27 +278,3 @@ def _bert_tokenizer(vocabulary: dict[str, int], lowercase: bool) -> TextTokenize
     )
     backend.add_special_tokens([names[0] for names in _KNOWN_NAMES.values()])
     return TextTokenizer(backend)
-
-
-def _training_texts(texts: Iterable[str], normalizer: normalizers.Normalizer, max_alphabet: int) -> tuple[list[str], list[str]]:
-    """Normalised texts and the most frequent characters in code point order (ties in frequency go to the smaller code point)."""
-    normalised: list[str] = []
-    counts: Counter[str] = Counter()
-    total = 0
-    for text in texts:
-        normalised.append(normalizer.normalize_str(text))
-        counts.update(normalised[-1])
-        total += len(text)
-        if total >= MAX_TRAINING_CHARS:
-            break
-    ranked = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    if not ranked:
-        raise DataError("no text to train a vocabulary on", cure="Give documents that are not empty")
-    return normalised, sorted(ranked[:max_alphabet])
-
-
-def _can_continue_a_word(character: str) -> bool:
-    """Punctuation and CJK ideographs are words of their own for the BERT pre-tokenizer, so "##," never occurs."""
-    if "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff" or character >= "\U00020000":
-        return False
-    return character.isalnum() or not character.isascii()

@@ -1,45 +1,54 @@
 """Encoding by words: text repeats its words, so most of them are looked up instead of being computed again.
 
 Exact only where a tokenizer treats the words between spaces one by one, as BERT's do; ``splits_at_spaces`` says whether it does.
+Texts are split and their words numbered by Arrow, the ids of all words are gathered by numpy: what is left for Python are the different
+words, and of those only the ones that were not met before.
 """
 
 import json
-from collections.abc import Sequence
-from itertools import chain, compress
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
-from tokenizers import Encoding, Tokenizer
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import Encoding, Token, Tokenizer
 
-# About 60 MB. Beyond it the cache starts anew: the frequent words are back after the next batch.
-MAX_WORDS = 200_000
-# Longer "words" are addresses and the like, which do not repeat.
-MAX_WORD_LENGTH = 40
+# Characters of the words in the cache, about 50 MB. Beyond them it starts anew: the frequent words are back after the next batch.
+MAX_CHARS = 2_000_000
+# Code points of longer "words" (addresses, sentences of scripts without spaces) are not kept: they do not repeat.
+_LONGEST_KEPT = 40
+# What BERT's pre-tokenizer makes of a printable ASCII word: letters and digits in a row, and every other character alone.
+_PIECES = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
+Offsets = list[tuple[int, int]]
 
 
-class WordEncoding:
-    """Ids of one text and, computed when asked for, their code points. Stands in for the library's ``Encoding``."""
+@dataclass(frozen=True)
+class Tokenized:
+    """Wordpieces of several texts.
 
-    __slots__ = ("_backend", "_offsets", "_words", "ids")
+    Attributes:
+        ids: uint32 [tokens], of all texts, one after the other.
+        starts: int64 [texts + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
+        offsets: of text i, (start, end) in code points of the text of every id.
+        encoding: the library's own record of text i.
+    """
 
-    def __init__(self, ids: list[int], words: list[str], offsets: dict[str, list[tuple[int, int]]], backend: Tokenizer):
-        self.ids = ids
-        self._words = words
-        self._offsets = offsets
-        self._backend = backend
+    ids: np.ndarray
+    starts: np.ndarray
+    offsets: Callable[[int], Offsets]
+    encoding: Callable[[int], Encoding]
 
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        """(start, end) of every id."""
-        found: list[tuple[int, int]] = []
-        position = 0
-        for word in self._words:
-            found += [(position + start, position + end) for start, end in self._offsets[word]]
-            position += len(word) + 1
-        return found
-
-    @property
-    def word_ids(self) -> list[int | None]:
-        """The word of every id, as the library counts words."""
-        return self._backend.encode(" ".join(self._words), add_special_tokens=False).word_ids
+    @classmethod
+    def of(cls, encodings: Sequence[Encoding]) -> "Tokenized":
+        """From the library's records."""
+        ids = [encoding.ids for encoding in encodings]
+        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        flat = np.fromiter(chain.from_iterable(ids), np.uint32, count=int(starts[-1]))
+        return cls(flat, starts, lambda index: encodings[index].offsets, encodings.__getitem__)
 
 
 class WordCache:
@@ -51,32 +60,97 @@ class WordCache:
 
     def __init__(self, backend: Tokenizer):
         self._backend = backend
-        self._ids: dict[str, list[int]] = {}
-        self._offsets: dict[str, list[tuple[int, int]]] = {}
+        self._model = backend.model
+        parts = json.loads(backend.to_str())
+        self._lowercase = bool(parts["normalizer"]["lowercase"])
+        self._plain = _plain_words([token["content"] for token in parts["added_tokens"]], backend)
+        self._pieces: dict[str, tuple[int, ...]] = {}
+        self._pieces_chars = 0
+        self._start_anew()
 
-    def encodings(self, texts: Sequence[str]) -> list[Encoding | WordEncoding]:
-        """Ids and offsets of each text, without special tokens: what the tokenizer itself gives."""
-        split = [text.split(" ") for text in texts]
-        common = [max(map(len, words)) <= MAX_WORD_LENGTH for words in split]
-        self._learn(set().union(*compress(split, common)))
-        unusual = [text for text, usual in zip(texts, common, strict=True) if not usual]
-        rare = iter(self._backend.encode_batch(unusual, add_special_tokens=False))
-        found: list[Encoding | WordEncoding] = []
-        for words, usual in zip(split, common, strict=True):
-            if usual:
-                ids = list(chain.from_iterable(map(self._ids.__getitem__, words)))
-                found.append(WordEncoding(ids, words, self._offsets, self._backend))
+    def tokenize(self, texts: Sequence[str]) -> Tokenized:
+        """The wordpieces of each text, without special tokens: what the tokenizer itself gives."""
+        words = pc.split_pattern(pa.array(texts, pa.string()), " ")
+        coded = words.flatten().dictionary_encode()
+        rows = self._rows_of(coded.dictionary.to_pylist())[np.asarray(coded.indices)]
+        word_starts = np.array(self._starts)
+        first = word_starts[rows]
+        counts = word_starts[rows + 1] - first
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        ids = np.array(self._ids)[np.arange(total) + np.repeat(first - (ends - counts), counts)]
+        starts = np.concatenate([[0], ends])[np.asarray(words.offsets)]
+
+        def encoding(index: int) -> Encoding:
+            return self._backend.encode(texts[index], add_special_tokens=False)
+
+        return Tokenized(ids, starts, lambda index: self._offsets_in(texts[index]), encoding)
+
+    def _start_anew(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._ids = array("I")
+        self._starts = array("q", [0])
+        self._chars = 0
+        self._offsets: dict[str, Offsets] = {}
+
+    def _rows_of(self, words: list[str]) -> np.ndarray:
+        """int64 [words]: where the ids of each are, once the cache holds them."""
+        if self._chars >= MAX_CHARS:
+            self._start_anew()
+        missing = [word for word in words if word not in self._rows]
+        plain = list(map(self._plain.fullmatch, missing))
+        others = [word for word, match in zip(missing, plain, strict=True) if match is None]
+        encoded = iter(self._backend.encode_batch_fast(others, add_special_tokens=False))
+        for word, match in zip(missing, plain, strict=True):
+            if match is None:
+                self._ids.extend(next(encoded).ids)
             else:
-                found.append(next(rare))
+                for piece in _PIECES.findall(word):
+                    self._ids.extend(self._piece_ids(piece))
+            self._rows[word] = len(self._starts) - 1
+            self._starts.append(len(self._ids))
+            self._chars += len(word)
+        return np.fromiter(map(self._rows.__getitem__, words), np.int64, count=len(words))
+
+    def _piece_ids(self, piece: str) -> tuple[int, ...]:
+        ids = self._pieces.get(piece)
+        if ids is None:
+            if self._pieces_chars >= MAX_CHARS:
+                self._pieces, self._pieces_chars = {}, 0
+            ids = self._pieces[piece] = tuple(token.id for token in self._wordpieces(piece))
+            self._pieces_chars += len(piece)
+        return ids
+
+    def _wordpieces(self, piece: str) -> list[Token]:
+        """What the model makes of one piece of a plain word."""
+        return self._model.tokenize(piece.lower() if self._lowercase else piece)
+
+    def _offsets_in(self, text: str) -> Offsets:
+        found: Offsets = []
+        position = 0
+        for word in text.split(" "):
+            found += [(position + start, position + end) for start, end in self._word_offsets(word)]
+            position += len(word) + 1
         return found
 
-    def _learn(self, words: set[str]) -> None:
-        """See to it that the cache holds ``words``."""
-        if len(self._ids) >= MAX_WORDS:  # new dictionaries: encodings made before still read the old ones
-            self._ids, self._offsets = {}, {}
-        missing = list(words.difference(self._ids))
-        for word, encoding in zip(missing, self._backend.encode_batch(missing, add_special_tokens=False), strict=True):
-            self._ids[word], self._offsets[word] = encoding.ids, encoding.offsets
+    def _word_offsets(self, word: str) -> Offsets:
+        offsets = self._offsets.get(word)
+        if offsets is None:
+            if self._plain.fullmatch(word):
+                pieces = ((match.start(), self._wordpieces(match[0])) for match in _PIECES.finditer(word))
+                offsets = [(at + token.offsets[0], at + token.offsets[1]) for at, tokens in pieces for token in tokens]
+            else:
+                offsets = self._backend.encode(word, add_special_tokens=False).offsets
+            if len(word) <= _LONGEST_KEPT:
+                self._offsets[word] = offsets
+        return offsets
+
+
+def _plain_words(added: Sequence[str], backend: Tokenizer) -> re.Pattern[str]:
+    """Words of printable ASCII characters that cannot hold an added token, which the tokenizer would look for first."""
+    normalised = [backend.normalizer.normalize_str(content) for content in added]
+    first = {form[0] for content in (*added, *normalised) if content for form in (content.lower(), content.upper())}
+    return re.compile("[" + "".join(re.escape(chr(code)) for code in range(0x21, 0x7F) if chr(code) not in first) + "]*")
 
 
 def splits_at_spaces(backend: Tokenizer) -> bool:

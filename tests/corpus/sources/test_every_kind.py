@@ -16,6 +16,7 @@ from realm.cli import main
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.records import Record, SourceDocument
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 Make = Callable[[Path], Path]
@@ -146,7 +147,7 @@ def test_every_kind_gives_the_same_corpus(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2", "dump.xml.gz", "<mediawiki"])
 def test_a_dump_goes_to_its_reader(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_wikidump(path: Path) -> Iterator[Record]:
+    def read_wikidump(path: Path, workers: Workers | None) -> Iterator[Record]:
         for row in ROWS:
             yield SourceDocument(row["id"], row["title"], row["text"], str(path), 1)
 

@@ -1,6 +1,7 @@
 """One source in, its records out: looks at the source and picks the reader."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
@@ -13,18 +14,20 @@ from realm.corpus.sources.parquet import read_parquet
 from realm.corpus.sources.tables import read_csv, read_tsv
 from realm.corpus.sources.texts import read_html, read_markdown, read_text
 from realm.corpus.sources.warc import read_warc
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 Reader = Callable[[Path, str, SourceOptions], Iterator[Record]]
 """Reads one file: its path, what it is called in ids, and the user's options."""
 
 
-def iter_documents(source: Path, options: SourceOptions = LOOK) -> Iterator[Record]:
+def iter_documents(source: Path, options: SourceOptions = LOOK, workers: Workers | None = None) -> Iterator[Record]:
     """All records of one source, in its order.
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
         options: what the user said about sources.
+        workers: processes that clean the pages of a dump; None does it here.
 
     Raises:
         DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
@@ -34,12 +37,12 @@ def iter_documents(source: Path, options: SourceOptions = LOOK) -> Iterator[Reco
     if is_hub_name(source):
         return read_dataset(source, options)
     if source.is_dir():
-        return _read_directory(source, options)
+        return _read_directory(source, options, workers)
     if not source.exists():
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return _read_file(source, source.name, _format_of(source, options), options)
+    return _read_file(source, source.name, _format_of(source, options), options, workers)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -55,18 +58,18 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, options: SourceOptions) -> Iterator[Record]:
+def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
     if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
         return read_dataset(folder, options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return _read_file(documents, documents.name, "jsonl", options)
+        return _read_file(documents, documents.name, "jsonl", options, workers)
     if options.format == "beir":
         raise DataError("no BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
-    return read_folder(folder, options, _read_file)
+    return read_folder(folder, options, partial(_read_file, workers=workers))
 
 
-def _read_file(path: Path, name: str, file_format: str, options: SourceOptions) -> Iterator[Record]:
+def _read_file(path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
     """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:
         empty = path.stat().st_size == 0
@@ -77,17 +80,18 @@ def _read_file(path: Path, name: str, file_format: str, options: SourceOptions) 
         yield Rejected(str(path), 0, EMPTY_FILE)
         return
     found = False
-    for record in _READERS[file_format](path, name, options):
+    records = _read_mediawiki(path, workers) if file_format == "mediawiki" else _READERS[file_format](path, name, options)
+    for record in records:
         found = True
         yield record
     if not found:
         yield Rejected(str(path), 0, NO_DOCUMENTS)
 
 
-def _read_mediawiki(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+def _read_mediawiki(path: Path, workers: Workers | None) -> Iterator[Record]:
     from realm.corpus.wikidump import read_wikidump
 
-    return read_wikidump(path)
+    return read_wikidump(path, workers)
 
 
 _READERS: dict[str, Reader] = {
@@ -99,5 +103,4 @@ _READERS: dict[str, Reader] = {
     "markdown": read_markdown,
     "html": read_html,
     "warc": read_warc,
-    "mediawiki": _read_mediawiki,
 }

@@ -10,8 +10,7 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging import date_forms, number_forms
-from realm.corpus.tagging.spans import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan, date_forms, number_forms
 
 # Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
 _START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"

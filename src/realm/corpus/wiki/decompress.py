@@ -1,17 +1,17 @@
-"""The bytes of a dump in pieces, decompressed by the end of the file's name; bzip2 on several cores.
+"""The bytes of a dump in pieces, decompressed by their first bytes, whatever the file's name; bzip2 on several cores.
 
 indexed_bzip2 finds blocks by their magic number, so that it decodes both multistream files and single streams of many blocks in
 parallel. Without it the standard library decodes on one core.
 """
 
 import bz2
-import gzip
-import lzma
-import zlib
+import io
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
+
+from realm.corpus.sources.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes
 
 PIECE = 1 << 16
 # The largest block of bzip2, in bytes.
@@ -26,35 +26,33 @@ def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
     """The file's content.
 
     Args:
-        path: plain, or ending in .bz2, .gz or .xz.
+        path: plain, or bzip2, gzip, xz or zstandard.
         workers: threads that decompress bzip2.
 
     Raises:
         OSError: while iterating, if it cannot be read.
         DamagedData: while iterating, where the compressed data breaks off.
     """
-    with open(path, "rb") as probe:
-        probe.read(1)  # the decompressors' own errors do not tell a missing file from a damaged one
-    match path.suffix.lower():
-        case ".bz2":
+    with open(path, "rb") as file:
+        start = file.read(8)
+    match compression_of(start):
+        case "bz2":
             yield from _bz2_pieces(path, workers)
-        case ".gz":
-            yield from _pieces(gzip.GzipFile(path))
-        case ".xz":
-            yield from _pieces(lzma.LZMAFile(path))  # noqa: SIM115  (it closes what it reads)
-        case _:
+        case None:
             with open(path, "rb") as file:
                 while piece := file.read(PIECE):
                     yield piece
+        case _:
+            yield from _pieces(open_bytes(path))
 
 
-def _pieces(file: gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File) -> Iterator[bytes]:
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     """What one read of the layer below gives, so that nothing decoded before damage is lost."""
     try:
         with file:
-            while piece := file.read1(PIECE):
+            while piece := cast(io.BufferedReader, file).read1(PIECE):
                 yield piece
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+    except DECOMPRESSION_ERRORS as error:
         raise DamagedData(str(error)) from error
 
 
@@ -63,7 +61,7 @@ def _checked_pieces(path: Path) -> Iterator[bytes]:
     held: deque[bytes] = deque()
     size = 0
     try:
-        for piece in _pieces(bz2.BZ2File(path)):
+        for piece in _pieces(cast(IO[bytes], bz2.BZ2File(path))):
             held.append(piece)
             size += len(piece)
             while size - len(held[0]) >= _BLOCK:
