@@ -10,7 +10,8 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging.spans import TaggedSpan, date_forms, number_forms
+from realm.corpus.tagging import date_forms, number_forms
+from realm.corpus.tagging.spans import TaggedSpan
 
 # Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
 _START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"
