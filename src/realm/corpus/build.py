@@ -27,12 +27,15 @@ from realm.corpus.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.options import BuildOptions
 from realm.corpus.packed import Packer
 from realm.corpus.rejected import RejectedList
-from realm.corpus.salient import CasingCounts, CollocationCounts, SpanTagger, save_tagger
 from realm.corpus.segments import SEGMENT_ROWS
 from realm.corpus.sources import SourceOptions
 from realm.corpus.spool import Spool
 from realm.corpus.staging import Staging, staged_build
-from realm.corpus.tagger_specs import TaggerPlan
+from realm.corpus.tagging.collocations import CollocationCounts
+from realm.corpus.tagging.saved import save_tagger
+from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 from realm.text.alphabet import MAX_TRAINING_CHARS

@@ -19,7 +19,7 @@ from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rej
 from realm.corpus.rejected import RejectedList
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.spool import Document, Spool, documents_batch
-from realm.corpus.truecase import CasingCounts
+from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import Workers
 from realm.errors import CorpusError
 from realm.text.sentences import split_sentences

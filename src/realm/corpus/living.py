@@ -24,9 +24,9 @@ from realm.corpus.packed import Packer
 from realm.corpus.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected
 from realm.corpus.rejected import RejectedList
-from realm.corpus.salient import load_tagger
 from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Document, Spool
+from realm.corpus.tagging.saved import load_tagger
 from realm.corpus.views import Segment
 from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
