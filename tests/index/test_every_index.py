@@ -256,6 +256,10 @@ def test_bad_queries_are_refused(kind: str) -> None:
         index.search(torch.ones(2, 8), -1)
     with pytest.raises(ValueError, match="1 exclusion lists for 2 queries"):
         index.search(torch.ones(2, 8), 1, [np.zeros(0, np.int64)])
+    with pytest.raises(ValueError, match="exclusion list 1 must be int64 block ids, not float64"):
+        index.search(torch.ones(2, 8), 1, [np.zeros(0), np.ones(1)])
+    with pytest.raises(SnapshotError, match=r"block ids must be int64 \[3\], not int32"):
+        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int32), kind=kind)
     with pytest.raises(SnapshotError, match=r"bool \[3\]"):
         index.set_live(np.ones(3, np.int64))
 
