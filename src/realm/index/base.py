@@ -164,11 +164,15 @@ class RowIndex(ABC):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
         wanted = np.concatenate([np.asarray(ids, np.int64) for ids in exclude])
-        row = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        order = np.argsort(wanted)  # looking ids up in order is several times as fast as at random
+        query, wanted = query[order], wanted[order]
+        first, last = self._ids[0], self._ids[-1]
+        if last - first + 1 == len(self):  # consecutive, as in a corpus from which nothing was ever removed: no look-up at all
+            known = (wanted >= first) & (wanted <= last)
+            return query[known], wanted[known] - first
+        row = np.minimum(np.searchsorted(self._ids, wanted), len(self) - 1)
         known = self._ids[row] == wanted
-        query, row = query[known], row[known]
-        order = np.argsort(row, kind="stable")
-        return query[order], row[order]
+        return query[known], row[known]
 
     def _exact_scores(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Score of each (query, row) pair, float64 [c], of float64 queries [b,d]; each is summed alone: its bits depend on nothing else."""
