@@ -1,29 +1,31 @@
 """An index that never returns what was removed from the corpus, however long it has been open."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
-from realm.index.mips import ExactIndex, Hits
+from realm.index.choice import make_index
+from realm.index.mips import Hits, Metric
 
 
 class LiveIndex:
-    """An exact index of blocks of a corpus. Every search first asks whether the corpus has another version, and hides what that removed.
+    """An index of blocks of a corpus, of any kind. Each search first asks if the corpus has another version, and hides what that removed.
 
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids: as for ``ExactIndex``.
+        vectors, ids, kind: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore):
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = ExactIndex(vectors, ids, self._readable)
+        self._index = make_index(vectors, ids, self._readable, kind=kind)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -33,14 +35,31 @@ class LiveIndex:
         """As ``MipsIndex.dim``."""
         return self._index.dim
 
+    @property
+    def metric(self) -> Metric:
+        """As ``MipsIndex.metric``."""
+        return self._index.metric
+
+    def info(self) -> dict[str, Any]:
+        """As ``MipsIndex.info``, of the index as the corpus is now.
+
+        Raises:
+            CorpusError: the corpus has been deleted or damaged.
+        """
+        self._hide_removed()
+        return self._index.info()
+
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """As ``MipsIndex.search``.
 
         Raises:
             CorpusError: the corpus has been deleted or damaged.
         """
+        self._hide_removed()
+        return self._index.search(queries, k, exclude)
+
+    def _hide_removed(self) -> None:
         newest = self._newest.newest()
         if newest is not self._newest:
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest
-        return self._index.search(queries, k, exclude)
