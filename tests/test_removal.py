@@ -14,8 +14,8 @@ from realm.cli import main
 from realm.corpus.blocks import BlockStore
 from realm.corpus.compaction import compact_corpus
 from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.index.exact import ExactIndex
 from realm.index.live import LiveIndex
-from realm.index.mips import ExactIndex
 from realm.opening import open_run
 from realm.retrieval import Retriever
 

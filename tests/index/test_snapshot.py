@@ -10,7 +10,7 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
-from realm.index.mips import ExactIndex
+from realm.index.exact import ExactIndex
 from realm.index.snapshot import (
     Snapshot,
     SnapshotManifest,

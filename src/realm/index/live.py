@@ -1,12 +1,14 @@
 """An index that never returns what was removed from the corpus, however long it has been open."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
-from realm.index.mips import ExactIndex, Hits
+from realm.index.exact import ExactIndex
+from realm.index.mips import Hits, Metric
 
 
 class LiveIndex:
@@ -33,14 +35,31 @@ class LiveIndex:
         """As ``MipsIndex.dim``."""
         return self._index.dim
 
+    @property
+    def metric(self) -> Metric:
+        """As ``MipsIndex.metric``."""
+        return self._index.metric
+
+    def info(self) -> dict[str, Any]:
+        """As ``MipsIndex.info``, of the index as the corpus is now.
+
+        Raises:
+            CorpusError: the corpus has been deleted or damaged.
+        """
+        self._hide_removed()
+        return self._index.info()
+
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """As ``MipsIndex.search``.
 
         Raises:
             CorpusError: the corpus has been deleted or damaged.
         """
+        self._hide_removed()
+        return self._index.search(queries, k, exclude)
+
+    def _hide_removed(self) -> None:
         newest = self._newest.newest()
         if newest is not self._newest:
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest
-        return self._index.search(queries, k, exclude)

@@ -1,7 +1,9 @@
-"""The fast part of exact search: bounds on inner products from one matrix product, and the best rows so far."""
+"""The fast part of exact search: bounds on scores from one matrix product, and the best rows so far."""
 
 import numpy as np
 import torch
+
+from realm.index.mips import Metric
 
 # Added to every norm in the error bound: pays for products that underflow or are flushed to zero.
 NORM_FLOOR = 2.0**-50
@@ -12,23 +14,41 @@ INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}
 
 
 class Scan:
-    """Bounds on inner products by one matrix product. Everything is -inf for rows that must not be returned."""
+    """Bounds on scores by one matrix product. Everything is -inf for rows that must not be returned.
 
-    def __init__(self, queries: torch.Tensor, largest_norm: float):
+    What is bounded is q.x for metric "ip", and for "l2" q.x - |x|^2 / 2, which orders rows as minus their squared distance does. With u the
+    roundoff of the scan's type, its error is at most 2 (d + 8) u |q| |x| from the product, for "l2" 2 (d + 8) u |x|^2 more from the
+    squares, and, for all rows of a query alike, ``margin``: what the float64 scores, which say |q - x|^2, may be off in terms of |q|^2.
+
+    Args:
+        queries: float32 [b,d].
+        largest_norm: of all rows that will be scanned.
+        metric: see above.
+    """
+
+    def __init__(self, queries: torch.Tensor, largest_norm: float, metric: Metric):
         norms = torch.linalg.vector_norm(queries.double(), dim=1)
-        overflow = (1 + largest_norm) * (1 + float(norms.max())) > SAFE_PRODUCT
+        longest = float(norms.max())
+        largest = (1 + largest_norm) * (1 + longest) if metric == "ip" else (1 + largest_norm + longest) ** 2
+        overflow = largest > SAFE_PRODUCT
+        self.metric = metric
         self.dtype = torch.float64 if overflow else torch.float32
         self.queries = queries.to(self.dtype)
         # d * roundoff bounds the matrix product; the factor 2 and the 8 pay for the final scores' and the bounds' own rounding.
-        relative = 2 * (queries.shape[1] + 8) * torch.finfo(self.dtype).eps / 2
+        exact, self.relative = (2 * (queries.shape[1] + 8) * torch.finfo(dtype).eps / 2 for dtype in (torch.float64, self.dtype))
         if not overflow:
-            relative += 4 * INPUT_ROUNDING[torch.get_float32_matmul_precision()]
-        self.error = (relative * (norms + NORM_FLOOR)).to(self.dtype)  # [b], to be multiplied by the norm of a row
+            self.relative += 4 * INPUT_ROUNDING[torch.get_float32_matmul_precision()]
+        self.error = (self.relative * (norms + NORM_FLOOR)).to(self.dtype)  # [b], to be multiplied by the norm of a row
+        self.squares = torch.square(norms).cpu().numpy()
+        self.margin = np.zeros(len(norms)) if metric == "ip" else 8 * exact * self.squares  # float64 [b]
 
     def lower_bounds(self, vectors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-        """Scores minus their possible error: [b,r] for vectors [r,d] with norms float64 [r]."""
+        """What is bounded minus its possible error: [b,r] for vectors [r,d] with norms float64 [r]."""
         scores = self.queries @ vectors.to(self.dtype).T
-        return scores.addr_(self.error, norms.to(self.dtype), alpha=-1)
+        scores.addr_(self.error, self._row_factor(norms), alpha=-1)
+        if self.metric == "l2":
+            scores -= (torch.square(norms) / 2).to(self.dtype) + self._row_error(norms)
+        return scores
 
     def candidates(self, lower: torch.Tensor, norms: torch.Tensor, threshold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The (query, row) pairs of a block that may belong to the top k: int64 [c] each, by query.
@@ -38,15 +58,27 @@ class Scan:
             norms: float64 [r].
             threshold: float64 [b], the k-th best exact score so far, -inf before there is one.
         """
-        upper = torch.addr(lower, self.error, norms.to(self.dtype), alpha=2)
-        floor = torch.from_numpy(_round_down(threshold, self.dtype)).to(lower.device)
+        upper = torch.addr(lower, self.error, self._row_factor(norms), alpha=2)
+        if self.metric == "l2":
+            upper += 2 * self._row_error(norms)
+            threshold = (threshold + self.squares) / 2  # of -|q - x|^2 in terms of q.x - |x|^2 / 2
+        margin = torch.from_numpy(_round_down(-self.margin, self.dtype)).to(lower.device)
+        floor = torch.from_numpy(_round_down(threshold, self.dtype)).to(lower.device) + margin
         possible = (upper >= floor[:, None]) & (upper > -torch.inf)
         if int(possible.sum()) > 8 * k * len(lower) and lower.shape[1] > k:
             # k rows of this block reach at least the k-th largest lower bound: nothing with an upper bound below it can be among the best.
-            floor = torch.maximum(floor, lower.topk(k, dim=1).values[:, -1])
+            floor = torch.maximum(floor, lower.topk(k, dim=1).values[:, -1] + margin)
             possible &= upper >= floor[:, None]
         query, row = possible.nonzero(as_tuple=True)
         return query.cpu().numpy(), row.cpu().numpy()
+
+    def _row_factor(self, norms: torch.Tensor) -> torch.Tensor:
+        """Norms [r], rounded up a little."""
+        return (norms * (1 + 1e-9) + NORM_FLOOR).to(self.dtype)
+
+    def _row_error(self, norms: torch.Tensor) -> torch.Tensor:
+        """The part of the error that the squares bring: [r]."""
+        return (self.relative * torch.square(norms * (1 + 1e-9) + NORM_FLOOR)).to(self.dtype)
 
 
 class Best:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from realm.errors import SnapshotError
+from realm.index.checks import check_block_ids
 from realm.index.generations import (
     advance_current,
     current_generation,
@@ -25,7 +26,6 @@ from realm.index.generations import (
     remove,
 )
 from realm.index.manifest import DTYPES, DamagedSnapshot, Shard, SnapshotManifest, read_manifest, write_manifest
-from realm.index.mips import check_block_ids
 from realm.index.shards import read_shard, write_shard
 from realm.paths import publish_directory
 

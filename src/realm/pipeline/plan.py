@@ -17,7 +17,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
 from realm.data.qa import load_questions
 from realm.data.types import Question
-from realm.index.mips import ExactIndex
+from realm.index.exact import ExactIndex
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths

@@ -9,17 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.errors import SnapshotError
-from realm.index import mips
-from realm.index.mips import ExactIndex, Hits
+from realm.index import base, exact
+from realm.index.exact import ExactIndex
+from realm.index.mips import Hits, Metric
 
 
 def brute_force(
-    vectors: np.ndarray, ids: np.ndarray, queries: np.ndarray, k: int, live: np.ndarray | None, exclude: Sequence[np.ndarray] | None
+    vectors: np.ndarray,
+    ids: np.ndarray,
+    queries: np.ndarray,
+    k: int,
+    live: np.ndarray | None,
+    exclude: Sequence[np.ndarray] | None,
+    metric: Metric = "ip",
 ) -> list[list[int]]:
     """The definition: float64 scores, sorted by (-score, id)."""
     result = []
-    for i, query in enumerate(queries):
-        scores = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+    for i, query in enumerate(queries.astype(np.float64)):
+        rows = vectors.astype(np.float64)
+        scores = (rows * query).sum(axis=1) if metric == "ip" else -((rows - query) ** 2).sum(axis=1)
         allowed = np.ones(len(ids), bool) if live is None else live.copy()
         if exclude is not None:
             allowed &= ~np.isin(ids, exclude[i])
@@ -59,9 +67,10 @@ NAMES = ["gaussian", "all equal", "near ties", "duplicates", "one huge row", "fl
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("metric", ["ip", "l2"])
 @pytest.mark.parametrize("entries", [1 << 22, 350], ids=["one block", "many blocks"])
-def test_equals_brute_force(name: str, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mips, "SCORE_ENTRIES", entries)
+def test_equals_brute_force(name: str, metric: Metric, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "SCORE_ENTRIES", entries)
     rng = np.random.default_rng(NAMES.index(name))
     n, d, b = 701, 24, 6
     vectors, ids = hostile(name, n, d, rng), np.sort(rng.choice(10**12, n, replace=False)).astype(np.int64)
@@ -69,27 +78,30 @@ def test_equals_brute_force(name: str, entries: int, monkeypatch: pytest.MonkeyP
     live = rng.random(n) < 0.8
     exclude = [rng.choice(ids, size, replace=False) for size in (0, 1, 50, 300, 5, 690)]
     exclude[1] = np.concatenate([exclude[1], exclude[1], [-1, 5, 2**62]])  # repeated and unknown ids
-    index = ExactIndex(vectors, ids, live)
+    queries[0] = vectors[3]  # at distance 0
+    index = ExactIndex(vectors, ids, live, metric=metric)
     for k in (1, 5, 8, 600, 2000):
         hits = index.search(torch.from_numpy(queries), k, exclude)
         assert hits.ids.shape == hits.scores.shape == hits.valid.shape == (b, k)
-        assert returned(hits) == brute_force(vectors, ids, queries, k, live, exclude)
+        assert returned(hits) == brute_force(vectors, ids, queries, k, live, exclude, metric)
         assert np.isfinite(hits.scores[hits.valid]).all()
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 45), st.integers(0, 5), st.integers(0, 2**32 - 1))
-def test_exactly_the_promised_number_of_distinct_live_ids(n: int, d: int, k: int, b: int, seed: int) -> None:
+@given(
+    st.integers(0, 40), st.integers(1, 40), st.integers(0, 45), st.integers(0, 5), st.integers(0, 2**32 - 1), st.sampled_from(["ip", "l2"])
+)
+def test_exactly_the_promised_number_of_distinct_live_ids(n: int, d: int, k: int, b: int, seed: int, metric: Metric) -> None:
     rng = np.random.default_rng(seed)
     vectors = rng.integers(-1, 2, (n, d)).astype(np.float32)  # small integers: plenty of exact ties
     ids = np.cumsum(rng.integers(1, 5, n)).astype(np.int64)
     live = rng.random(n) < rng.random()
     exclude = [rng.integers(0, 120, rng.integers(0, 60)).astype(np.int64) for _ in range(b)]
     queries = rng.integers(-1, 2, (b, d)).astype(np.float32)
-    hits = ExactIndex(vectors, ids, live).search(torch.from_numpy(queries), k, exclude)
+    hits = ExactIndex(vectors, ids, live, metric=metric).search(torch.from_numpy(queries), k, exclude)
     for i, found in enumerate(returned(hits)):
         assert len(found) == len(set(found)) == min(k, int((live & ~np.isin(ids, exclude[i])).sum()))
-    assert returned(hits) == brute_force(vectors, ids, queries, k, live, exclude)
+    assert returned(hits) == brute_force(vectors, ids, queries, k, live, exclude, metric)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "near ties", "duplicates"])
@@ -99,8 +111,8 @@ def test_ids_and_scores_do_not_depend_on_the_batch(name: str, monkeypatch: pytes
     queries = torch.from_numpy(rng.standard_normal((33, 128)).astype(np.float32))
     index = ExactIndex(vectors, ids)
     together = index.search(queries, 10)
-    monkeypatch.setattr(mips, "QUERY_CHUNK", 5)
-    monkeypatch.setattr(mips, "SCORE_ENTRIES", 1000)
+    monkeypatch.setattr(base, "QUERY_CHUNK", 5)
+    monkeypatch.setattr(exact, "SCORE_ENTRIES", 1000)
     for i in range(len(queries)):
         alone = index.search(queries[i : i + 1], 10)
         np.testing.assert_array_equal(alone.ids[0], together.ids[i])

@@ -1,0 +1,162 @@
+"""What all kinds of index share: rows with ids, tombstones, exclusion lists, the one definition of a score, results."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from realm.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
+from realm.index.mips import Hits, Metric
+from realm.index.scan import Best
+
+QUERY_CHUNK = 256  # queries scored together; a larger batch is split, so that a block keeps enough rows for a good matrix product
+RESCORE_ENTRIES = 1 << 21  # components gathered at a time for the float64 scores: 16 MiB
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What one search must not return.
+
+    query, row: the excluded pairs, int64 [e] each, ordered by row; a pair may occur twice. removed: bool [n], True for removed rows,
+    on the device of the vectors; None: no row is removed.
+    """
+
+    query: np.ndarray
+    row: np.ndarray
+    removed: torch.Tensor | None
+
+    def mask(self, scores: torch.Tensor, start: int, stop: int) -> None:
+        """Set what is hidden to -inf in scores [b,stop-start] of the rows ``start`` to ``stop``."""
+        if self.removed is not None:
+            scores.masked_fill_(self.removed[start:stop], -torch.inf)
+        first, last = np.searchsorted(self.row, [start, stop])
+        if last > first:
+            at = torch.from_numpy(self.query[first:last]), torch.from_numpy(self.row[first:last] - start)
+            scores[at[0].to(scores.device), at[1].to(scores.device)] = -torch.inf
+
+
+class RowIndex(ABC):
+    """An index of n rows; subclasses say how the best rows are found (``_best``) and what they keep (``_bytes``).
+
+    Args:
+        vectors: [n,d], floating point, d up to 2,048; kept without a copy when float32. The index lives on their device.
+        ids: int64 [n], block ids, strictly ascending, >= 0.
+        live: bool [n], False for removed blocks; None: all live.
+        metric: "ip" or "l2" (see ``realm.index.mips``).
+        values: [n,...], one entry a row that hits carry along (for kNN-LM: token ids), any plain type, memory-mapped or not; None: none.
+
+    Raises:
+        SnapshotError: shapes or types that do not fit, ids out of order, or a component that is not finite.
+        ValueError: an unknown metric.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        live: np.ndarray | None = None,
+        *,
+        metric: Metric = "ip",
+        values: np.ndarray | None = None,
+    ):
+        if metric not in ("ip", "l2"):
+            raise ValueError(f"metric must be ip or l2, not {metric}")
+        self._vectors = as_matrix(vectors)
+        self._metric: Metric = metric
+        self._ids = check_block_ids(ids, len(self._vectors))
+        self._values = check_values(values, len(self._vectors))
+        self._removed: torch.Tensor | None = None
+        self.set_live(live)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    @property
+    def dim(self) -> int:
+        return int(self._vectors.shape[1])
+
+    @property
+    def metric(self) -> Metric:
+        return self._metric
+
+    def set_live(self, live: np.ndarray | None) -> None:
+        """Replace the tombstones: bool [n], False for removed rows; None: all live. Later searches see it, running ones keep theirs.
+
+        Raises:
+            SnapshotError: not bool [n].
+        """
+        removed = check_live(live, len(self))
+        self._removed = None if removed is None else torch.from_numpy(removed).to(self._vectors.device)
+
+    def info(self) -> dict[str, Any]:
+        """See MipsIndex.info."""
+        removed = 0 if self._removed is None else int(self._removed.sum())
+        facts = {"kind": self.kind, "rows": len(self), "removed": removed, "dim": self.dim, "metric": self.metric}
+        return {**facts, "bytes": self._bytes()}
+
+    @torch.no_grad()
+    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+        """See MipsIndex.search."""
+        queries = checked_queries(queries, self.dim, self._vectors.device)
+        b = len(queries)
+        check_request(b, k, exclude)
+        hits = self._no_hits(b, k)
+        removed = self._removed
+        # Mixed precision around the caller's step must not reach the scores: the error bound is that of float32.
+        with torch.autocast(self._vectors.device.type, enabled=False):
+            for start in range(0, b if min(k, len(self)) else 0, QUERY_CHUNK):
+                part = slice(start, start + QUERY_CHUNK)
+                hidden = Hidden(*self._excluded(None if exclude is None else exclude[part]), removed)
+                self._fill(hits, start, self._best(queries[part], min(k, len(self)), hidden))
+        return hits
+
+    @abstractmethod
+    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+        """The best k rows that are not hidden, of float32 queries [b,d] on the device of the vectors; 1 <= k <= n, 1 <= b."""
+
+    @abstractmethod
+    def _bytes(self) -> int:
+        """The memory that searches go through."""
+
+    def _no_hits(self, b: int, k: int) -> Hits:
+        values = None if self._values is None else np.zeros((b, k, *self._values.shape[1:]), self._values.dtype)
+        return Hits(np.full((b, k), -1, np.int64), np.full((b, k), -np.inf, np.float32), np.zeros((b, k), np.bool_), values)
+
+    def _excluded(self, exclude: Sequence[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
+        """The excluded (query, row) pairs, ordered by row: int64 [e], int64 [e]."""
+        if not exclude or not any(len(ids) for ids in exclude):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
+        wanted = np.concatenate([np.asarray(ids, np.int64) for ids in exclude])
+        row = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        known = self._ids[row] == wanted
+        query, row = query[known], row[known]
+        order = np.argsort(row, kind="stable")
+        return query[order], row[order]
+
+    def _exact_scores(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Score of each (query, row) pair, float64 [c], of float64 queries [b,d]; each is summed alone: its bits depend on nothing else."""
+        scores = np.empty(len(row), np.float64)
+        step = max(1, RESCORE_ENTRIES // self.dim)
+        for start in range(0, len(row), step):
+            part = slice(start, start + step)
+            vectors = self._vectors[torch.from_numpy(row[part]).to(self._vectors.device)].cpu().numpy().astype(np.float64)
+            if self._metric == "ip":
+                scores[part] = (vectors * queries[query[part]]).sum(axis=1)
+            else:
+                scores[part] = 0.0 - np.square(vectors - queries[query[part]]).sum(axis=1)
+        return scores
+
+    def _fill(self, hits: Hits, first_query: int, best: Best) -> None:
+        query, column = best.query + first_query, best.rank
+        largest = np.finfo(np.float32).max
+        hits.ids[query, column] = self._ids[best.row]
+        hits.scores[query, column] = np.clip(best.score, -largest, largest)  # a finite score stays finite
+        hits.valid[query, column] = True
+        if hits.values is not None and self._values is not None:
+            hits.values[query, column] = self._values[best.row]
