@@ -12,6 +12,7 @@ from realm.index.native.build import library_path
 
 LEVELS = ("scalar", "avx2", "avx512-vnni")
 GROUP = 64  # rows of a group
+BUNDLE = 16  # rows of a bundle
 PANEL = 4  # coded queries that one pass over a group serves
 ABI = 1
 
