@@ -1,0 +1,67 @@
+/* Exact compressed search: the shapes that the Python side and the kernels share.
+ *
+ * Rows are kept as 8-bit codes, a group of 64 rows together, in bundles of 16: codes[group][bundle][quad][row][4], where a quad is
+ * four consecutive components: a scan reads memory from end to end. A code c stands for the component scale[row] * (c - 128). Every group knows how far its rows lie from their codes, so that a scan
+ * of the codes gives an upper bound on every true inner product:
+ *
+ *     q.x + bias <= scan + |q| * residual[group] + (|q - decoded q| + rounding) * norm[group] + slack[group]
+ */
+#ifndef REALM_KERNEL_H
+#define REALM_KERNEL_H
+
+#include <stdint.h>
+
+#define GROUP 64 /* rows of a group */
+#define BUNDLE 16 /* rows of a bundle */
+#define PANEL 4  /* coded queries that one pass over a group serves */
+#define ABI 1    /* changes with anything in this file */
+
+enum level { LEVEL_SCALAR = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2 };
+
+typedef struct {
+    uint8_t *codes;  /* [groups][GROUP / BUNDLE][quads][BUNDLE][4] */
+    float *scale;    /* [groups * GROUP] */
+    float *offset;   /* [groups * GROUP], added to the scan's score; minus infinity hides a row */
+    float *residual; /* [groups], largest |x - decoded x|, rounded up */
+    float *norm;     /* [groups], largest |decoded x|, rounded up */
+    float *slack;    /* [groups], rounding of the offsets */
+    int64_t rows;    /* of which the last group may lack some */
+    int64_t dim;
+    int64_t groups;
+    int64_t quads;
+} realm_codes;
+
+/* Queries as 8-bit codes. Each has one or two planes (coarse and fine); panel p holds the planes 4p..4p+3, unused ones are zero.
+ * No sum of 255 * (codes of one sign) over the same half of four consecutive quads exceeds 32767: AVX2 adds those up in 16 bits. */
+typedef struct {
+    const int8_t *panels;     /* [panels][quads][PANEL][4] */
+    const int32_t *shift;     /* [panels * PANEL], 128 * the sum of the plane's codes */
+    const float *step;        /* [panels * PANEL], what one unit of the plane stands for */
+    const float *by_residual; /* [count], |q|, rounded up */
+    const float *by_norm;     /* [count], |q - decoded q| and rounding, rounded up */
+    int64_t count;
+    int64_t planes; /* of each query: 1 or 2 */
+} realm_queries;
+
+/* What the levels provide: bounds of the groups first..last-1 for all queries, and of the rows of (query, group) pairs. */
+typedef struct {
+    const realm_codes *codes;
+    const realm_queries *queries;
+    float *upper;   /* scan: [count][groups], rows: [pairs][GROUP] */
+    const int64_t *query; /* rows: [pairs] */
+    const int64_t *group; /* rows: [pairs] */
+} realm_task;
+
+typedef void (*range_function)(void *task, int64_t first, int64_t last);
+
+void realm_scan_scalar(void *task, int64_t first, int64_t last);
+void realm_rows_scalar(void *task, int64_t first, int64_t last);
+void realm_scan_avx2(void *task, int64_t first, int64_t last);
+void realm_rows_avx2(void *task, int64_t first, int64_t last);
+void realm_scan_vnni(void *task, int64_t first, int64_t last);
+void realm_rows_vnni(void *task, int64_t first, int64_t last);
+
+/* Run function(task, first, last) over 0..count-1 in pieces of `piece`, on `threads` threads, the caller's included. */
+void realm_parallel(range_function function, void *task, int64_t count, int64_t piece, int threads);
+
+#endif
