@@ -1,4 +1,4 @@
-/* Rows to codes, in one pass over the vectors: plain C in loops that compilers turn into vector instructions, compiled twice. */
+/* Rows to codes, in one pass over the vectors: compilers' vector types, compiled twice on x86. */
 #include "kernel.h"
 
 #include <float.h>
@@ -11,6 +11,11 @@
 #define FLOOR 0x1p-50f   /* added to every bound: pays for what underflows or is flushed to zero */
 #define ROUNDED_UP 1.0001f
 
+#define LANES 8
+typedef float floats __attribute__((vector_size(LANES * 4)));
+typedef int32_t ints __attribute__((vector_size(LANES * 4)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
 typedef struct {
     realm_codes *codes;
     const float *vectors; /* [rows][dim] */
@@ -19,6 +24,20 @@ typedef struct {
     int64_t changed;
     _Atomic int64_t refused; /* the first row found with a component that is not finite, or -1 */
 } quantise_task;
+
+/* Codes of eight components; adds the squares of what the codes lose, and of the codes, both in units of the scale. */
+static inline __attribute__((always_inline)) void code_lanes(const float *vector, float inverse, uint8_t *code, floats *lost,
+                                                             ints *square) {
+    floats value;
+    memcpy(&value, vector, sizeof value);
+    value *= inverse;
+    const ints whole = __builtin_convertvector(value + 128.5f, ints); /* in 1..255: truncation rounds to the nearest */
+    const floats rest = value - __builtin_convertvector(whole - 128, floats);
+    *lost += rest * rest;
+    *square += (whole - 128) * (whole - 128);
+    const bytes narrow = __builtin_convertvector(whole, bytes);
+    memcpy(code, &narrow, sizeof narrow);
+}
 
 /* Codes of one row: uint8 [quads * 4]. Returns 0 if a component is not finite. */
 static inline __attribute__((always_inline)) int row_codes(const float *vector, int64_t dim, int64_t padded, uint8_t *code, float *scale,
@@ -40,30 +59,25 @@ static inline __attribute__((always_inline)) int row_codes(const float *vector, 
         *residual = largest * sqrtf((float)dim) * ROUNDED_UP;
         return 1;
     }
-    const float inverse = 127 / largest;
-    float lost[8] = {0}; /* eight sums, so that no order of additions stands in the way of vector instructions */
-    int32_t square = 0;
+    floats lost = {0};
+    ints square = {0};
     int64_t i = 0;
-    for (; i + 8 <= dim; i += 8)
-        for (int lane = 0; lane < 8; lane++) {
-            const float value = vector[i + lane] * inverse;
-            const int32_t whole = (int32_t)(value + 128.5f);
-            const float rest = value - (float)(whole - 128);
-            lost[lane] += rest * rest;
-            square += (whole - 128) * (whole - 128);
-            code[i + lane] = (uint8_t)whole;
-        }
-    for (; i < dim; i++) {
-        const float value = vector[i] * inverse;
-        const int32_t whole = (int32_t)(value + 128.5f);
-        const float rest = value - (float)(whole - 128);
-        lost[0] += rest * rest;
-        square += (whole - 128) * (whole - 128);
-        code[i] = (uint8_t)whole;
+    for (; i + LANES <= dim; i += LANES)
+        code_lanes(vector + i, 127 / largest, code + i, &lost, &square);
+    if (i < dim) {
+        float rest[LANES] = {0};
+        uint8_t rest_code[LANES];
+        memcpy(rest, vector + i, (size_t)(dim - i) * 4);
+        code_lanes(rest, 127 / largest, rest_code, &lost, &square);
+        memcpy(code + i, rest_code, (size_t)(dim - i));
     }
-    const float sum = ((lost[0] + lost[1]) + (lost[2] + lost[3])) + ((lost[4] + lost[5]) + (lost[6] + lost[7]));
+    float sum = 0, whole_square = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        sum += lost[lane];
+        whole_square += (float)square[lane];
+    }
     *scale = largest / 127;
-    *norm = fminf(*scale * sqrtf((float)square) * ROUNDED_UP, FLT_MAX);
+    *norm = fminf(*scale * sqrtf(whole_square) * ROUNDED_UP, FLT_MAX);
     /* The second term: value and scale are rounded, by less than 4 units of 2^-24 of |x|, and |x| is at most norm + residual. */
     *residual = fminf(*scale * sqrtf(sum) * (1 + (float)dim * 0x1p-23f) * ROUNDED_UP + *norm * 0x1p-21f, FLT_MAX);
     return 1;

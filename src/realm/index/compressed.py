@@ -1,0 +1,189 @@
+"""Exact search by a compressed scan: bounds from the scan say which rows deserve a float64 score.
+
+1. The scan gives every group of 64 rows an upper bound of its best score.
+2. The most promising groups are looked at row by row, the best k rows by bound are scored exactly: the k-th score is a floor.
+3. Every row whose bound reaches the floor is scored exactly; the bound rules out all others.
+
+Where bounds cannot decide (so many groups reach the floor that the scan has saved nothing, or numbers so large that it could overflow) the
+query is searched by ``ExactIndex``. The result is that of ``ExactIndex`` bit by bit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from realm.errors import SnapshotError
+from realm.index.base import Hidden, RowIndex
+from realm.index.checks import checked_norms
+from realm.index.exact import ExactIndex
+from realm.index.group_scan import GroupScan, NativeScan
+from realm.index.listing import Listing
+from realm.index.library_scan import LibraryScan, multiplies_bfloat16
+from realm.index.mips import Metric
+from realm.index.native.kernel import Kernel, installed_kernel
+from realm.index.quantised import QuantisedRows, quantise
+from realm.index.scan import SAFE_PRODUCT, Best
+
+SCAN_QUERIES = 64  # queries that share a pass over the rows
+
+
+@dataclass(frozen=True)
+class SearchStatistics:
+    """Of the last search: queries, how many of them were scanned exactly, and the mean number of rows that the others scored exactly."""
+
+    queries: int
+    scanned_exactly: int
+    mean_list: float
+
+
+class CompressedIndex(RowIndex):
+    """Exact search over n rows by a compressed scan. The full-precision vectors only serve to score single rows: memory-map them.
+
+    Args:
+        vectors, ids, live, metric, values: see RowIndex.
+        kernel: the native kernel; None: the one built with the package, and PyTorch where none was.
+        library: use PyTorch even where a kernel is.
+        rows: the codes of these very vectors (and this metric), made before; None: made now.
+
+    Raises:
+        SnapshotError: see RowIndex; codes of another shape.
+    """
+
+    kind = "compressed"
+
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        live: np.ndarray | None = None,
+        *,
+        metric: Metric = "ip",
+        values: np.ndarray | None = None,
+        kernel: Kernel | None = None,
+        library: bool = False,
+        rows: QuantisedRows | None = None,
+    ):
+        super().__init__(vectors, ids, live, metric=metric, values=values)
+        native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
+        bias = self._bias(self._vectors) if rows is None else None
+        self._scan: GroupScan
+        if native is None:
+            dtype = torch.bfloat16 if multiplies_bfloat16(self._vectors.device) else torch.float32
+            self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(self._vectors.device), dtype)
+        else:
+            if rows is None:
+                rows = quantise(native, self._vectors.contiguous().numpy(), None if bias is None else bias.numpy())
+            self._scan = NativeScan(native, rows)
+        self._showing: tuple[torch.Tensor | None, GroupScan] = (None, self._scan)
+        self._largest_norm = self._scan.largest_norm
+        self._exact: ExactIndex | None = None
+        self.statistics = SearchStatistics(0, 0, 0.0)
+
+    def replace_rows(self, rows: np.ndarray, vectors: np.ndarray) -> None:
+        """Change some vectors in place: in the array the index was given (in its private copy where that is a memory map) and in the codes.
+
+        No search may run meanwhile. The bounds of the groups only grow: after most rows have changed, a new index lists fewer rows.
+
+        Args:
+            rows: int64 [r], row numbers, ascending and distinct.
+            vectors: float32 [r,d].
+
+        Raises:
+            SnapshotError: shapes, types or row numbers that do not fit, or a component that is not finite; nothing has changed then.
+        """
+        r = len(rows)
+        if rows.dtype != np.int64 or vectors.dtype != np.float32 or rows.ndim != 1 or vectors.shape != (r, self.dim):
+            raise SnapshotError(f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
+                                f"{vectors.dtype} {list(vectors.shape)}")
+        if r and (rows[0] < 0 or rows[-1] >= len(self) or bool((rows[1:] <= rows[:-1]).any())):
+            raise SnapshotError(f"changed rows must be ascending, distinct and below {len(self)}")
+        changed = torch.from_numpy(np.ascontiguousarray(vectors))
+        largest = float(checked_norms(changed).max()) if r else 0.0
+        self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
+        bias = self._bias(changed)
+        self._scan.replace(rows, changed.numpy(), None if bias is None else bias.numpy())
+        self._largest_norm = max(self._largest_norm, largest * 1.01)
+        self._showing, self._exact = (None, self._scan), None
+
+    @property
+    def scan_name(self) -> str:
+        """What scans: "native avx2", "torch float32"."""
+        return self._scan.name
+
+    def _bytes(self) -> int:
+        return self._scan.nbytes
+
+    def _bias(self, vectors: torch.Tensor) -> torch.Tensor | None:
+        """What ranks inner products as distances do, -|x|^2 / 2 as float32 [n]; None for inner products."""
+        if self._metric == "ip":
+            return None
+        return (checked_norms(vectors).square() / -2).clamp_min(torch.finfo(torch.float32).min).float().cpu()
+
+    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+        best = Best(len(queries), k)
+        lengths = np.zeros(len(queries), np.int64)
+        for start in range(0, len(queries), SCAN_QUERIES):
+            part = slice(start, min(start + SCAN_QUERIES, len(queries)))
+            inside = (hidden.query >= part.start) & (hidden.query < part.stop)
+            mine = Hidden(hidden.query[inside] - start, hidden.row[inside], hidden.removed)
+            found, lengths[part] = self._best_of_part(queries[part], k, mine)
+            best.add(found.query + start, found.row, found.score)
+        listed = lengths[lengths >= 0]
+        self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
+        return best
+
+    def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
+        """The best rows, and of each query the number of rows that were scored exactly: int64 [b], -1 where that was all of them."""
+        b, n = len(queries), len(self)
+        listing = Listing(self._shown(hidden.removed), queries, hidden, n)
+        exact_queries = queries.cpu().numpy().astype(np.float64)
+        query, row = listing.promising_rows(k)
+        best = Best(b, k)
+        best.add(query, row, self._exact_scores(exact_queries, query, row))
+        floor = self._floor(best.threshold, exact_queries)
+        query_more, row_more, undecided = listing.rows_above(floor, k, query * n + row)
+        undecided |= ~self._safe(exact_queries)
+        kept = ~undecided[query_more]
+        query_more, row_more = query_more[kept], row_more[kept]
+        best.add(query_more, row_more, self._exact_scores(exact_queries, query_more, row_more))
+        lengths = np.bincount(query, minlength=b) + np.bincount(query_more, minlength=b)
+        if undecided.any():
+            best = self._scanned_exactly(best, queries, np.flatnonzero(undecided), hidden)
+        return best, np.where(undecided, -1, lengths)
+
+    def _shown(self, removed: torch.Tensor | None) -> GroupScan:
+        """The scan without the rows that one search must not see; made once for each set of tombstones."""
+        shown_without, scan = self._showing
+        if shown_without is not removed:
+            scan = self._scan.hidden(removed)
+            self._showing = removed, scan
+        return scan
+
+    def _safe(self, queries: np.ndarray) -> np.ndarray:
+        """Of which queries no score can overflow in the scan: bool [b]."""
+        norms = np.linalg.norm(queries, axis=1)
+        if self._metric == "ip":
+            return (1 + self._largest_norm) * (1 + norms) <= SAFE_PRODUCT
+        return (1 + self._largest_norm + norms) ** 2 <= SAFE_PRODUCT
+
+    def _floor(self, threshold: np.ndarray, queries: np.ndarray) -> np.ndarray:
+        """What the bound of a row must reach for the row to be among the best, given the k-th best score [b]: float32 [b]."""
+        if self._metric == "l2":  # of -|q - x|^2 in terms of q.x - |x|^2 / 2, less what float64 may lose
+            squares = np.square(queries).sum(axis=1)
+            threshold = (threshold + squares) / 2 - 32 * (self.dim + 8) * 2.0**-53 * squares
+        largest = float(np.finfo(np.float32).max)
+        return np.nextafter(np.clip(threshold, -largest, largest).astype(np.float32), np.float32(-np.inf))
+
+    def _scanned_exactly(self, best: Best, queries: torch.Tensor, at: np.ndarray, hidden: Hidden) -> Best:
+        """``best`` with the results of the queries ``at`` replaced by those of a full scan."""
+        if self._exact is None:
+            self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
+        mine = np.isin(hidden.query, at)
+        sub = Hidden(np.searchsorted(at, hidden.query[mine]), hidden.row[mine], hidden.removed)
+        scanned = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], best.k, sub)
+        others = ~np.isin(best.query, at)
+        whole = Best(len(queries), best.k)
+        whole.add(best.query[others], best.row[others], best.score[others])
+        whole.add(at[scanned.query], scanned.row, scanned.score)
+        return whole

@@ -1,0 +1,136 @@
+"""The scan where no native kernel is: matrix products of PyTorch, and group maxima instead of a top k of whole rows.
+
+bfloat16 copies where the processor multiplies them fast, otherwise the float32 vectors themselves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from realm.index.checks import checked_norms
+from realm.index.native.kernel import GROUP
+from realm.index.scan import INPUT_ROUNDING, NORM_FLOOR
+
+BLOCK_ENTRIES = 1 << 18  # scores formed at a time: 1 MiB, which stays in the cache until the maxima are taken
+GATHER_ENTRIES = 1 << 23  # components gathered at a time for single rows: 32 MiB
+
+
+@dataclass(frozen=True)
+class PreparedQueries:
+    """values: [b,d] in the scan's type. by_norm, by_residual: float32 [b], the factors of the groups' norms and residuals."""
+
+    values: torch.Tensor
+    by_norm: torch.Tensor
+    by_residual: torch.Tensor
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether a matrix product of bfloat16 is faster than one of float32."""
+    return device.type == "cuda" or (torch.cpu._is_avx512_bf16_supported() if device.type == "cpu" else False)
+
+
+class LibraryScan:
+    """Scan by PyTorch, on the device of the vectors.
+
+    Args:
+        vectors: float32 [n,d]; used as they are in float32, copied to bfloat16.
+        bias: float32 [n], finite, added to the scores; None: zero.
+        dtype: float32 or bfloat16.
+
+    Raises:
+        SnapshotError: a component that is not finite.
+    """
+
+    def __init__(self, vectors: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
+        self.name = f"torch {str(dtype).removeprefix('torch.')}"
+        self._vectors = vectors
+        self._offset = torch.zeros(len(vectors), device=vectors.device) if bias is None else bias.clone()
+        self._all_offset = self._offset
+        self._norm = _group_max(checked_norms(vectors)) * (1 + 1e-6) + NORM_FLOOR
+        self._slack = _group_max(self._offset.abs()) * 2.0**-20
+        self._values = vectors if dtype == torch.float32 else vectors.to(dtype)
+        # Rounding to bfloat16 loses 2^-9 of a component at most, less than 2^-40 where the component is tiny.
+        self._residual = (self._norm * 2.0**-8 if dtype == torch.bfloat16 else torch.zeros_like(self._norm)) + NORM_FLOOR
+
+    @property
+    def nbytes(self) -> int:
+        return self._values.nbytes + self._offset.nbytes + 3 * self._norm.nbytes
+
+    @property
+    def largest_norm(self) -> float:
+        return float(self._norm.max()) * 1.01 if len(self._norm) else 0.0
+
+    def hidden(self, removed: torch.Tensor | None) -> "LibraryScan":
+        other = LibraryScan.__new__(LibraryScan)
+        other.__dict__.update(self.__dict__)
+        other._offset = self._all_offset if removed is None else self._all_offset.masked_fill(removed, -torch.inf)
+        return other
+
+    def prepare(self, queries: torch.Tensor) -> PreparedQueries:
+        norms = torch.linalg.vector_norm(queries.double(), dim=1).float() * (1 + 1e-6) + NORM_FLOOR
+        values = queries.to(self._values.dtype)
+        d = queries.shape[1]
+        # The product's own rounding, as in realm.index.scan; bfloat16 rounds the queries and the results, too.
+        relative = 2 * (d + 8) * 2.0**-24 + 4 * INPUT_ROUNDING[torch.get_float32_matmul_precision()]
+        if values.dtype == torch.bfloat16:
+            relative += 2.0**-8 + 2.0**-7
+        return PreparedQueries(values, norms * relative, norms)
+
+    def groups(self, prepared: PreparedQueries) -> torch.Tensor:
+        b, n = len(prepared.values), len(self._vectors)
+        upper = torch.empty(b, len(self._norm), device=self._vectors.device)
+        step = max(1, BLOCK_ENTRIES // (b * GROUP)) * GROUP
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            scores = (prepared.values @ self._values[start:stop].T).float()
+            scores += self._offset[start:stop]
+            whole = (stop - start) // GROUP * GROUP
+            first = start // GROUP
+            if whole:
+                upper[:, first : first + whole // GROUP] = scores[:, :whole].unflatten(1, (-1, GROUP)).amax(2)
+            if whole < stop - start:
+                upper[:, first + whole // GROUP] = scores[:, whole:].amax(1)
+        return self._raise(upper, prepared)
+
+    def _raise(self, scores: torch.Tensor, prepared: PreparedQueries) -> torch.Tensor:
+        """Best scores of all groups [b,g] made upper bounds, in place."""
+        scores.addr_(prepared.by_norm, self._norm.float())
+        scores.addr_(prepared.by_residual, self._residual.float())
+        return scores.add_(self._slack.float())
+
+    def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+        upper = np.empty((len(query), GROUP), np.float32)
+        device = self._vectors.device
+        step = max(1, GATHER_ENTRIES // (GROUP * self._vectors.shape[1]))
+        for start in range(0, len(query), step):
+            at = torch.from_numpy(query[start : start + step]).to(device)
+            groups = torch.from_numpy(group[start : start + step]).to(device)
+            rows = groups[:, None] * GROUP + torch.arange(GROUP, device=device)
+            beyond = rows >= len(self._vectors)
+            rows = rows.clamp_max(len(self._vectors) - 1)
+            scores = torch.bmm(self._values[rows], prepared.values[at][:, :, None])[:, :, 0].float() + self._offset[rows]
+            error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
+            scores += error[:, None].float()
+            upper[start : start + step] = scores.masked_fill_(beyond, -torch.inf).cpu().numpy()
+        return upper
+
+    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
+        """As GroupScan.replace; float32 rows are the index's own vectors, which its owner has changed already."""
+        at = torch.from_numpy(rows).to(self._vectors.device)
+        changed = torch.from_numpy(vectors).to(self._vectors.device)
+        if self._values is not self._vectors:
+            self._values[at] = changed.to(self._values.dtype)
+        offset = torch.zeros(len(rows)) if bias is None else torch.from_numpy(bias)
+        self._all_offset[at] = offset.to(at.device)
+        norms = (checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR).to(self._norm.dtype)
+        group = at // GROUP
+        self._norm.index_reduce_(0, group, norms, "amax")
+        if self._values.dtype == torch.bfloat16:
+            self._residual.index_reduce_(0, group, norms * 2.0**-8 + NORM_FLOOR, "amax")
+        self._slack.index_reduce_(0, group, self._all_offset[at].abs() * 2.0**-20, "amax")
+
+
+def _group_max(values: torch.Tensor) -> torch.Tensor:
+    """The largest of each group of non-negative values [n]: [ceil(n / 64)]."""
+    return torch.nn.functional.pad(values, (0, -len(values) % GROUP)).view(-1, GROUP).amax(1)

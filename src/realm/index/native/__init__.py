@@ -1,0 +1,1 @@
+"""The optional native kernel of compressed search: plain C, built where a C compiler is, called through ctypes."""

@@ -1,0 +1,114 @@
+"""The native kernel as Python calls it. Arrays are checked by the callers (``realm.index.quantised``); here they only change hands."""
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.index.native.build import library_path
+
+LEVELS = ("scalar", "avx2", "avx512-vnni")
+GROUP = 64  # rows of a group
+PANEL = 4  # coded queries that one pass over a group serves
+ABI = 1
+
+_POINTER, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+class Codes(ctypes.Structure):
+    """realm_codes of kernel.h."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("codes", "scale", "offset", "residual", "norm", "slack")),
+        *((name, _I64) for name in ("rows", "dim", "groups", "quads")),
+    )
+
+
+class Queries(ctypes.Structure):
+    """realm_queries of kernel.h."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("panels", "shift", "step", "by_residual", "by_norm")),
+        *((name, _I64) for name in ("count", "planes")),
+    )
+
+
+def struct_of(kind: type[Any], *fields: np.ndarray | int) -> Any:
+    """A structure of pointers to C-contiguous arrays and numbers; the caller keeps the arrays alive."""
+    return kind(*(field.ctypes.data if isinstance(field, np.ndarray) else field for field in fields))
+
+
+class Kernel:
+    """A loaded kernel at one level, with a number of threads.
+
+    Args:
+        library: the file.
+        level: of ``LEVELS``; None: the best that this processor runs.
+        threads: of every call; None: as many as processors this process may use.
+
+    Raises:
+        OSError: the file cannot be loaded, or is of another ABI.
+        ValueError: an unknown level, or one that this processor does not run; fewer than one thread.
+    """
+
+    def __init__(self, library: Path, level: str | None = None, threads: int | None = None):
+        self._library = ctypes.CDLL(str(library))
+        if self._library.realm_abi() != ABI:
+            raise OSError(f"{library} has ABI {self._library.realm_abi()}, not {ABI}")
+        best = self._library.realm_level()
+        self._level = best if level is None else LEVELS.index(level)
+        if self._level > best:
+            raise ValueError(f"this processor does not run the level {level}, only {', '.join(LEVELS[: best + 1])}")
+        self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, not {threads}")
+        tail = (_I32, _I32)
+        self._library.realm_scan.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
+        self._library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
+        self._library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
+        self._library.realm_replace.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
+        self._library.realm_scan.restype = self._library.realm_rows.restype = None
+        self._library.realm_quantise.restype = self._library.realm_replace.restype = _I64
+
+    @property
+    def level(self) -> str:
+        """Of ``LEVELS``."""
+        return LEVELS[self._level]
+
+    def scan(self, codes: Codes, queries: Queries, upper: np.ndarray) -> None:
+        """Fill upper float32 [b,groups]: bounds of the groups' best scores."""
+        self._library.realm_scan(ctypes.byref(codes), ctypes.byref(queries), upper.ctypes.data, self.threads, self._level)
+
+    def rows(self, codes: Codes, queries: Queries, query: np.ndarray, group: np.ndarray, upper: np.ndarray) -> None:
+        """Fill upper float32 [c,GROUP]: bounds of the scores of all rows of c pairs of query and group, int64 [c] each."""
+        pairs = (query.ctypes.data, group.ctypes.data, len(query), upper.ctypes.data)
+        self._library.realm_rows(ctypes.byref(codes), ctypes.byref(queries), *pairs, self.threads, self._level)
+
+    def quantise(self, codes: Codes, vectors: np.ndarray, bias: np.ndarray | None) -> int:
+        """Fill ``codes`` from float32 [n,d] and [n]. Returns a row that is not finite, or -1."""
+        bias_at = None if bias is None else bias.ctypes.data
+        return int(self._library.realm_quantise(ctypes.byref(codes), vectors.ctypes.data, bias_at, self.threads, self._level))
+
+    def replace(self, codes: Codes, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> int:
+        """Change the codes of ascending, distinct rows int64 [r] to those of float32 [r,d] and [r]. Returns as ``quantise``."""
+        where = (rows.ctypes.data, len(rows), vectors.ctypes.data, None if bias is None else bias.ctypes.data)
+        return int(self._library.realm_replace(ctypes.byref(codes), *where, self.threads, self._level))
+
+
+@cache
+def installed_kernel() -> Kernel | None:
+    """The kernel built with the package, at the best level of this processor.
+
+    None where it was not built, cannot be loaded, or would not run faster than PyTorch (a processor without AVX2).
+    """
+    path = library_path()
+    if not path.exists():
+        return None
+    try:
+        kernel = Kernel(path)
+    except OSError:
+        return None
+    return None if kernel.level == "scalar" else kernel
