@@ -1,7 +1,7 @@
-"""Vectors and queries for ``bench_mips.py``: generated in chunks from a seed and written once, so that more than fits the memory can be searched.
+"""Vectors and queries for ``bench_mips.py``: generated in chunks from a seed and written once: they may be more than fits the memory.
 
 ``clus`` looks like the output of a trained embedder: 200,000 clusters of Zipf sizes lie in 2,000 topics, every level spreads along the same
-decaying spectrum, and vectors end in a layer normalisation. A query is a vector of the data plus noise of 0.7 of its spread, normalised again.
+decaying spectrum, and vectors end in a layer normalisation. A query is such a vector plus noise of 0.7 of its spread, normalised again.
 ``gauss`` is independent normal noise, vectors and queries alike: nothing to compress and no clusters, the hard case.
 """
 

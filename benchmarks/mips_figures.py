@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,8 @@ DEEP = 5000
 
 def own_memory() -> int:
     """Bytes of this process that are its own and no page of a file; freed memory is given back first."""
-    try:
+    with suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
-    except AttributeError:
-        pass  # not glibc
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) * 1024
 

@@ -1,4 +1,4 @@
-"""The ways to search that ``bench_mips.py`` compares: every builder takes float32 vectors [n,d] and gives searches that it can be asked for."""
+"""The ways to search that ``bench_mips.py`` compares: every builder takes float32 vectors [n,d] and gives searches by name."""
 
 import os
 from collections.abc import Callable

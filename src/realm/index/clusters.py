@@ -5,6 +5,7 @@ centroids of the few cells nearest to it: about 2 sqrt(c) comparisons instead of
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ class Centroids:
         for column in cells.T:
             order = column.argsort()
             bounds = torch.searchsorted(column[order], torch.arange(len(self.cells) + 1)).tolist()
-            for cell, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+            for cell, (start, stop) in enumerate(pairwise(bounds)):
                 first, last = int(self.starts[cell]), int(self.starts[cell + 1])
                 if start == stop or first == last:
                     continue

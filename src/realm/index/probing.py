@@ -1,6 +1,7 @@
 """Rows sorted by cluster and coded, so that a cluster is a run of groups; and the scan of the likeliest clusters of a query."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +63,7 @@ class ClusterScan:
             self._scan: GroupScan = LibraryScan(vectors[sorted_rows], None if bias is None else bias[sorted_rows], torch.float32)
         else:
             self._scan = NativeScan(kernel, rows)
+        self._showing: tuple[torch.Tensor | None, GroupScan] = (None, self._scan)
 
     @property
     def nbytes(self) -> int:
@@ -76,9 +78,13 @@ class ClusterScan:
     def clusters(self) -> int:
         return len(self._starts) - 1
 
-    def without(self, removed: np.ndarray | None) -> GroupScan:
-        """The scan without the rows of ``removed`` bool [n]; None: of all."""
-        return self._scan.hidden(None if removed is None else torch.from_numpy(removed[self._order]))
+    def without(self, removed: torch.Tensor | None) -> GroupScan:
+        """The scan without the rows of ``removed`` bool [n] (None: of all), made once for each set of tombstones."""
+        shown_without, scan = self._showing
+        if shown_without is not removed:
+            scan = self._scan.hidden(None if removed is None else removed[torch.from_numpy(self._order)])
+            self._showing = removed, scan
+        return scan
 
     def seen_until(self, queries: torch.Tensor, rows: np.ndarray) -> np.ndarray:
         """How many rows a query sees before the clusters of these rows int64 [b,k] are done: int64 [b,k]."""
@@ -125,13 +131,12 @@ class ClusterScan:
         """One pass over the sorted rows: means, spreads, and codes where there is a kernel."""
         n, dim = vectors.shape
         sums, squares = np.zeros((self.clusters, dim)), np.zeros(self.clusters)
-        arrays = {name: np.empty(shape, kind) for name, (shape, kind) in array_shapes(n, dim).items()} if kernel else None
+        arrays: dict[str, Any] = {name: np.empty(shape, kind) for name, (shape, kind) in array_shapes(n if kernel else 0, dim).items()}
         for start in range(0, n, CHUNK):
             rows = torch.from_numpy(self._order[start : start + CHUNK])
             part = vectors[rows].contiguous().numpy()
             some = None if bias is None else bias[rows].contiguous().numpy()
-            first, last = np.searchsorted(self._starts, [start, start + len(part)])
-            if kernel and arrays:
+            if kernel:
                 _code(kernel, arrays, start, part, some)
             cluster = self.cluster[rows.numpy()]
             runs = np.flatnonzero(np.diff(cluster, prepend=-1))
@@ -141,14 +146,14 @@ class ClusterScan:
         means = sums / sizes[:, None]
         spread = np.sqrt(np.maximum(squares / sizes - np.square(means).sum(axis=1), 0) / dim)
         facts = ClusterFacts(torch.from_numpy(means.astype(np.float32)), torch.from_numpy(spread.astype(np.float32)))
-        return facts, QuantisedRows(n, dim, **arrays) if arrays else None
+        return facts, QuantisedRows(n, dim, **arrays) if kernel else None
 
 
-def _code(kernel: Kernel, arrays: dict[str, np.ndarray], start: int, vectors: np.ndarray, bias: np.ndarray | None) -> None:
+def _code(kernel: Kernel, arrays: dict[str, Any], start: int, vectors: np.ndarray, bias: np.ndarray | None) -> None:
     """Fill the arrays of QuantisedRows for the rows from ``start``, the first of a group."""
     groups = slice(start // GROUP, -(-(start + len(vectors)) // GROUP))
     rows = slice(groups.start * GROUP, groups.stop * GROUP)
-    part = {name: arrays[name][rows if name in ("scale", "offset") else groups] for name in ARRAYS}
+    part: dict[str, Any] = {name: arrays[name][rows if name in ("scale", "offset") else groups] for name in ARRAYS}
     refused = kernel.quantise(QuantisedRows(*vectors.shape, **part).struct(), vectors, bias)
     if refused >= 0:
         refuse_row(start + refused)
