@@ -22,6 +22,7 @@ from realm.index.library_scan import LibraryScan, multiplies_bfloat16
 from realm.index.listing import Listing
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
+from realm.index.pair_scores import kth_largest, score_bounds
 from realm.index.quantised import QuantisedRows, quantise
 from realm.index.scan import SAFE_PRODUCT, Best
 
@@ -65,7 +66,9 @@ class CompressedIndex(RowIndex):
         rows: QuantisedRows | None = None,
     ):
         super().__init__(vectors, ids, live, metric=metric, values=values)
+        self._vectors = self._vectors.contiguous()
         native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
+        self._kernel = native
         bias = self._bias(self._vectors) if rows is None else None
         self._scan: GroupScan
         if native is None:
@@ -73,7 +76,7 @@ class CompressedIndex(RowIndex):
             self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(self._vectors.device), dtype)
         else:
             if rows is None:
-                rows = quantise(native, self._vectors.contiguous().numpy(), None if bias is None else bias.numpy())
+                rows = quantise(native, self._vectors.numpy(), None if bias is None else bias.numpy())
             self._scan = NativeScan(native, rows)
         self._showing: tuple[torch.Tensor | None, GroupScan] = (None, self._scan)
         self._largest_norm = self._scan.largest_norm
@@ -138,19 +141,25 @@ class CompressedIndex(RowIndex):
         b, n = len(queries), len(self)
         listing = Listing(self._shown(hidden.removed), queries, hidden, n)
         exact_queries = queries.cpu().numpy().astype(np.float64)
+        margin = self._margin(exact_queries)
         query, row = listing.promising_rows(k)
+        lower, upper = self._score_bounds(exact_queries, query, row)
+        query, row, given_up = listing.rows_above(_round_down(kth_largest(query, lower, b, k) - margin), k)
+        given_up |= ~self._safe(exact_queries)
+        query, row = query[~given_up[query]], row[~given_up[query]]
+        lengths = np.where(given_up, -1, np.bincount(query, minlength=b))
+        lower, upper = self._score_bounds(exact_queries, query, row)
+        possible = upper >= (kth_largest(query, lower, b, k) - margin)[query]
+        query, row = query[possible], row[possible]
         best = Best(b, k)
         best.add(query, row, self._exact_scores(exact_queries, query, row))
-        floor = self._floor(best.threshold, exact_queries)
-        query_more, row_more, undecided = listing.rows_above(floor, k, query * n + row)
-        undecided |= ~self._safe(exact_queries)
-        kept = ~undecided[query_more]
-        query_more, row_more = query_more[kept], row_more[kept]
-        best.add(query_more, row_more, self._exact_scores(exact_queries, query_more, row_more))
-        lengths = np.bincount(query, minlength=b) + np.bincount(query_more, minlength=b)
-        if undecided.any():
-            best = self._scanned_exactly(best, queries, np.flatnonzero(undecided), hidden)
-        return best, np.where(undecided, -1, lengths)
+        if given_up.any():
+            scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
+            best.add(scanned.query, scanned.row, scanned.score)
+        return best, lengths
+
+    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return score_bounds(self._vectors, queries, query, row, self._metric == "l2", self._kernel)
 
     def _shown(self, removed: torch.Tensor | None) -> GroupScan:
         """The scan without the rows that one search must not see; made once for each set of tombstones."""
@@ -167,23 +176,26 @@ class CompressedIndex(RowIndex):
             return (1 + self._largest_norm) * (1 + norms) <= SAFE_PRODUCT
         return (1 + self._largest_norm + norms) ** 2 <= SAFE_PRODUCT
 
-    def _floor(self, threshold: np.ndarray, queries: np.ndarray) -> np.ndarray:
-        """What the bound of a row must reach for the row to be among the best, given the k-th best score [b]: float32 [b]."""
-        if self._metric == "l2":  # of -|q - x|^2 in terms of q.x - |x|^2 / 2, less what float64 may lose
-            squares = np.square(queries).sum(axis=1)
-            threshold = (threshold + squares) / 2 - 32 * (self.dim + 8) * 2.0**-53 * squares
-        largest = float(np.finfo(np.float32).max)
-        return np.nextafter(np.clip(threshold, -largest, largest).astype(np.float32), np.float32(-np.inf))
+    def _margin(self, queries: np.ndarray) -> np.ndarray:
+        """What the defined scores of a query may be off in terms of what bounds speak of, beyond the bounds' own room: float64 [b]."""
+        if self._metric == "ip":
+            return np.zeros(len(queries))
+        return 32 * (self.dim + 8) * 2.0**-53 * np.square(queries).sum(axis=1)  # they say |q - x|^2, bounds q.x - |x|^2 / 2
 
-    def _scanned_exactly(self, best: Best, queries: torch.Tensor, at: np.ndarray, hidden: Hidden) -> Best:
-        """``best`` with the results of the queries ``at`` replaced by those of a full scan."""
+    def _scanned_exactly(self, queries: torch.Tensor, at: np.ndarray, k: int, hidden: Hidden) -> Best:
+        """The best rows of the queries ``at`` by a full scan."""
         if self._exact is None:
             self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
         mine = np.isin(hidden.query, at)
         sub = Hidden(np.searchsorted(at, hidden.query[mine]), hidden.row[mine], hidden.removed)
-        scanned = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], best.k, sub)
-        others = ~np.isin(best.query, at)
-        whole = Best(len(queries), best.k)
-        whole.add(best.query[others], best.row[others], best.score[others])
-        whole.add(at[scanned.query], scanned.row, scanned.score)
-        return whole
+        best = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], k, sub)
+        best.query = at[best.query]
+        return best
+
+
+def _round_down(values: np.ndarray) -> np.ndarray:
+    """Float64 values as float32, always a little smaller."""
+    rounded = np.clip(values, -3e38, 3e38).astype(np.float32)  # beyond, queries are scanned exactly
+    rounded = np.nextafter(rounded, np.float32(-np.inf))
+    rounded[np.isneginf(values)] = -np.inf
+    return rounded

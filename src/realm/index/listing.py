@@ -1,5 +1,7 @@
 """From the bounds of a scan to the rows that must be scored exactly, for up to some dozens of queries at once."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
@@ -23,23 +25,26 @@ class Listing:
         self._upper = scan.groups(self._prepared)  # [b,g]
         self._hidden = np.sort(hidden.query * n + hidden.row)  # excluded pairs as one number each
         groups = self._upper.shape[1]
-        self._touched = torch.from_numpy(np.unique(hidden.query * groups + hidden.row // GROUP)).to(self._upper.device)
+        self._touched = torch.from_numpy(hidden.query * groups + hidden.row // GROUP).to(self._upper.device)
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # queries, groups and bounds of pairs looked at already
 
     def promising_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each query at most k rows that are not hidden, probably good ones: pairs int64 [c], int64 [c], ordered by query.
+        """For each query at most k + 64 rows that are not hidden, probably good ones: pairs int64 [c], int64 [c], ordered by query.
 
-        Groups with excluded rows are passed over: their bounds may come from those.
+        More than k, for one group may hold a row of which its bounds know little. Groups with excluded rows are passed over: their bounds
+        may come from those.
         """
-        best = self._promising_groups(min(k, self._upper.shape[1]))
+        best = self._promising_groups(min(k + 1, self._upper.shape[1]))
         b, count = best.indices.shape
-        query = np.repeat(np.arange(b), count)
-        group = best.indices.cpu().numpy().reshape(-1)
+        query, group = np.repeat(np.arange(b), count), best.indices.cpu().numpy().reshape(-1)
         bounds = self._scan.pairs(self._prepared, query, group)
-        bounds[np.isneginf(best.values.cpu().numpy().reshape(-1))] = -np.inf
-        rows = torch.from_numpy(bounds).view(b, -1).topk(min(k, count * GROUP), dim=1)
-        at, place = torch.isfinite(rows.values).nonzero(as_tuple=True)
-        inside = rows.indices[at, place].numpy()
-        return at.numpy(), group[at.numpy() * count + inside // GROUP] * GROUP + inside % GROUP
+        passed_over = np.isneginf(best.values.cpu().numpy().reshape(-1))
+        bounds[passed_over] = -np.inf
+        self._mark_seen(query[~passed_over], group[~passed_over], bounds[~passed_over])
+        rows = torch.from_numpy(bounds).view(b, -1).topk(min(k + GROUP, count * GROUP), dim=1, sorted=False)
+        at, place = (found.numpy() for found in (rows.values > -torch.inf).nonzero(as_tuple=True))
+        inside = rows.indices.numpy()[at, place]
+        return at, group[at * count + inside // GROUP] * GROUP + inside % GROUP
 
     def _promising_groups(self, count: int) -> torch.return_types.topk:
         flat = self._upper.view(-1)
@@ -49,34 +54,39 @@ class Listing:
         flat[self._touched] = passed_over
         return best
 
-    def rows_above(self, floor: np.ndarray, k: int, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All rows, hidden ones aside, whose bound reaches the floor.
+    def _mark_seen(self, query: np.ndarray, group: np.ndarray, bounds: np.ndarray) -> None:
+        self._seen.append((query, group, bounds))
+        at = torch.from_numpy(query * self._upper.shape[1] + group)
+        self._upper.view(-1)[at.to(self._upper.device)] = -torch.inf
 
-        Args:
-            floor: float32 [b].
-            known: pairs that are not wanted again, each as query * n + row.
+    def rows_above(self, floor: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All rows, hidden ones aside, whose bound reaches the floor, float32 [b].
 
         Returns:
-            The pairs int64 [c], int64 [c], by query, and whether a query was given up: bool [b]. Its list is of no use.
+            The pairs int64 [c], int64 [c], and whether a query was given up: bool [b]. Pairs of such a query are of no use.
         """
         b, groups = self._upper.shape
         query, group = (found.cpu().numpy() for found in self._reaching(floor))
-        given_up = np.bincount(query, minlength=b) > LISTED + 4 * k + groups // 8
-        given_up |= np.isneginf(floor)
+        given_up = np.isneginf(floor) | (np.bincount(query, minlength=b) > LISTED + 4 * k + groups // 8)
         kept = ~given_up[query]
-        query, group = query[kept], group[kept]
-        found, lengths = [np.zeros(0, np.int64)], np.zeros(b, np.int64)
+        found, lengths = [], np.zeros(b, np.int64)
+        for part_query, part_group, bounds in self._bounds_of(query[kept], group[kept]):
+            pair, place = np.nonzero(bounds >= floor[part_query, None])
+            rows_of = part_query[pair]
+            lengths += np.bincount(rows_of, minlength=b)
+            given_up |= lengths > LISTED + 4 * k + self._n // 64
+            pair, place, rows_of = (values[~given_up[rows_of]] for values in (pair, place, rows_of))
+            found.append(rows_of * self._n + part_group[pair] * GROUP + place)
+        pairs = np.concatenate(found)
+        pairs = pairs[~_among(pairs, self._hidden)]
+        return pairs // self._n, pairs % self._n, given_up
+
+    def _bounds_of(self, query: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Pairs seen before and these, some at a time, with the bounds of their rows."""
+        yield from self._seen
         for start in range(0, len(query), PAIRS):
             part = slice(start, start + PAIRS)
-            bounds = self._scan.pairs(self._prepared, query[part], group[part])
-            pair, place = np.nonzero(bounds >= floor[query[part], None])
-            lengths += np.bincount(query[part][pair], minlength=b)
-            given_up |= lengths > LISTED + 4 * k + self._n // 64
-            pair, place = pair[~given_up[query[part][pair]]], place[~given_up[query[part][pair]]]
-            found.append(query[part][pair] * self._n + group[part][pair] * GROUP + place)
-        pairs = np.concatenate(found)
-        pairs = pairs[~_among(pairs, self._hidden) & ~_among(pairs, np.sort(known))]
-        return pairs // self._n, pairs % self._n, given_up
+            yield query[part], group[part], self._scan.pairs(self._prepared, query[part], group[part])
 
     def _reaching(self, floor: np.ndarray) -> tuple[torch.Tensor, ...]:
         """The (query, group) pairs whose bound reaches the floor."""

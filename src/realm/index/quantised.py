@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from realm.index.checks import refuse_row
-from realm.index.native.kernel import GROUP, PANEL, Codes, Kernel, Queries, struct_of
+from realm.index.native.kernel import BUNDLE, GROUP, PANEL, Codes, Kernel, Queries, struct_of
 
 FLOOR = 2.0**-50  # added to every bound: pays for what underflows or is flushed to zero
 SMALLEST = 1e-30  # queries with no component above it get the code of zero
@@ -24,7 +24,7 @@ ARRAYS = ("codes", "scale", "offset", "residual", "norm", "slack")
 class QuantisedRows:
     """Codes of n rows in g groups; the last group is filled up with hidden rows.
 
-    codes: uint8 [g,quads,64,4], a quad being four consecutive components, 128 standing for zero. scale, offset: float32 [g*64]; the offset
+    codes: uint8 [g,4,quads,16,4], bundles of 16 rows, a quad being four consecutive components, 128 standing for zero. scale, offset: float32 [g*64]; the offset
     is added to a row's score, -inf hides the row. residual, norm, slack: float32 [g], bounds on |x - decoded x|, |decoded x| and the
     rounding of offsets.
     """
@@ -54,7 +54,7 @@ class QuantisedRows:
 
     def struct(self) -> Codes:
         """For the kernel; valid as long as this object is."""
-        codes: Codes = struct_of(Codes, *(getattr(self, name) for name in ARRAYS), self.rows, self.dim, self.groups, self.codes.shape[1])
+        codes: Codes = struct_of(Codes, *(getattr(self, name) for name in ARRAYS), self.rows, self.dim, self.groups, self.codes.shape[2])
         return codes
 
     def hidden(self, removed: np.ndarray) -> "QuantisedRows":
@@ -79,7 +79,7 @@ def array_shapes(n: int, dim: int) -> dict[str, tuple[tuple[int, ...], type]]:
     groups = -(-n // GROUP)
     per_row, per_group = ((groups * GROUP,), np.float32), ((groups,), np.float32)
     shapes = {"scale": per_row, "offset": per_row, "residual": per_group, "norm": per_group, "slack": per_group}
-    return {"codes": ((groups, -(-dim // 4), GROUP, 4), np.uint8), **shapes}
+    return {"codes": ((groups, GROUP // BUNDLE, -(-dim // 4), BUNDLE, 4), np.uint8), **shapes}
 
 
 def quantise(kernel: Kernel, vectors: np.ndarray, bias: np.ndarray | None = None) -> QuantisedRows:

@@ -1,7 +1,7 @@
 /* Exact compressed search: the shapes that the Python side and the kernels share.
  *
- * Rows are kept as 8-bit codes, a group of 64 rows together: codes[group][quad][row][4], where a quad is four consecutive components.
- * A code c stands for the component scale[row] * (c - 128). Every group knows how far its rows lie from their codes, so that a scan
+ * Rows are kept as 8-bit codes, a group of 64 rows together, in bundles of 16: codes[group][bundle][quad][row][4], where a quad is
+ * four consecutive components: a scan reads memory from end to end. A code c stands for the component scale[row] * (c - 128). Every group knows how far its rows lie from their codes, so that a scan
  * of the codes gives an upper bound on every true inner product:
  *
  *     q.x + bias <= scan + |q| * residual[group] + (|q - decoded q| + rounding) * norm[group] + slack[group]
@@ -12,13 +12,14 @@
 #include <stdint.h>
 
 #define GROUP 64 /* rows of a group */
+#define BUNDLE 16 /* rows of a bundle */
 #define PANEL 4  /* coded queries that one pass over a group serves */
 #define ABI 1    /* changes with anything in this file */
 
 enum level { LEVEL_SCALAR = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2 };
 
 typedef struct {
-    uint8_t *codes;  /* [groups][quads][GROUP][4] */
+    uint8_t *codes;  /* [groups][GROUP / BUNDLE][quads][BUNDLE][4] */
     float *scale;    /* [groups * GROUP] */
     float *offset;   /* [groups * GROUP], added to the scan's score; minus infinity hides a row */
     float *residual; /* [groups], largest |x - decoded x|, rounded up */

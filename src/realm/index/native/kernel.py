@@ -12,6 +12,7 @@ from realm.index.native.build import library_path
 
 LEVELS = ("scalar", "avx2", "avx512-vnni")
 GROUP = 64  # rows of a group
+BUNDLE = 16  # rows of a bundle
 PANEL = 4  # coded queries that one pass over a group serves
 ABI = 1
 
@@ -70,6 +71,8 @@ class Kernel:
         self._library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
         self._library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
         self._library.realm_replace.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
+        self._library.realm_score.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _POINTER, _I64, _I32, _POINTER, _POINTER, *tail)
+        self._library.realm_score.restype = None
         self._library.realm_scan.restype = self._library.realm_rows.restype = None
         self._library.realm_quantise.restype = self._library.realm_replace.restype = _I64
 
@@ -86,6 +89,22 @@ class Kernel:
         """Fill upper float32 [c,GROUP]: bounds of the scores of all rows of c pairs of query and group, int64 [c] each."""
         pairs = (query.ctypes.data, group.ctypes.data, len(query), upper.ctypes.data)
         self._library.realm_rows(ctypes.byref(codes), ctypes.byref(queries), *pairs, self.threads, self._level)
+
+    def score(
+        self, vectors: np.ndarray, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of c pairs of query and row, int64 [c] each: q.x (for distances less |x|^2 / 2) and the sum of its terms' absolute values.
+
+        Args:
+            vectors, queries: float32 [n,d] and float64 [b,d], C-contiguous.
+
+        Returns:
+            float64 [c], float64 [c].
+        """
+        score, size = np.empty(len(query)), np.empty(len(query))
+        arrays = (queries.ctypes.data, query.ctypes.data, row.ctypes.data, len(query), distance, score.ctypes.data, size.ctypes.data)
+        self._library.realm_score(vectors.ctypes.data, vectors.shape[1], *arrays, self.threads, self._level)
+        return score, size
 
     def quantise(self, codes: Codes, vectors: np.ndarray, bias: np.ndarray | None) -> int:
         """Fill ``codes`` from float32 [n,d] and [n]. Returns a row that is not finite, or -1."""

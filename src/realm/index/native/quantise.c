@@ -96,11 +96,12 @@ static inline __attribute__((always_inline)) void one_row(quantise_task *task, i
 
 static inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Interleave a group's codes: [GROUP][quads] -> [quads][GROUP], in units of four bytes. */
-static inline void interleave(const uint8_t *source, uint8_t *target, int64_t quads, int rows) {
-    for (int64_t quad = 0; quad < quads; quad++)
-        for (int row = 0; row < rows; row++)
-            memcpy(target + (quad * GROUP + row) * 4, source + (row * quads + quad) * 4, 4);
+/* Interleave the codes of a group's bundles: [BUNDLE][quads] -> [quads][BUNDLE], in units of four bytes. */
+static inline void interleave(const uint8_t *source, uint8_t *target, int64_t quads) {
+    for (int bundle = 0; bundle < GROUP; bundle += BUNDLE, source += BUNDLE * quads * 4)
+        for (int64_t quad = 0; quad < quads; quad++, target += BUNDLE * 4)
+            for (int row = 0; row < BUNDLE; row++)
+                memcpy(target + row * 4, source + (row * quads + quad) * 4, 4);
 }
 
 static inline __attribute__((always_inline)) void groups_range(quantise_task *task, int64_t first, int64_t last) {
@@ -122,7 +123,7 @@ static inline __attribute__((always_inline)) void groups_range(quantise_task *ta
             codes->scale[start + i] = 0;
             codes->offset[start + i] = -INFINITY;
         }
-        interleave(code, codes->codes + group * codes->quads * GROUP * 4, codes->quads, GROUP);
+        interleave(code, codes->codes + group * codes->quads * GROUP * 4, codes->quads);
         codes->residual[group] = residual + FLOOR;
         codes->norm[group] = norm + FLOOR;
         codes->slack[group] = bias * 0x1p-20f;
@@ -145,9 +146,9 @@ static inline __attribute__((always_inline)) void changed_range(quantise_task *t
             continue;
         ours = 1;
         one_row(task, row, task->vectors + i * codes->dim, code, &residual, &norm);
-        uint8_t *target = codes->codes + (group * codes->quads * GROUP + row % GROUP) * 4;
+        uint8_t *target = codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
         for (int64_t quad = 0; quad < codes->quads; quad++)
-            memcpy(target + quad * GROUP * 4, code + quad * 4, 4);
+            memcpy(target + quad * BUNDLE * 4, code + quad * 4, 4);
         const float bias = task->bias ? task->bias[i] : 0;
         codes->offset[row] = bias;
         codes->residual[group] = larger(codes->residual[group], residual + FLOOR);

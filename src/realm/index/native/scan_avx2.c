@@ -23,12 +23,13 @@ TARGET static inline __m256i four_components(const int8_t *components) {
 
 TARGET static inline __m256i eight_rows(const uint8_t *rows) { return _mm256_loadu_si256((const __m256i *)rows); }
 
-/* sums[plane][part] += inner products of sixteen rows and the four planes of a panel. */
-TARGET static inline void add_products(const uint8_t *x, const int8_t *q, int64_t quads, __m256i sums[PANEL][PARTS]) {
+/* sums[plane][part] += inner products of sixteen rows and some planes of a panel. */
+TARGET static inline __attribute__((always_inline)) void add_products(const uint8_t *x, const int8_t *q, int64_t quads, int used,
+                                                                       __m256i sums[PANEL][PARTS]) {
     const __m256i ones = _mm256_set1_epi16(1);
-    const int64_t next = GROUP * 4;
+    const int64_t next = BUNDLE * 4;
     for (; quads >= 4; quads -= 4, x += 4 * next, q += 4 * PANEL * 4)
-        for (int plane = 0; plane < PANEL; plane++) {
+        for (int plane = 0; plane < used; plane++) {
             __m256i pairs[PARTS];
             for (int part = 0; part < PARTS; part++)
                 pairs[part] = _mm256_maddubs_epi16(eight_rows(x + part * 32), four_components(q + plane * 4));
@@ -43,30 +44,32 @@ TARGET static inline void add_products(const uint8_t *x, const int8_t *q, int64_
                 sums[plane][part] = _mm256_add_epi32(sums[plane][part], _mm256_madd_epi16(pairs[part], ones));
         }
     for (; quads > 0; quads--, x += next, q += PANEL * 4)
-        for (int plane = 0; plane < PANEL; plane++)
+        for (int plane = 0; plane < used; plane++)
             for (int part = 0; part < PARTS; part++) {
                 const __m256i pairs = _mm256_maddubs_epi16(eight_rows(x + part * 32), four_components(q + plane * 4));
                 sums[plane][part] = _mm256_add_epi32(sums[plane][part], _mm256_madd_epi16(pairs, ones));
             }
 }
 
-TARGET static inline __attribute__((always_inline)) void part_avx2(const realm_codes *codes, const realm_queries *queries, int64_t panel,
-                                                                   int64_t group, int row, int planes, __m256 scores[PANEL][PARTS]) {
+TARGET static inline __attribute__((always_inline)) void part_avx2(const realm_codes *codes, const realm_queries *queries, int64_t plane,
+                                                                   int64_t group, int row, int planes, int used,
+                                                                   __m256 scores[PANEL][PARTS]) {
     const int64_t quads = codes->quads;
-    const int32_t *shift = queries->shift + panel * PANEL;
-    const float *step = queries->step + panel * PANEL;
+    const int8_t *q = queries->panels + plane / PANEL * quads * PANEL * 4 + plane % PANEL * 4;
+    const int32_t *shift = queries->shift + plane;
+    const float *step = queries->step + plane;
     const float *scale = codes->scale + group * GROUP + row, *offset = codes->offset + group * GROUP + row;
     __m256i sums[PANEL][PARTS];
-    for (int plane = 0; plane < PANEL; plane++)
+    for (int i = 0; i < used; i++)
         for (int part = 0; part < PARTS; part++)
-            sums[plane][part] = _mm256_set1_epi32(-shift[plane]);
-    add_products(codes->codes + (group * quads * GROUP + row) * 4, queries->panels + panel * quads * PANEL * 4, quads, sums);
-    for (int query = 0; query < PANEL / planes; query++)
+            sums[i][part] = _mm256_set1_epi32(-shift[i]);
+    add_products(codes->codes + (group * GROUP + row) * quads * 4, q, quads, used, sums);
+    for (int query = 0; query < used / planes; query++)
         for (int part = 0; part < PARTS; part++) {
-            const int plane = query * planes;
-            __m256 score = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[plane][part]), _mm256_set1_ps(step[plane]));
+            const int i = query * planes;
+            __m256 score = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[i][part]), _mm256_set1_ps(step[i]));
             if (planes == 2)
-                score = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[plane + 1][part]), _mm256_set1_ps(step[plane + 1]), score);
+                score = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[i + 1][part]), _mm256_set1_ps(step[i + 1]), score);
             scores[query][part] = _mm256_fmadd_ps(score, _mm256_loadu_ps(scale + part * LANES), _mm256_loadu_ps(offset + part * LANES));
         }
 }

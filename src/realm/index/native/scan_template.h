@@ -2,7 +2,7 @@
  *   TARGET, NAME(x)        function attributes and suffix of the level,
  *   VECTOR, LANES, PARTS   a vector of LANES floats; PARTS * LANES rows are worked on at a time,
  *   LARGER(a, b), LOWEST, STORE(pointer, vector),
- *   NAME(part)(...)        the scan's scores of PARTS * LANES rows for the queries of a panel. */
+ *   NAME(part)(...)        the scan's scores of PARTS * LANES rows for `used` planes of a panel, from `plane` on. */
 #include <math.h>
 #include <stddef.h>
 
@@ -11,19 +11,26 @@ static inline float NAME(error)(const realm_codes *codes, const realm_queries *q
     return queries->by_residual[query] * codes->residual[group] + queries->by_norm[query] * codes->norm[group] + codes->slack[group];
 }
 
+/* Ask for the codes of a group before their turn. */
+static inline void NAME(expect)(const realm_codes *codes, int64_t group) {
+    const uint8_t *rows = codes->codes + group * codes->quads * GROUP * 4;
+    for (int64_t at = 0; at < codes->quads * GROUP * 4; at += 64)
+        __builtin_prefetch(rows + at);
+}
+
 /* The largest score of a group for each query of a panel. */
-TARGET static inline void NAME(best)(const realm_codes *codes, const realm_queries *queries, int64_t panel, int64_t group, int planes,
-                                     float best[PANEL]) {
+TARGET static inline __attribute__((always_inline)) void NAME(best)(const realm_codes *codes, const realm_queries *queries, int64_t plane,
+                                                                    int64_t group, int planes, int used, float best[PANEL]) {
     VECTOR largest[PANEL], scores[PANEL][PARTS];
-    for (int query = 0; query < PANEL; query++)
+    for (int query = 0; query < used / planes; query++)
         largest[query] = LOWEST;
     for (int row = 0; row < GROUP; row += PARTS * LANES) {
-        NAME(part)(codes, queries, panel, group, row, planes, scores);
-        for (int query = 0; query < PANEL / planes; query++)
+        NAME(part)(codes, queries, plane, group, row, planes, used, scores);
+        for (int query = 0; query < used / planes; query++)
             for (int part = 0; part < PARTS; part++)
                 largest[query] = LARGER(largest[query], scores[query][part]);
     }
-    for (int query = 0; query < PANEL / planes; query++) {
+    for (int query = 0; query < used / planes; query++) {
         float lanes[LANES];
         STORE(lanes, largest[query]);
         best[query] = lanes[0];
@@ -36,32 +43,43 @@ TARGET void NAME(realm_scan)(void *argument, int64_t first, int64_t last) {
     const realm_task *task = argument;
     const realm_codes *codes = task->codes;
     const realm_queries *queries = task->queries;
-    const int64_t per_panel = PANEL / queries->planes;
+    const int64_t planes = queries->planes, all_planes = queries->count * planes;
     float best[PANEL];
-    for (int64_t group = first; group < last; group++)
-        for (int64_t query = 0; query < queries->count; query += per_panel) {
-            if (queries->planes == 1)
-                NAME(best)(codes, queries, query / PANEL, group, 1, best);
+    for (int64_t group = first; group < last; group++) {
+        for (int64_t plane = 0; plane < all_planes; plane += PANEL) {
+            const int half = all_planes - plane <= PANEL / 2; /* constants below, so that each case is compiled for itself */
+            if (planes == 1 && half)
+                NAME(best)(codes, queries, plane, group, 1, PANEL / 2, best);
+            else if (planes == 1)
+                NAME(best)(codes, queries, plane, group, 1, PANEL, best);
+            else if (half)
+                NAME(best)(codes, queries, plane, group, 2, PANEL / 2, best);
             else
-                NAME(best)(codes, queries, query / (PANEL / 2), group, 2, best);
-            for (int64_t one = query; one < query + per_panel && one < queries->count; one++)
-                task->upper[one * codes->groups + group] = best[one - query] + NAME(error)(codes, queries, one, group);
+                NAME(best)(codes, queries, plane, group, 2, PANEL, best);
+            const int64_t query = plane / planes;
+            for (int64_t i = 0; i < PANEL / planes && query + i < queries->count; i++)
+                task->upper[(query + i) * codes->groups + group] = best[i] + NAME(error)(codes, queries, query + i, group);
         }
+    }
 }
 
 TARGET void NAME(realm_rows)(void *argument, int64_t first, int64_t last) {
     const realm_task *task = argument;
     const realm_codes *codes = task->codes;
     const realm_queries *queries = task->queries;
-    const int64_t per_panel = PANEL / queries->planes;
     VECTOR scores[PANEL][PARTS];
     for (int64_t pair = first; pair < last; pair++) {
         const int64_t query = task->query[pair], group = task->group[pair];
         float *upper = task->upper + pair * GROUP;
+        if (pair + 1 < last)
+            NAME(expect)(codes, task->group[pair + 1]);
         for (int row = 0; row < GROUP; row += PARTS * LANES) {
-            NAME(part)(codes, queries, query / per_panel, group, row, (int)queries->planes, scores);
+            if (queries->planes == 1)
+                NAME(part)(codes, queries, query, group, row, 1, 1, scores);
+            else
+                NAME(part)(codes, queries, query * 2, group, row, 2, 2, scores);
             for (int part = 0; part < PARTS; part++)
-                STORE(upper + row + part * LANES, scores[query % per_panel][part]);
+                STORE(upper + row + part * LANES, scores[0][part]);
         }
         const float error = NAME(error)(codes, queries, query, group);
         for (int row = 0; row < GROUP; row++)

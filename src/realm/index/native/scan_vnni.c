@@ -15,13 +15,15 @@
 #define LOWEST _mm512_set1_ps(-INFINITY)
 #define STORE(pointer, vector) _mm512_storeu_ps(pointer, vector)
 
-/* sums[plane][part] += inner products of 64 rows and the four planes of a panel: 16 of the 32 registers. */
-TARGET static inline void add_products(const uint8_t *x, const int8_t *q, int64_t quads, __m512i sums[PANEL][PARTS]) {
-    for (int64_t quad = 0; quad < quads; quad++, x += GROUP * 4, q += PANEL * 4) {
+/* sums[plane][part] += inner products of 64 rows and some planes of a panel: 16 of the 32 registers. */
+TARGET static inline __attribute__((always_inline)) void add_products(const uint8_t *x, const int8_t *q, int64_t quads, int used,
+                                                                       __m512i sums[PANEL][PARTS]) {
+    const int64_t bundle = quads * BUNDLE * 4;
+    for (int64_t quad = 0; quad < quads; quad++, x += BUNDLE * 4, q += PANEL * 4) {
         __m512i rows[PARTS];
         for (int part = 0; part < PARTS; part++)
-            rows[part] = _mm512_loadu_si512(x + part * 64);
-        for (int plane = 0; plane < PANEL; plane++) {
+            rows[part] = _mm512_loadu_si512(x + part * bundle);
+        for (int plane = 0; plane < used; plane++) {
             int32_t word;
             memcpy(&word, q + plane * 4, 4);
             const __m512i y = _mm512_set1_epi32(word);
@@ -31,23 +33,25 @@ TARGET static inline void add_products(const uint8_t *x, const int8_t *q, int64_
     }
 }
 
-TARGET static inline __attribute__((always_inline)) void part_vnni(const realm_codes *codes, const realm_queries *queries, int64_t panel,
-                                                                   int64_t group, int row, int planes, __m512 scores[PANEL][PARTS]) {
+TARGET static inline __attribute__((always_inline)) void part_vnni(const realm_codes *codes, const realm_queries *queries, int64_t plane,
+                                                                   int64_t group, int row, int planes, int used,
+                                                                   __m512 scores[PANEL][PARTS]) {
     const int64_t quads = codes->quads;
-    const int32_t *shift = queries->shift + panel * PANEL;
-    const float *step = queries->step + panel * PANEL;
+    const int8_t *q = queries->panels + plane / PANEL * quads * PANEL * 4 + plane % PANEL * 4;
+    const int32_t *shift = queries->shift + plane;
+    const float *step = queries->step + plane;
     const float *scale = codes->scale + group * GROUP + row, *offset = codes->offset + group * GROUP + row;
     __m512i sums[PANEL][PARTS];
-    for (int plane = 0; plane < PANEL; plane++)
+    for (int i = 0; i < used; i++)
         for (int part = 0; part < PARTS; part++)
-            sums[plane][part] = _mm512_set1_epi32(-shift[plane]);
-    add_products(codes->codes + (group * quads * GROUP + row) * 4, queries->panels + panel * quads * PANEL * 4, quads, sums);
-    for (int query = 0; query < PANEL / planes; query++)
+            sums[i][part] = _mm512_set1_epi32(-shift[i]);
+    add_products(codes->codes + (group * GROUP + row) * quads * 4, q, quads, used, sums);
+    for (int query = 0; query < used / planes; query++)
         for (int part = 0; part < PARTS; part++) {
-            const int plane = query * planes;
-            __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[plane][part]), _mm512_set1_ps(step[plane]));
+            const int i = query * planes;
+            __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[i][part]), _mm512_set1_ps(step[i]));
             if (planes == 2)
-                score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[plane + 1][part]), _mm512_set1_ps(step[plane + 1]), score);
+                score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i + 1][part]), _mm512_set1_ps(step[i + 1]), score);
             scores[query][part] = _mm512_fmadd_ps(score, _mm512_loadu_ps(scale + part * LANES), _mm512_loadu_ps(offset + part * LANES));
         }
 }

@@ -1,0 +1,55 @@
+"""Scores of single rows to double precision with a bound on their rounding: enough to leave few rows for the definition of a score."""
+
+import numpy as np
+import torch
+
+from realm.index.native.kernel import Kernel
+
+GATHER_ENTRIES = 1 << 21  # components gathered at a time: 16 MiB
+
+
+def score_bounds(
+    vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool, kernel: Kernel | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds of q.x (for distances: of q.x - |x|^2 / 2) of c pairs of query and row, float64 [c] each.
+
+    The bounds leave room for the rounding of the defined score, too (for distances up to a multiple of |q|^2).
+
+    Args:
+        vectors: float32 [n,d], C-contiguous.
+        queries: float64 [b,d].
+        query, row: int64 [c].
+        distance: see above.
+        kernel: does the work if given; the vectors must then be on the CPU.
+    """
+    if kernel is None:
+        score, size = _score(vectors, queries, query, row, distance)
+    else:
+        score, size = kernel.score(vectors.numpy(), queries, query, row, distance)
+    error = size * ((vectors.shape[1] + 8) * 2.0**-50)
+    return score - error, score + error
+
+
+def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.ndarray:
+    """The k-th largest of the values [c] of each query, -inf where there are fewer: float64 [b]."""
+    order = np.lexsort((-values, query))
+    ordered = query[order]
+    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    result = np.full(b, -np.inf)
+    result[ordered[rank == k - 1]] = values[order[rank == k - 1]]
+    return result
+
+
+def _score(
+    vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """As Kernel.score."""
+    score, size = np.empty(len(query)), np.empty(len(query))
+    on_device = torch.from_numpy(queries).to(vectors.device)
+    step = max(1, GATHER_ENTRIES // vectors.shape[1])
+    for start in range(0, len(query), step):
+        part = slice(start, start + step)
+        x = vectors[torch.from_numpy(row[part]).to(vectors.device)].double()
+        terms = x * (on_device[torch.from_numpy(query[part]).to(vectors.device)] - x * (0.5 if distance else 0.0))
+        score[part], size[part] = terms.sum(1).cpu().numpy(), terms.abs().sum(1).cpu().numpy()
+    return score, size
