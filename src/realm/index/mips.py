@@ -64,6 +64,6 @@ class MipsIndex(Protocol):
             exclude: for each of the b queries the block ids (int64, any order, unknown ids ignored) it must not get.
 
         Raises:
-            ValueError: wrong shape or type, a value that is not finite, k < 0, or one exclusion list too many or too few.
+            ValueError: wrong shape or type, a value that is not finite, k < 0, one exclusion list too many or too few, or one of other numbers.
         """
         ...
