@@ -18,6 +18,7 @@ from realm.index.checks import checked_queries
 from realm.index.compressed import CompressedIndex
 from realm.index.mips import Metric
 from realm.index.probing import ClusterScan
+from realm.index.quality import share_found
 from realm.index.scan import SAFE_PRODUCT, Best
 
 logger = logging.getLogger(__name__)
@@ -105,19 +106,18 @@ class ClusteredIndex(RowIndex):
 
     def _try_clusters(self, sample: torch.Tensor, seed: int) -> None:
         """Search by clusters from now on if that reaches the floor on the sample."""
-        truth = self.search(sample, DEPTH)  # no clusters yet: exact
+        half = len(sample) // 2
+        truth, wanted = self.search(sample[:half], DEPTH), self.search(sample[half:], DEPTH)  # no clusters yet: exact
         bias = self._exact_index()._bias(self._vectors)
         self._exact = None
         clusters = ClusterScan(self._vectors, bias, self._metric, seed)
-        half = len(sample) // 2
-        learnt = truth.valid[:half]
-        rows = np.where(learnt, np.searchsorted(self._ids, np.maximum(truth.ids[:half], 0)), 0)
-        needed = clusters.seen_until(sample[:half], rows)[learnt]
+        rows = np.searchsorted(self._ids, np.where(truth.valid, truth.ids, self._ids[0]))
+        needed = clusters.seen_until(sample[:half], rows)[truth.valid]
         # The scan itself loses a little, so the share aims half-way between the floor and all.
         self._seen = int(np.quantile(needed, (1 + self._floor) / 2)) if len(needed) else 1
         self._clusters = clusters
         while self._seen <= LARGEST_SHARE * len(self):
-            self._recall = _recall(self.search(sample[half:], DEPTH).ids, truth.ids[half:])
+            self._recall = share_found(wanted, self.search(sample[half:], DEPTH), DEPTH)
             if self._recall >= self._floor:
                 logger.info("clustered index: recall@%d %.3f with %d of %d rows a query", DEPTH, self._recall, self._seen, len(self))
                 return
@@ -160,10 +160,3 @@ class ClusteredIndex(RowIndex):
         """Whether no score can overflow in the scan."""
         row, query = clusters.largest_norm, float(torch.linalg.vector_norm(queries.double(), dim=1).max())
         return ((1 + row) * (1 + query) if self._metric == "ip" else (1 + row + query) ** 2) <= SAFE_PRODUCT
-
-
-def _recall(found: np.ndarray, truth: np.ndarray) -> float:
-    """The share of the ids in truth [s,k] (-1: none) that are in found [s,k]; 1 where there is none."""
-    wanted = truth >= 0
-    hit = (truth[:, :, None] == found[:, None, :]).any(axis=2)
-    return float(hit[wanted].mean()) if wanted.any() else 1.0
