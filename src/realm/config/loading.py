@@ -122,7 +122,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
 CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
     ("run", "optimizer"): ("adamw", "bert"),
-    ("index", "kind"): ("auto", "exact", "compressed", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
+    ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
     ("pretrain", "refresh"): ("inline", "frozen"),

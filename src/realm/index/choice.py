@@ -11,6 +11,7 @@ from realm.index.mips import Metric
 _CLASSES = {
     "exact": ("realm.index.exact", "ExactIndex"),
     "compressed": ("realm.index.compressed", "CompressedIndex"),
+    "clustered": ("realm.index.clustered", "ClusteredIndex"),
     "faiss-flat": ("realm.index.faiss_index", "FaissFlatIndex"),
     "faiss-ivf": ("realm.index.faiss_index", "FaissIvfIndex"),
     "faiss-ivfpq": ("realm.index.faiss_index", "FaissIvfPqIndex"),
@@ -24,7 +25,7 @@ def chosen_kind(n: int, dim: int, device: torch.device) -> str:
     """What ``auto`` means: results are exact either way.
 
     On an accelerator "exact": the vectors are there already and are scanned at its memory's speed. On a CPU "exact" up to EXACT_ENTRIES
-    components and "compressed" above, which reads a quarter of the memory. faiss is used only where it is asked for.
+    components and "compressed" above, which reads a quarter of the memory. The approximate kinds are used only where they are asked for.
     """
     return "exact" if device.type != "cpu" or n * dim <= EXACT_ENTRIES else "compressed"
 

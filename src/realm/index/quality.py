@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from realm.index.mips import MipsIndex
+from realm.index.mips import Hits, MipsIndex
 
 
 def recall_against(
@@ -25,11 +25,15 @@ def recall_against(
     wanted = exact.search(queries, max(depths), exclude)
     recall = {}
     for k in depths:
-        found = index.search(queries, k, exclude)
-        shares = [
-            np.isin(best[:k][valid[:k]], ids).mean()
-            for best, valid, ids in zip(wanted.ids, wanted.valid, found.ids, strict=True)
-            if valid[:k].any()
-        ]
-        recall[k] = float(np.mean(shares)) if shares else 1.0
+        recall[k] = share_found(wanted, index.search(queries, k, exclude), k)
     return recall
+
+
+def share_found(wanted: Hits, found: Hits, k: int) -> float:
+    """The mean share of the first k of ``wanted`` that are in ``found``, over the queries that want any; 1.0 where none does."""
+    shares = [
+        np.isin(best[:k][valid[:k]], ids).mean()
+        for best, valid, ids in zip(wanted.ids, wanted.valid, found.ids, strict=True)
+        if valid[:k].any()
+    ]
+    return float(np.mean(shares)) if shares else 1.0
