@@ -13,6 +13,7 @@ from realm.config.recipe import (
     ModelConfig,
     PretrainConfig,
     Recipe,
+    RefresherConfig,
     RunConfig,
     WarmConfig,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "ModelConfig",
     "PretrainConfig",
     "Recipe",
+    "RefresherConfig",
     "RunConfig",
     "WarmConfig",
     "build_recipe",
