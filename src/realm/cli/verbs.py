@@ -234,10 +234,8 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) ->
     show.last_line(found, json)
 
 
-VERBS: dict[str, Callable[..., None]] = {
-    verb.__name__.rstrip("_"): verb
-    for verb in (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, report, import_, export)
-}
+LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, report, import_, export)
+VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 
 def _stages(text: str) -> tuple[str, ...] | None:

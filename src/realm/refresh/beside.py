@@ -124,7 +124,7 @@ def main(root: Path, device: str) -> int:
         torch.set_num_threads(recipe.refresher.threads)
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
         Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16)).serve(lambda: False)
-    except RealmError as error:
+    except (RealmError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

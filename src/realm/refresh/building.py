@@ -12,9 +12,10 @@ from realm.corpus.locking import held
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.snapshot import SnapshotFacts, append_delta, current_generation, publish_snapshot
+from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths, remove_staging
+from realm.paths import RunPaths
 from realm.refresh.embedding import EmbedOptions, Progress, embed_corpus, embed_parts
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import parameters_path, prune_run, request_index
@@ -37,7 +38,7 @@ def publishing(index: Path) -> Iterator[None]:
     except OSError as error:
         raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
     try:
-        remove_staging(index)  # of writers that were killed
+        sweep(index)
         yield
     finally:
         lock.__exit__(None, None, None)

@@ -42,20 +42,8 @@ CAPTIONS = {
 }
 TOGETHER = {"filled_with_block": ("filled_with_block", "filled_without")}
 LEGEND = {"filled_with_block": "with the block", "filled_without": "with nothing"}
-FRACTIONS = (
-    "accuracy",
-    "filled_with_block",
-    "p_null",
-    "distinct",
-    "probe_recall",
-    "found",
-    "readable",
-    "dev_em",
-    "collapsed",
-    "skipped",
-    "topk_overlap",
-    "stale_share",
-)
+RATES = ("accuracy", "filled_with_block", "p_null", "distinct", "probe_recall", "found", "readable", "dev_em")
+FRACTIONS = (*RATES, "collapsed", "skipped", "topk_overlap", "stale_share")
 SIGNED = ("marginal_utility",)
 REFRESH = ("topk_overlap", "stale_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
 MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", *REFRESH)
