@@ -314,7 +314,7 @@ def test_a_read_only_directory(tmp_path: Path) -> None:
     assert work.round() == 2
 
 
-def test_the_command_ends_with_2(
+def test_a_full_disk_ends_the_command(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from realm.corpus.living import add_documents
@@ -334,7 +334,8 @@ def test_the_command_ends_with_2(
     assert main(["index", "build", str(run)]) == 0 and main(["index", "verify", str(run)]) == 0
 
 
-def test_200_swaps_under_concurrent_searches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("swaps", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_swaps_under_concurrent_searches(tmp_path: Path, swaps: int) -> None:
     """Zero errors, zero mixed results: readers open the newest and search while a process publishes and deletes."""
     index, problems, seen = tmp_path / "index", [], set()
     publish(index)
@@ -353,7 +354,7 @@ def test_200_swaps_under_concurrent_searches(tmp_path: Path) -> None:
     def swap() -> None:
         from realm.index.generations import prune
 
-        for _ in range(200):
+        for _ in range(swaps):
             publish(index)
             prune(index, 3, set())
 
@@ -372,5 +373,5 @@ def test_200_swaps_under_concurrent_searches(tmp_path: Path) -> None:
     for reader in readers:
         reader.join()
     assert status == 0 and not problems, problems
-    assert read_current(index) == 201 and len(seen) > 5
+    assert read_current(index) == swaps + 1 and len(seen) > 5
     remove_staging(index)

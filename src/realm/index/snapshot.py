@@ -135,7 +135,11 @@ def publish_snapshot(
     final = generation_path(directory, number)
     with _writing(final):
         if final.is_dir() and number not in published_generations(directory):
-            remove(final)  # left by a publisher that was killed before it moved CURRENT: nobody was told of it
+            # Left by a publisher that was killed before it moved CURRENT: nobody was told of it.
+            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
+                advance_current(directory, number)
+                return left
+            remove(final)
         if final.exists():
             raise FileExistsError(final)
         staging = final.with_name(final.name + BUILDING_SUFFIX)
@@ -161,6 +165,16 @@ def publish_snapshot(
         advance_current(directory, number)
         (final / PROGRESS).unlink(missing_ok=True)
     return manifest
+
+
+def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
+    """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
+    try:
+        found = read_generation(path, number, {}, verify=True)
+    except SnapshotError:
+        return None
+    same = _fields(found.manifest) == _fields(facts) and np.array_equal(found.block_ids, block_ids)
+    return found.manifest if same else None
 
 
 def _parts(vectors: Iterable[np.ndarray]) -> Iterable[np.ndarray]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS
-from realm.index.generations import generation_path, published_generations
+from realm.index.generations import generation_numbers, generation_path
 from realm.index.manifest import MANIFEST, read_manifest
 from realm.paths import remove_staging
 
@@ -16,7 +16,7 @@ def sweep(directory: Path) -> None:
         directory: the run's ``index/``.
     """
     remove_staging(directory)
-    for number in published_generations(directory):
+    for number in generation_numbers(directory):
         path = generation_path(directory, number)
         try:
             manifest = read_manifest(path, number)
