@@ -68,6 +68,7 @@ batch = 4
 steps = 5
 batch = 4
 candidates = 4
+refresh = "inline"
 refresh_every = 2
 probe_queries = 8
 force = true

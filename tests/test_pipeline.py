@@ -22,7 +22,7 @@ from realm.pipeline import STAGES, plan, run_demo, run_recipe
 from realm.pipeline import demo as demo_module
 from realm.pipeline.alarms import ROWS, Alarms, attainable_share
 from realm.progress import Progress
-from realm.train.metrics import MetricsLog
+from realm.train.metrics import TIMES, MetricsLog
 
 QUIET = Progress(quiet=True)
 Write = Callable[[Path], Path]
@@ -39,7 +39,7 @@ def weights(run: Path) -> dict[str, str]:
 
 def rows(run: Path) -> list[dict[str, Any]]:
     """metrics.jsonl but for times."""
-    return [{key: value for key, value in row.items() if key != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
 def test_a_run_leaves_its_parts(tiny_run: Path) -> None:

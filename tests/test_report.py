@@ -74,7 +74,7 @@ def metrics() -> list[dict[str, Any]]:
     for step in range(20, 301, 20):
         wave = 0.05 * math.sin(step)
         add("pretrain", step, loss=3 - step / 250, marginal_utility=-0.2 + step / 400 + wave, p_null=0.6 - step / 1000, entropy=1.4 + wave)
-        rows[-1] |= {"distinct": 0.8 + wave, "staleness": float(step % 50), "skipped": 0.0}
+        rows[-1] |= {"distinct": 0.8 + wave, "staleness_steps": float(step % 50), "skipped": 0.0}
         if step % 100 == 0:
             add("pretrain", step, probe_recall=0.4 + step / 2000, collapsed=0.0)
     for step in range(20, 401, 20):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import DataError
+from realm.write_points import reached
 
 STAGING_SUFFIX = ".staging"
 HUB_PREFIX = "hf:"
@@ -40,6 +41,11 @@ class RunPaths:
     @property
     def metrics(self) -> Path:
         return self.root / "metrics.jsonl"
+
+    @property
+    def swaps(self) -> Path:
+        """Which index pre-training searched from which step on."""
+        return self.root / "swaps.jsonl"
 
     @property
     def report(self) -> Path:
@@ -98,7 +104,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())
+    reached("file: staged", path)
     os.replace(staging, path)
+    reached("file: renamed", path)
     fsync_directory(path.parent)
 
 
@@ -121,8 +129,16 @@ def publish_directory(final: Path) -> Iterator[Path]:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     yield staging
+    rename_durably(staging, final)
+
+
+def rename_durably(staging: Path, final: Path) -> None:
+    """Publish a finished directory under its name: sync all that is in it, rename it, sync the rename."""
+    reached("directory: staged", final)
     fsync_tree(staging)
+    reached("directory: synced", final)
     os.rename(staging, final)
+    reached("directory: renamed", final)
     fsync_directory(final.parent)
 
 

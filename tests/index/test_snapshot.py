@@ -13,6 +13,7 @@ from realm.index import manifest as manifest_module
 from realm.index.exact import ExactIndex
 from realm.index.snapshot import (
     Snapshot,
+    SnapshotFacts,
     SnapshotManifest,
     append_delta,
     current_generation,
@@ -39,7 +40,9 @@ def publish(directory: Path, n: int = 6, **changes: Any) -> SnapshotManifest:
     number = changes.get("generation") or next_generation(directory)
     ids = np.arange(10, 10 + n, dtype=np.int64)
     values: dict[str, Any] = {"params_generation": 3, "step": 40, "corpus_version": 1, **OWNER, **changes}
-    return publish_snapshot(directory, values.pop("vectors", rows(number, ids)), values.pop("block_ids", ids), **values)
+    values.pop("generation", None)
+    vectors, block_ids = values.pop("vectors", rows(number, ids)), values.pop("block_ids", ids)
+    return publish_snapshot(directory, vectors, block_ids, SnapshotFacts(**values), generation=changes.get("generation"))
 
 
 def open_snapshot(directory: Path, generation: int | None = None, **changes: Any) -> Snapshot:
@@ -52,7 +55,7 @@ def assert_unmixed(snapshot: Snapshot) -> None:
 
 def test_round_trip(tmp_path: Path) -> None:
     assert current_generation(tmp_path / "index") is None and next_generation(tmp_path / "index") == 1
-    manifest = publish(tmp_path / "index", segments=[("seg-0", 6)], tombstone_version=2)
+    manifest = publish(tmp_path / "index", segments=(("seg-0", 6),), tombstone_version=2)
     snapshot = open_snapshot(tmp_path / "index")
     assert snapshot.manifest == manifest
     assert (manifest.generation, manifest.revision, manifest.count, manifest.dim) == (1, 0, 6, 4)
@@ -63,10 +66,11 @@ def test_round_trip(tmp_path: Path) -> None:
     assert ExactIndex(snapshot.vectors, snapshot.block_ids).dim == 4
 
 
-def test_an_iterable_makes_a_shard_each_and_empty_is_allowed(tmp_path: Path) -> None:
+def test_parts_make_one_file_and_empty_is_allowed(tmp_path: Path) -> None:
     ids = np.arange(10, 16, dtype=np.int64)
     manifest = publish(tmp_path, vectors=iter([rows(1, ids[:4]), rows(1, ids[4:])]))
-    assert [(shard.rows, shard.first_block_id) for shard in manifest.shards] == [(4, 10), (2, 14)]
+    assert [(shard.rows, shard.first_block_id) for shard in manifest.shards] == [(6, 10)]
+    np.testing.assert_array_equal(np.load(tmp_path / "000001" / "vectors-00000.npy"), rows(1, ids))
     assert_unmixed(open_snapshot(tmp_path))
     publish(tmp_path, n=0)
     assert open_snapshot(tmp_path).vectors.shape == (0, 4)

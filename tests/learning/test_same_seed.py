@@ -13,7 +13,7 @@ from realm.config import load_recipe
 from realm.paths import sha256_file
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.train.metrics import MetricsLog
+from realm.train.metrics import TIMES, MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")
 TRAINED = ("finetune", "ict", "pretrain", "warm")
@@ -34,7 +34,7 @@ def weights(run: Path) -> dict[str, str]:
 
 def rows(run: Path) -> list[dict[str, Any]]:
     """metrics.jsonl but for times."""
-    return [{key: value for key, value in row.items() if key != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
 def run_elsewhere(recipe: Path, out: Path, threads: int, hash_seed: int) -> None:

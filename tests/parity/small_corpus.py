@@ -18,7 +18,7 @@ from realm.data.blocks import open_inputs
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.index.exact import ExactIndex
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.reader import SpanScores, read_candidates
 from realm.paths import RunPaths
@@ -71,7 +71,8 @@ class SmallCorpus:
         facts |= {"document_embedder_sha256": state_sha256(model.documents)}
         ids = np.asarray(store.block_ids)
         if not directory.exists():
-            publish_snapshot(directory, self.vectors, ids, params_generation=1, step=0, corpus_version=store.version, **facts)
+            said = SnapshotFacts(params_generation=1, step=0, corpus_version=store.version, **facts)
+            publish_snapshot(directory, self.vectors, ids, said)
         snapshot = Snapshot.open(directory, **facts)
         return DenseCandidates(model.embedder, snapshot, ExactIndex(snapshot.vectors, snapshot.block_ids), self.inputs)
 

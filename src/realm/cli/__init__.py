@@ -3,6 +3,7 @@
 Nothing heavy is imported here or when help is shown: torch and transformers come with the verb that needs them.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 from realm.errors import RealmError
 
 USAGE, INTERRUPTED = 2, 130
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+CURE = "Make room or make the directory writable and run the same command again; everything published before is intact."
 DESCRIPTION = "REALM for your own documents: a retriever and a reader trained together, answers with evidence."
 
 
@@ -30,6 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     except BrokenPipeError:  # `realm ask ... | head`: whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror}. {CURE}", file=sys.stderr)
+        return USAGE
     return 0
 
 

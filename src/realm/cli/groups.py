@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from realm.cli import corpus as corpora
-from realm.cli import show, taggers
+from realm.cli import refreshing, show, taggers
 from realm.progress import Progress
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -86,7 +86,7 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: bool = False) -> 
 ABOUT = {
     "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
     "data": "Check question files: check.",
-    "index": "The index of a run: build, info, search.",
+    "index": "The index of a run: build, info, search, verify.",
     "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
@@ -100,6 +100,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "show": corpora.corpus_show,
     },
     "data": {"check": data_check},
-    "index": {"build": index_build, "info": index_info, "search": index_search},
+    "index": {"build": index_build, "info": index_info, "search": index_search, "verify": refreshing.index_verify},
     "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
 }

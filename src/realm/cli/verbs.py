@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
+from realm.cli.refreshing import refresh
 from realm.progress import Progress
 
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
@@ -233,9 +234,8 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) ->
     show.last_line(found, json)
 
 
-VERBS: dict[str, Callable[..., None]] = {
-    verb.__name__.rstrip("_"): verb for verb in (demo, run, warm, ict, pretrain, finetune, eval, ask, explain, report, import_, export)
-}
+LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, report, import_, export)
+VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 
 def _stages(text: str) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from realm.config.recipe import (
     ModelConfig,
     PretrainConfig,
     Recipe,
+    RefresherConfig,
     RunConfig,
     WarmConfig,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "ModelConfig",
     "PretrainConfig",
     "Recipe",
+    "RefresherConfig",
     "RunConfig",
     "WarmConfig",
     "build_recipe",

@@ -14,7 +14,7 @@ from realm.config.recipe import Recipe
 from realm.errors import ConfigError
 from realm.paths import HUB_PREFIX
 
-PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "finetune": ("train", "dev"), "eval": ("qa",)}
+PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "refresher": ("replay",), "finetune": ("train", "dev"), "eval": ("qa",)}
 """Fields that hold paths: relative ones count from the recipe's directory."""
 
 Values = dict[str, Any]
@@ -125,7 +125,7 @@ CHOICES = {
     ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
-    ("pretrain", "refresh"): ("inline", "frozen"),
+    ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
 }
 MINIMUM = {
     ("run", "threads"): 1,
@@ -146,6 +146,11 @@ MINIMUM = {
     ("pretrain", "batch"): 1,
     ("pretrain", "candidates"): 2,
     ("pretrain", "refresh_every"): 1,
+    ("refresher", "threads"): 1,
+    ("refresher", "workers"): 1,
+    ("refresher", "nice"): 0,
+    ("refresher", "staleness_limit"): 0,
+    ("refresher", "deadline"): 1,
     ("finetune", "batch"): 1,
     ("finetune", "read"): 1,
     ("finetune", "beam"): 1,

@@ -158,8 +158,9 @@ class PretrainConfig:
     """token (released code) or joint (the paper's formula)."""
     separate_embedders: bool = False
     """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
-    refresh: str = "inline"
-    """inline re-embeds the corpus in this process; frozen keeps the first index."""
+    refresh: str = "process"
+    """Who embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights), external
+    (realm refresh RUN, started by somebody else), frozen (nobody: the first index stays)."""
     refresh_every: int = 50
     """Steps between refreshes of the index."""
     probe_queries: int = 200
@@ -168,6 +169,26 @@ class PretrainConfig:
     """End the stage when the retriever collapses, instead of only saying so."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
+
+
+@dataclass(frozen=True)
+class RefresherConfig:
+    """How the corpus is embedded again while pre-training goes on; may change at any time."""
+
+    threads: int = 1
+    """CPU threads of each process that embeds."""
+    workers: int = 1
+    """Processes that embed."""
+    devices: tuple[str, ...] = ()
+    """Devices of these processes, in turn, such as cuda:1; empty: the trainer's."""
+    nice: int = 10
+    """By how much a refresher on the trainer's machine gives way to it."""
+    staleness_limit: int = 0
+    """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
+    deadline: float = 600.0
+    """Seconds that the trainer waits without a sign of the refresher."""
+    replay: str = ""
+    """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +244,7 @@ class Recipe:
     ict: IctConfig = field(default_factory=IctConfig)
     warm: WarmConfig = field(default_factory=WarmConfig)
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    refresher: RefresherConfig = field(default_factory=RefresherConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
 

@@ -1,14 +1,14 @@
-"""One writer at a time: the lock of a corpus directory."""
+"""One writer at a time: the lock of a directory, such as a corpus."""
 
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from realm.errors import CorpusError
+from realm.errors import CorpusError, RealmError
 
 LOCK_FILE = "LOCK"
 # How long a second writer waits: an addition of a few documents is over by then.
@@ -20,21 +20,37 @@ _POLL_SECONDS = 0.1
 def writer_lock(corpus: Path) -> Iterator[None]:
     """Hold the corpus for writing; wait up to ``WAIT_SECONDS`` for another writer.
 
-    The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
-    stays and names the process that wrote last.
-
     Raises:
         CorpusError: another process is still writing.
     """
-    with open(corpus / LOCK_FILE, "a+", encoding="ascii") as file:
-        _acquire(file, corpus)
+
+    def busy(named: str) -> CorpusError:
+        return CorpusError(f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended")
+
+    with held(corpus, busy):
+        yield
+
+
+@contextmanager
+def held(directory: Path, busy: Callable[[str], RealmError]) -> Iterator[None]:
+    """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for whoever has it.
+
+    The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
+    stays and names the process that wrote last.
+
+    Args:
+        directory: where the lock file lies.
+        busy: the error to raise when another process, named by the argument (" (process 7)" or ""), still has it.
+    """
+    with open(directory / LOCK_FILE, "a+", encoding="ascii") as file:
+        _acquire(file, busy)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
 
 
-def _acquire(file: IO[str], corpus: Path) -> None:
+def _acquire(file: IO[str], busy: Callable[[str], RealmError]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -44,8 +60,5 @@ def _acquire(file: IO[str], corpus: Path) -> None:
             if time.monotonic() >= deadline:
                 file.seek(0)
                 writer = file.read().strip()
-                named = f" (process {writer})" if writer else ""
-                raise CorpusError(
-                    f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended"
-                ) from error
+                raise busy(f" (process {writer})" if writer else "") from error
             time.sleep(_POLL_SECONDS)

@@ -97,8 +97,10 @@ class CompressedIndex(RowIndex):
         """
         r = len(rows)
         if rows.dtype != np.int64 or vectors.dtype != np.float32 or rows.ndim != 1 or vectors.shape != (r, self.dim):
-            raise SnapshotError(f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
-                                f"{vectors.dtype} {list(vectors.shape)}")
+            raise SnapshotError(
+                f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
+                f"{vectors.dtype} {list(vectors.shape)}"
+            )
         if r and (rows[0] < 0 or rows[-1] >= len(self) or bool((rows[1:] <= rows[:-1]).any())):
             raise SnapshotError(f"changed rows must be ascending, distinct and below {len(self)}")
         changed = torch.from_numpy(np.ascontiguousarray(vectors))

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from realm.paths import STAGING_SUFFIX, fsync_directory, write_atomic
+from realm.write_points import reached
 
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
@@ -51,8 +52,13 @@ def published_generations(directory: Path) -> list[int]:
     pointer = read_current(directory)
     if pointer is None and not (directory / CURRENT).exists():
         return []
+    return [number for number in generation_numbers(directory) if pointer is None or number <= pointer]
+
+
+def generation_numbers(directory: Path) -> list[int]:
+    """Numbers of all directories that are named as generations, published or not, ascending."""
     numbers = (_number(path.name) for path in directory.glob("[0-9]*") if path.is_dir())
-    return sorted(number for number in numbers if number is not None and (pointer is None or number <= pointer))
+    return sorted(number for number in numbers if number is not None)
 
 
 def current_generation(directory: Path) -> int | None:
@@ -93,6 +99,7 @@ def quarantine(path: Path, reason: Exception) -> None:
     try:
         shutil.rmtree(target, ignore_errors=True)
         os.rename(path, target)
+        reached("generation: put aside", path)
         fsync_directory(path.parent)
         logger.warning("%s is damaged and was put aside as %s: %s", path, target.name, reason)
     except OSError as error:
@@ -104,4 +111,5 @@ def remove(path: Path) -> None:
     doomed = path.with_name(f"{path.name}.removed{STAGING_SUFFIX}")
     shutil.rmtree(doomed, ignore_errors=True)
     os.rename(path, doomed)
+    reached("generation: doomed", path)
     shutil.rmtree(doomed, ignore_errors=True)

@@ -35,41 +35,52 @@ class Shard:
     first_block_id: int | None  # None when there are no rows
 
 
-@dataclass(frozen=True)
-class SnapshotManifest:
-    """One revision of one generation.
+@dataclass(frozen=True, kw_only=True)
+class SnapshotFacts:
+    """What a publisher says of a generation.
 
     Attributes:
-        generation: counter of the index.
-        revision: 0 when published, one more for each delta.
         params_generation: counter of the parameters that embedded it.
         step: training step of those parameters.
         document_embedder_sha256: whose vectors these are; like the next two, checked when the generation is opened.
         corpus_id: the corpus it was built from.
         tokenizer_sha256: the tokenizer of that corpus.
         corpus_version: the corpus's counter when the last rows were added.
-        tombstone_version: the removals known then.
-        dim: d.
+        tombstone_version: the corpus's counter whose removals were left out.
         dtype: float32 or bfloat16 (stored as uint16).
-        count: n, rows of all shards.
         segments: (corpus segment, rows) in row order, empty if the publisher did not say.
-        shards: in row order.
     """
 
-    generation: int
-    revision: int
     params_generation: int
     step: int
     document_embedder_sha256: str
     corpus_id: str
     tokenizer_sha256: str
     corpus_version: int
-    tombstone_version: int
+    tombstone_version: int = 0
+    dtype: str = "float32"
+    segments: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotManifest(SnapshotFacts):
+    """One revision of one generation: its facts, and what lies on disk.
+
+    Attributes:
+        generation: counter of the index.
+        revision: 0 when published, one more for each delta.
+        dim: d.
+        count: n, rows of all shards.
+        shards: in row order.
+        seconds: what building revision 0 took, over all processes that took it up.
+    """
+
+    generation: int
+    revision: int
     dim: int
-    dtype: str
     count: int
-    segments: tuple[tuple[str, int], ...]
     shards: tuple[Shard, ...]
+    seconds: float = 0.0
     format_version: int = FORMAT_VERSION
 
 

@@ -9,6 +9,14 @@ import torch
 from realm.errors import SnapshotError
 from realm.index.manifest import CHECK_DISK, DamagedSnapshot, Shard, SnapshotManifest
 from realm.paths import STAGING_SUFFIX, fsync_directory, sha256_file
+from realm.write_points import reached
+
+STORED: dict[str, np.dtype] = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(np.uint16)}
+
+
+def shard_names(number: int) -> tuple[str, str]:
+    """Files of shard ``number``: vectors, ids."""
+    return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
 
 
 def write_shard(directory: Path, number: int, vectors: np.ndarray, block_ids: np.ndarray, dtype: str) -> Shard:
@@ -23,12 +31,12 @@ def write_shard(directory: Path, number: int, vectors: np.ndarray, block_ids: np
         SnapshotError: a component that is not finite in ``dtype``.
     """
     encoded = encode(vectors, dtype)
-    file, ids_file = f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
+    file, ids_file = shard_names(number)
     return Shard(
         file=file,
-        sha256=_write(directory / file, encoded),
+        sha256=write_array(directory / file, encoded),
         ids_file=ids_file,
-        ids_sha256=_write(directory / ids_file, block_ids),
+        ids_sha256=write_array(directory / ids_file, block_ids),
         rows=len(block_ids),
         first_block_id=int(block_ids[0]) if len(block_ids) else None,
     )
@@ -43,14 +51,18 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     Raises:
         DamagedSnapshot: a file is missing, cut short, changed, or not what the manifest says.
     """
-    stored = np.float32 if manifest.dtype == "float32" else np.uint16
-    vectors = _read(directory / shard.file, shard.sha256, (shard.rows, manifest.dim), np.dtype(stored), verify)
+    vectors = _read(directory / shard.file, shard.sha256, (shard.rows, manifest.dim), STORED[manifest.dtype], verify)
     block_ids = _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
     return decode(vectors), block_ids
 
 
-def encode(vectors: np.ndarray, dtype: str) -> np.ndarray:
+def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
     """Vectors [r,d] as they are stored: float32, or bfloat16 bits as uint16 (rounded to nearest even).
+
+    Args:
+        vectors: floating point.
+        dtype: float32 or bfloat16.
+        first: number of the first row, for the message.
 
     Raises:
         SnapshotError: a component that is not finite afterwards.
@@ -65,7 +77,7 @@ def encode(vectors: np.ndarray, dtype: str) -> np.ndarray:
         finite = torch.isfinite(half).all(1).numpy()
         encoded = half.view(torch.uint16).numpy()
     if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
+        row = first + int(np.flatnonzero(~finite)[0])
         raise SnapshotError(f"vector {row} has a component that is not finite in {dtype}", cure="Go back to an earlier checkpoint")
     return encoded
 
@@ -79,7 +91,7 @@ def decode(stored: np.ndarray) -> np.ndarray:
     return wide.view(np.float32)
 
 
-def _write(path: Path, array: np.ndarray) -> str:
+def write_array(path: Path, array: np.ndarray) -> str:
     """Write, fsync, rename. Returns the SHA-256 of the file."""
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     with open(staging, "wb") as file:
@@ -87,7 +99,9 @@ def _write(path: Path, array: np.ndarray) -> str:
         file.flush()
         os.fsync(file.fileno())
     digest = sha256_file(staging)
+    reached("array: staged", path)
     os.replace(staging, path)
+    reached("array: renamed", path)
     fsync_directory(path.parent)
     return digest
 

@@ -1,19 +1,23 @@
 """Generations of the index on disk: publish, extend, open.
 
-A generation is a manifest and the shards it names. Its directory appears whole (stage, fsync, rename) and counts once CURRENT reaches it.
-Shards are never changed: a delta adds some and then replaces the manifest, so a reader has the old revision or the new one. One process
-at a time publishes; any number read.
+A generation is a manifest and the shards it names. Its directory appears whole (built aside, fsync, rename) and counts once CURRENT
+reaches it. Shards are never changed: a delta adds some and then replaces the manifest, so a reader has the old revision or the new one.
+One process at a time publishes; any number read.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from realm.errors import SnapshotError
+from realm.index.building import BUILDING_SUFFIX, PROGRESS, Building, remove_dead_builds
 from realm.index.checks import check_block_ids
 from realm.index.generations import (
     advance_current,
@@ -25,11 +29,21 @@ from realm.index.generations import (
     quarantine,
     remove,
 )
-from realm.index.manifest import DTYPES, DamagedSnapshot, Shard, SnapshotManifest, read_manifest, write_manifest
+from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, read_manifest, write_manifest
 from realm.index.shards import read_shard, write_shard
-from realm.paths import publish_directory
+from realm.paths import rename_durably
+from realm.write_points import reached
 
-__all__ = ["Snapshot", "SnapshotManifest", "append_delta", "current_generation", "next_generation", "prune", "publish_snapshot"]
+__all__ = [
+    "Snapshot",
+    "SnapshotFacts",
+    "SnapshotManifest",
+    "append_delta",
+    "current_generation",
+    "next_generation",
+    "prune",
+    "publish_snapshot",
+]
 
 REBUILD = "Build the index again: realm index build RUN"
 
@@ -82,7 +96,7 @@ class Snapshot:
         for number in published_generations(directory)[::-1] if generation is None else [generation]:
             path = generation_path(directory, number)
             try:
-                return _open_one(path, number, expected, verify)
+                return read_generation(path, number, expected, verify)
             except DamagedSnapshot as error:
                 if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
                     damage = error
@@ -94,65 +108,87 @@ class Snapshot:
         raise SnapshotError(what, path=directory, cure=REBUILD)
 
 
+Parts = Callable[[int], Iterable[np.ndarray]]
+
+
 def publish_snapshot(
-    directory: Path,
-    vectors: Iterable[np.ndarray] | np.ndarray,
-    block_ids: np.ndarray,
-    *,
-    params_generation: int,
-    step: int,
-    document_embedder_sha256: str,
-    corpus_id: str,
-    tokenizer_sha256: str,
-    corpus_version: int,
-    generation: int | None = None,
-    tombstone_version: int = 0,
-    segments: Sequence[tuple[str, int]] = (),
-    dtype: str = "float32",
+    directory: Path, vectors: Parts | Iterable[np.ndarray], block_ids: np.ndarray, facts: SnapshotFacts, *, generation: int | None = None
 ) -> SnapshotManifest:
     """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
 
     Args:
         directory: the run's ``index/``.
-        vectors: floating point [n,d], one shard; or an iterable of [r,d], a shard each, of which only one is in memory at a time.
+        vectors: floating point [n,d]; or an iterable of parts [r,d], of which only one is in memory at a time; or a function that takes
+            the number of rows that are there already and gives the parts from there on. Only the last takes up a killed call.
         block_ids: int64 [n], strictly ascending.
+        facts: what made it, and of what.
         generation: its number; None: the next one. CURRENT never goes back.
-        dtype: float32 or bfloat16, on disk.
-        (others): see SnapshotManifest.
 
     Raises:
         SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
         ValueError: shapes that do not fit together, or an unknown dtype.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype}")
+    if facts.dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
     check_block_ids(block_ids, len(block_ids))
     number = next_generation(directory) if generation is None else generation
     final = generation_path(directory, number)
     with _writing(final):
         if final.is_dir() and number not in published_generations(directory):
-            remove(final)  # left by a publisher that was killed before it moved CURRENT: nobody was told of it
-        with publish_directory(final) as staging:
-            dim, shards = _write_shards(staging, [vectors] if isinstance(vectors, np.ndarray) else vectors, block_ids, dtype)
-            manifest = SnapshotManifest(
-                generation=number,
-                revision=0,
-                params_generation=params_generation,
-                step=step,
-                document_embedder_sha256=document_embedder_sha256,
-                corpus_id=corpus_id,
-                tokenizer_sha256=tokenizer_sha256,
-                corpus_version=corpus_version,
-                tombstone_version=tombstone_version,
-                dim=dim,
-                dtype=dtype,
-                count=len(block_ids),
-                segments=tuple(segments),
-                shards=shards,
-            )
-            write_manifest(staging, manifest)
+            # Left by a publisher that was killed before it moved CURRENT: nobody was told of it.
+            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
+                advance_current(directory, number)
+                return left
+            remove(final)
+        if final.exists():
+            raise FileExistsError(final)
+        staging = final.with_name(final.name + BUILDING_SUFFIX)
+        remove_dead_builds(directory, staging.name)
+        if not callable(vectors):
+            shutil.rmtree(staging, ignore_errors=True)
+        build = Building.take_up(staging, _key(number, block_ids, facts), len(block_ids), facts.dtype)
+        for part in vectors(build.rows) if callable(vectors) else _parts(vectors):
+            build.append(part)
+        shard, dim = build.finish(block_ids)
+        manifest = SnapshotManifest(
+            **_fields(facts),
+            generation=number,
+            revision=0,
+            dim=dim,
+            count=len(block_ids),
+            shards=(shard,),
+            seconds=build.seconds,
+        )
+        write_manifest(staging, manifest)
+        rename_durably(staging, final)
+        reached("generation: published", final)
         advance_current(directory, number)
+        (final / PROGRESS).unlink(missing_ok=True)
     return manifest
+
+
+def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
+    """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
+    try:
+        found = read_generation(path, number, {}, verify=True)
+    except SnapshotError:
+        return None
+    same = _fields(found.manifest) == _fields(facts) and np.array_equal(found.block_ids, block_ids)
+    return found.manifest if same else None
+
+
+def _parts(vectors: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
+    return [vectors] if isinstance(vectors, np.ndarray) else vectors
+
+
+def _fields(facts: SnapshotFacts) -> dict[str, Any]:
+    return {field.name: getattr(facts, field.name) for field in fields(SnapshotFacts)}
+
+
+def _key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
+    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
+    return {**_fields(facts), "segments": [list(pair) for pair in facts.segments], "generation": number, "block_ids_sha256": ids}
 
 
 def append_delta(
@@ -202,8 +238,19 @@ def append_delta(
     return extended
 
 
-def _open_one(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
-    """Ids and vectors of the one revision whose manifest is read here."""
+def read_generation(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
+    """Ids and vectors of the one revision whose manifest is read here. Nothing is put aside.
+
+    Args:
+        path: its directory.
+        generation: its number.
+        expected: field of the manifest -> what it must be; None: anything.
+        verify: read every file and compare its SHA-256.
+
+    Raises:
+        DamagedSnapshot: it is damaged.
+        SnapshotError: it belongs to another corpus, tokenizer or document embedder.
+    """
     manifest = read_manifest(path, generation)
     for field, value in expected.items():
         found = getattr(manifest, field)
@@ -213,21 +260,6 @@ def _open_one(path: Path, generation: int, expected: dict[str, str | None], veri
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
     return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)
-
-
-def _write_shards(staging: Path, parts: Iterable[np.ndarray], block_ids: np.ndarray, dtype: str) -> tuple[int, tuple[Shard, ...]]:
-    """Write every part with its share of the ids. Returns d and the shards."""
-    shards: list[Shard] = []
-    dim, done = None, 0
-    for part in parts:
-        if part.ndim != 2 or part.dtype.kind != "f" or dim not in (None, part.shape[1]) or done + len(part) > len(block_ids):
-            raise ValueError(f"vectors {part.dtype} {list(part.shape)} after {done} rows do not fit {len(block_ids)} ids, dimension {dim}")
-        dim = part.shape[1]
-        shards.append(write_shard(staging, len(shards), part, block_ids[done : done + len(part)], dtype))
-        done += len(part)
-    if dim is None or done != len(block_ids):
-        raise ValueError(f"{done} vectors for {len(block_ids)} ids")
-    return dim, tuple(shards)
 
 
 @contextmanager

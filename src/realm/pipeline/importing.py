@@ -24,7 +24,7 @@ from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
 from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
 from realm.paths import RunPaths, publish_directory, publish_or_discard, write_atomic, write_json
 from realm.progress import Progress
-from realm.refresh import publish_parameters, refresh_index
+from realm.refresh import publish_parameters, refresh_index, snapshot_facts
 from realm.stages import RUN_FORMAT
 from realm.text.tokenizer import TextTokenizer
 
@@ -210,19 +210,10 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
 def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
     """The published block embeddings as the first generation, a shard at a time."""
     publish_parameters(model, paths.params / f"{GENERATION:06d}")
-    manifest = inputs.store.manifest
-    publish_snapshot(
-        paths.index,
-        (rows.float().numpy() for rows in blocks.file.rows(blocks.name)),
-        np.asarray(inputs.store.block_ids),
-        params_generation=GENERATION,
-        step=0,
-        document_embedder_sha256=state_sha256(model.documents),
-        corpus_id=manifest.corpus_id,
-        tokenizer_sha256=manifest.tokenizer_sha256,
-        corpus_version=inputs.store.version,
-        generation=GENERATION,
-    )
+    every = np.arange(len(inputs.store))
+    facts = snapshot_facts(inputs.store, every, model.documents, params_generation=GENERATION, step=0)
+    parts = (rows.float().numpy() for rows in blocks.file.rows(blocks.name))
+    publish_snapshot(paths.index, parts, np.asarray(inputs.store.block_ids), facts, generation=GENERATION)
 
 
 def _stages(assembled: _Assembled, paths: RunPaths) -> None:

@@ -19,7 +19,7 @@ from realm.data.qa import load_questions
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
-from realm.nn.model import RealmModel, state_sha256
+from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, settle
@@ -32,7 +32,7 @@ from realm.recipes.finetune import DEV_QUESTIONS, ReadingTask, training_question
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain import PretrainTask
 from realm.recipes.warm import WarmTask
-from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus
+from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
 
@@ -194,20 +194,10 @@ class _Probe:
         store, dim = self.context.store, self.context.recipe.model.projection
         ids = np.asarray(store.block_ids)[np.flatnonzero(store.live)]
         vectors = np.random.default_rng(0).standard_normal((len(ids), dim), np.float32)
-        corpus, tokenizer = store.manifest.corpus_id, store.manifest.tokenizer_sha256
         embedder, index = self.model.documents, self.context.paths.index
-        publish_snapshot(
-            index,
-            vectors,
-            ids,
-            params_generation=1,
-            step=0,
-            document_embedder_sha256=state_sha256(embedder),
-            corpus_id=corpus,
-            tokenizer_sha256=tokenizer,
-            corpus_version=store.version,
-        )
-        snapshot = Snapshot.open(index, corpus_id=corpus, tokenizer_sha256=tokenizer, document_embedder_sha256=None)
+        facts = snapshot_facts(store, np.flatnonzero(store.live), embedder, params_generation=1, step=0)
+        publish_snapshot(index, vectors, ids, facts)
+        snapshot = Snapshot.open(index, corpus_id=facts.corpus_id, tokenizer_sha256=facts.tokenizer_sha256, document_embedder_sha256=None)
         return Generation(snapshot, embedder, make_index(snapshot.vectors, snapshot.block_ids, kind=self.context.recipe.index.kind))
 
     def _pretrain_task(self) -> PretrainTask:

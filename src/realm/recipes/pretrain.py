@@ -1,5 +1,7 @@
 """REALM pre-training: the retriever learns because a document that helps to fill a mask is rewarded (REALM, section 3)."""
 
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,10 @@ from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, train
 from realm.recipes.probe import ProbeSet
+from realm.recipes.staleness import overlap, stale_share
+from realm.recipes.swaps import SwapLog, index_source, speed
 from realm.recipes.warm import masked_sentences, require_reading
-from realm.refresh import Generation, open_generation, refresh_index
+from realm.refresh import Generation
 from realm.retrieval import Retrieved, Retriever
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -87,7 +91,9 @@ class PretrainTask(Task):
         self.probe = ProbeSet(context, self.sentences, self.section.probe_queries)
         self.nll = losses.marginal_nll_per_token if self.section.marginal == "token" else losses.marginal_nll_joint
         self.generation: Generation | None = None
-        self._restored: int | None = None
+        self.source = index_source(context, self.kept_generations)
+        self.swaps = SwapLog(context)
+        self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
     def query(self, position: int, item: int) -> MaskedQuery:
@@ -107,38 +113,60 @@ class PretrainTask(Task):
         retrieved = self.retrieve(queries)
         scored = score_candidates(self.model, self.context, queries, retrieved)
         loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
-        metrics = {**pretraining_metrics(scored, retrieved), "staleness": float(step - self._generation_step())}
+        metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
         return StepResult(loss.sum() / scored.slots.sum(), int(valid.sum()), metrics)
 
     def _generation_step(self) -> int:
         assert self.generation is not None
         return self.generation.snapshot.manifest.step
 
+    def kept_generations(self) -> frozenset[int]:
+        """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
+        return frozenset(int(state["generation"]) for state in self.kept_states())
+
     def between(self, step: int) -> Metrics | None:
-        """Open the generation that a checkpoint was searching, refresh the index when it is due, and probe the retriever."""
-        due = step == 0 or (self.section.refresh == "inline" and step % self.section.refresh_every == 0) or step == self.section.steps
+        """Go on with the generation that a checkpoint was searching, go over to a newer one when there is one, and probe the retriever."""
         if self._restored is not None:
-            number, self._restored = self._restored, None
-            self.generation = open_generation(self.context.paths, self.context.inputs, number, device=self.context.device)
-        if not due:
-            return None
-        # A killed run goes back to a kept checkpoint and needs the generation that was searched then.
-        protect = frozenset(int(state["generation"]) for state in self.kept_states())
-        self.generation = refresh_index(self.model, self.context.inputs, self.context.paths, step=step, protect=protect)
-        recall = self.probe.recall(self)
+            state, self._restored = self._restored, None
+            self.generation = self.source.resume(int(state["generation"]))
+            self.probe.retrieve(self)
+        started = time.perf_counter()
+        found = self.source.between(step, self.model)
+        return None if found is None else self._go_over(step, found, time.perf_counter() - started)
+
+    def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
+        """Search ``found`` from this step on. What it changes is measured on the probe set and logged."""
+        previous, self.generation = self.probe.retrieved, found
+        self.swaps.add(step, found)
+        metrics = {"probe_recall": self.probe.recall(self)}
         self.collapsed = self.probe.collapse()
-        return {"probe_recall": recall, "collapsed": float(self.collapsed)}
+        metrics["collapsed"] = float(self.collapsed)
+        if previous is not None and self.probe.retrieved is not None:
+            metrics["topk_overlap"] = overlap(previous, self.probe.retrieved)
+            metrics["stale_share"] = stale_share(self, previous, step)
+        metrics["refresher_restarts"] = float(self.source.restarts)
+        return metrics | {"wait_seconds": seconds} | speed(found)
 
     def finished(self, step: int) -> bool:
         return self.collapsed and self.section.stop_on_collapse
 
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
-        return {"generation": self.generation.number, "probe": self.probe.history}
+        return {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows, "source": self.source.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._restored = int(state["generation"])
+        self._restored = state
         self.probe.history = list(state["probe"])
+        self.swaps.restore(state.get("swaps", []))
+        self.source.restore(state.get("source", {}))
+
+    def settle(self, step: int) -> Generation:
+        """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
+        assert self.generation is not None
+        if self.generation.step != step:  # ended early, between two refreshes
+            self.generation = self.source.settle(step, self.model)
+            self.swaps.add(step, self.generation)
+        return self.generation
 
 
 def run_pretrain(context: StageContext) -> None:
@@ -152,6 +180,7 @@ def run_pretrain(context: StageContext) -> None:
         model = model.fork_document_embedder()
         model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
     task = PretrainTask(context, model)
-    steps = train(context, task, context.recipe.pretrain, mark)
-    assert task.generation is not None
-    publish_stage(context, "pretrain", model, mark, {"steps": steps, "generation": task.generation.number, "probe": task.probe.history})
+    with closing(task.source):
+        steps = train(context, task, context.recipe.pretrain, mark)
+        generation = task.settle(steps)
+    publish_stage(context, "pretrain", model, mark, {"steps": steps, "generation": generation.number, "probe": task.probe.history})

@@ -11,6 +11,7 @@ from realm.data.masking import MaskedSentences
 if TYPE_CHECKING:
     from realm.recipes.context import StageContext
     from realm.recipes.pretrain import PretrainTask
+    from realm.retrieval import Retrieved
 
 COLLAPSE_AFTER = 2
 MARGIN = 2.0
@@ -32,10 +33,16 @@ class ProbeSet:
         self.context = context
         self.queries = [sentences.query(item, rng) for item in items]
         self.history: list[float] = []
+        self.retrieved: Retrieved | None = None
+
+    def retrieve(self, task: PretrainTask) -> Retrieved:
+        """What the task's present generation finds for the queries; kept in ``retrieved``."""
+        self.retrieved = task.retrieve(self.queries)
+        return self.retrieved
 
     def recall(self, task: PretrainTask) -> float:
         """Recall under the task's present generation; appended to the history."""
-        retrieved = task.retrieve(self.queries)
+        retrieved = self.retrieve(task)
         rows = self.context.inputs.rows(retrieved.block_ids)
         hits = [
             any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row >= 0)

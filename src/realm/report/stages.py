@@ -22,7 +22,13 @@ CAPTIONS = {
     "entropy": "Entropy of p(z|x), in nats",
     "distinct": "Distinct documents retrieved, share",
     "probe_recall": "Recall on the probe set",
-    "staleness": "Staleness of the index, in steps",
+    "staleness_steps": "Staleness of the index, in steps",
+    "topk_overlap": "Documents that two indexes in a row both retrieve, share",
+    "stale_share": "Documents that a fresh index would not have retrieved, share",
+    "refresh_seconds": "Seconds of a refresh",
+    "blocks_per_second": "Blocks embedded a second",
+    "wait_seconds": "Seconds the trainer spent on a swap",
+    "refresher_restarts": "Refreshers started again",
     "collapsed": "Collapse alarm",
     "retriever_loss": "Retriever loss",
     "reader_loss": "Reader loss",
@@ -36,9 +42,11 @@ CAPTIONS = {
 }
 TOGETHER = {"filled_with_block": ("filled_with_block", "filled_without")}
 LEGEND = {"filled_with_block": "with the block", "filled_without": "with nothing"}
-FRACTIONS = ("accuracy", "filled_with_block", "p_null", "distinct", "probe_recall", "found", "readable", "dev_em", "collapsed", "skipped")
+RATES = ("accuracy", "filled_with_block", "p_null", "distinct", "probe_recall", "found", "readable", "dev_em")
+FRACTIONS = (*RATES, "collapsed", "skipped", "topk_overlap", "stale_share")
 SIGNED = ("marginal_utility",)
-MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness")
+REFRESH = ("topk_overlap", "stale_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
+MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", *REFRESH)
 MOST_ROWS = 60
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.paths import publish_directory, remove_staging, sha256_file, write_json
+from realm.write_points import reached
 
 FORMAT = 1
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class CheckpointDirectory:
         target = self.path / f"step-{step:07d}"
         # Only a damaged checkpoint can stand here, passed over by `restore`: the run that comes by again replaces it.
         shutil.rmtree(target, ignore_errors=True)
+        reached("checkpoint: replaced", target)
         with publish_directory(target) as staging:
             save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
             save_file(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
@@ -53,6 +55,7 @@ class CheckpointDirectory:
                 staging / "state.json",
                 {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
             )
+        reached("checkpoint: pruned", target)
         for old in self._steps()[: -self.keep]:
             shutil.rmtree(old)
 

@@ -1,6 +1,6 @@
 """metrics.jsonl: one JSON object a line, the truth that the report, the terminal and the tests read.
 
-Only the key ``time`` holds anything that a second run of the same seed would not repeat.
+Only the keys in ``TIMES`` hold anything that a second run of the same seed would not repeat (with an inline or replayed refresh).
 """
 
 import json
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from realm.paths import write_atomic
+from realm.write_points import reached
 
 Row = dict[str, Any]
+TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds")
 
 
 class MetricsLog:
@@ -29,6 +31,7 @@ class MetricsLog:
             if file.tell() and (file.seek(-1, 2), file.read(1))[1] != b"\n":
                 file.write(b"\n")
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        reached("metrics: appended", self.path)
 
     def rows(self) -> Iterator[Row]:
         """Rows in the order written; a last line that a killed process left incomplete is passed over."""

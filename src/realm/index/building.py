@@ -1,0 +1,151 @@
+"""A generation while it is built: one file of vectors that grows part by part, and a durable note of how far it is.
+
+``DIRECTORY/000007.building/`` holds ``vectors-00000.npy`` and ``progress.json``. Who was killed goes on after the last part noted there,
+if the same rows are to be embedded by the same parameters (``key``); anything else is thrown away. Memory: one part.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.index.manifest import Shard
+from realm.index.shards import STORED, encode, shard_names, write_array
+from realm.paths import fsync_directory, write_json
+from realm.write_points import reached
+
+BUILDING_SUFFIX = ".building"
+PROGRESS = "progress.json"
+HASHED_AT_ONCE = 1 << 24
+
+
+class Building:
+    """The rows of a generation on their way to disk. Make it with ``take_up``.
+
+    Attributes:
+        root: the directory that becomes the generation.
+        rows: rows that are durable already.
+        dim: d, None before the first part.
+    """
+
+    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str):
+        self.root = root
+        self.rows = 0
+        self.dim: int | None = None
+        self._before = 0.0
+        self._started = time.perf_counter()
+        self._key = key
+        self._count = count
+        self._dtype = dtype
+        self._digest = hashlib.sha256()
+        self._file = root / shard_names(0)[0]
+
+    @classmethod
+    def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str) -> "Building":
+        """The build that was begun here with the same key, or a new one.
+
+        Args:
+            root: ``DIRECTORY/NUMBER.building``.
+            key: JSON: everything that the vectors depend on.
+            count: n, rows in the end.
+            dtype: float32 or bfloat16, on disk.
+        """
+        build = cls(root, key, count, dtype)
+        if not build._resumed():
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir(parents=True)
+            build = cls(root, key, count, dtype)
+        reached("build: begun", root)
+        return build
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work, those of killed processes up to their last note included."""
+        return round(self._before + time.perf_counter() - self._started, 3)
+
+    def append(self, vectors: np.ndarray) -> None:
+        """Add the next rows, durably.
+
+        Args:
+            vectors: floating point [r,d].
+
+        Raises:
+            SnapshotError: a component that is not finite.
+            ValueError: another dimension than before, or more rows than there are ids.
+        """
+        if vectors.ndim != 2 or vectors.dtype.kind != "f" or self.dim not in (None, vectors.shape[1]):
+            raise ValueError(f"vectors {vectors.dtype} {list(vectors.shape)} do not fit ids, dimension {self.dim}")
+        if self.rows + len(vectors) > self._count:
+            raise ValueError(f"{self.rows + len(vectors)} vectors for {self._count} ids")
+        data = encode(vectors, self._dtype, first=self.rows).tobytes()
+        with open(self._file, "ab") as file:
+            if self.dim is None:
+                self.dim = int(vectors.shape[1])
+                data = self._header() + data
+            file.write(data)
+            reached("build: written", self._file)
+            file.flush()
+            os.fsync(file.fileno())
+        reached("build: synced", self._file)
+        self._digest.update(data)
+        self.rows += len(vectors)
+        note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
+        write_json(self.root / PROGRESS, note)
+
+    def finish(self, block_ids: np.ndarray) -> tuple[Shard, int]:
+        """Write the ids beside the vectors. Returns the shard and d.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        if self.dim is None or self.rows != self._count:
+            raise ValueError(f"{self.rows} vectors for {self._count} ids")
+        reached("build: whole", self.root)
+        vectors, ids = shard_names(0)
+        first = int(block_ids[0]) if len(block_ids) else None
+        return Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first), self.dim
+
+    def _header(self) -> bytes:
+        """What ``np.save`` writes before the numbers of the whole array."""
+        head = io.BytesIO()
+        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": (self._count, self.dim)}
+        np.lib.format.write_array_header_1_0(head, described)
+        return head.getvalue()
+
+    def _resumed(self) -> bool:
+        """Take up what is there. False if nothing is, or something else, or something damaged."""
+        try:
+            note = json.loads((self.root / PROGRESS).read_text("utf-8"))
+            if note["key"] != self._key:
+                return False
+            self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
+            length = len(self._header()) + self.rows * self.dim * STORED[self._dtype].itemsize
+            with open(self._file, "r+b") as file:
+                left = length
+                while left and (block := file.read(min(left, HASHED_AT_ONCE))):
+                    self._digest.update(block)
+                    left -= len(block)
+                file.truncate(length)  # what came after the last note is not known to be whole
+            return self._digest.hexdigest() == note["sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def remove_dead_builds(directory: Path, but: str) -> None:
+    """Delete what killed builders of other generations left. The caller holds the directory for writing.
+
+    Args:
+        directory: the run's ``index/``.
+        but: name of the build that goes on.
+    """
+    dead = [path for path in directory.glob(f"*{BUILDING_SUFFIX}") if path.name != but]
+    for path in dead:
+        shutil.rmtree(path)
+    if dead:
+        fsync_directory(directory)

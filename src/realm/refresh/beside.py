@@ -1,0 +1,140 @@
+"""The refresher as a child of the trainer: started, watched, started again, and never left behind.
+
+``python -m realm.refresh.beside RUN`` is the child. It ends when its standard input does, which the kernel closes with the trainer,
+however the trainer ends.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from realm.config import RefresherConfig, load_recipe
+from realm.data.blocks import open_inputs
+from realm.errors import RealmError, TrainingError
+from realm.paths import RunPaths
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.refresher import Refresher
+
+RESTARTS = 5
+"""In a row, without a generation published in between."""
+PATIENCE = 10.0
+LOG = "refresher.log"
+logger = logging.getLogger(__name__)
+
+
+def embed_options(refresher: RefresherConfig, device: str, *, bf16: bool) -> EmbedOptions:
+    """How a refresher of a run embeds: as its recipe says, by default where the trainer computes."""
+    return EmbedOptions(refresher.workers, refresher.devices or (() if device == "cpu" else (device,)), refresher.threads, bf16)
+
+
+class Companion:
+    """The trainer's handle on its refresher.
+
+    Args:
+        paths: the run; the child reads its recipe there and writes what it has to say to ``refresher.log``.
+        threads: CPU threads of the child.
+        device: the trainer's.
+
+    Attributes:
+        restarts: how often it was started again.
+    """
+
+    def __init__(self, paths: RunPaths, threads: int, device: str):
+        self.restarts = 0
+        self._paths = paths
+        self._threads = threads
+        self._device = device
+        self._process: subprocess.Popen[bytes] | None = None
+        self._in_a_row = 0
+        self._not_before = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def well(self) -> None:
+        """It has published something: what went wrong before is forgotten."""
+        self._in_a_row = 0
+
+    def watch(self) -> None:
+        """Start it if it does not run. Costs one ``waitpid``.
+
+        Raises:
+            TrainingError: it has died ``RESTARTS`` times in a row.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        if self._process is not None and self._not_before == 0.0:
+            self._in_a_row += 1
+            words = f"the refresher (process {self._process.pid}) died with code {self._process.returncode}: {self._last_words()}"
+            if self._in_a_row > RESTARTS:
+                cure = f"Cure what it says in {self._paths.root / LOG}, or set pretrain.refresh to inline; the run goes on where it was"
+                raise TrainingError(words, cure=cure)
+            logger.warning("%s; it is started again (%d of %d)", words, self._in_a_row, RESTARTS)
+            self._not_before = time.monotonic() + 0.1 * 2**self._in_a_row
+        if time.monotonic() >= self._not_before:
+            self.restarts += self._process is not None
+            self._start()
+
+    def stop(self) -> None:
+        """End it: first by closing its standard input, then by force."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _start(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "MKL_NUM_THREADS": str(self._threads)}
+        command = [sys.executable, "-m", "realm.refresh.beside", str(self._paths.root), self._device]
+        with open(self._paths.root / LOG, "ab") as log:
+            # A session of its own: Ctrl-C in the terminal is the trainer's to answer.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True
+            )
+        self._not_before = 0.0
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self._paths.root / LOG).read_text("utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it said nothing"
+
+
+def main(root: Path, device: str) -> int:
+    """The child: refresh until the parent has gone. Returns the exit code."""
+    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    try:
+        paths = RunPaths(root)
+        recipe = load_recipe(paths.config)
+        os.nice(recipe.refresher.nice)
+        torch.set_num_threads(recipe.refresher.threads)
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16)).serve(lambda: False)
+    except (RealmError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _end_with(parent: IO[bytes]) -> None:
+    """Wait for the end of standard input and end at once: what is half built is taken up or removed by the next one."""
+    parent.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

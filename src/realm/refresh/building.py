@@ -1,0 +1,148 @@
+"""New generations of the index, and documents added to one that is there."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.locking import held
+from realm.data.blocks import BlockInputs
+from realm.errors import SnapshotError
+from realm.index.snapshot import SnapshotFacts, append_delta, current_generation, publish_snapshot
+from realm.index.sweeping import sweep
+from realm.nn.embedder import Embedder
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths
+from realm.refresh.embedding import EmbedOptions, Progress, embed_corpus, embed_parts
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.parameters import parameters_path, prune_run, request_index
+
+ALONE = EmbedOptions()
+
+
+@contextmanager
+def publishing(index: Path) -> Iterator[None]:
+    """Be the one process that publishes generations in a run's ``index/``.
+
+    Raises:
+        SnapshotError: another process does, and did not end while we waited; or the directory may not be written to.
+    """
+    cure = "Wait until it has ended, or end it; one process at a time builds the index of a run"
+    try:
+        index.mkdir(parents=True, exist_ok=True)
+        lock = held(index, lambda named: SnapshotError(f"another process{named} builds this index", path=index, cure=cure))
+        lock.__enter__()
+    except OSError as error:
+        raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
+    try:
+        sweep(index)
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder: Embedder, *, params_generation: int, step: int) -> SnapshotFacts:
+    """The facts of an index of ``rows`` of a corpus under a document embedder."""
+    return SnapshotFacts(
+        params_generation=params_generation,
+        step=step,
+        document_embedder_sha256=state_sha256(embedder),
+        corpus_id=store.manifest.corpus_id,
+        tokenizer_sha256=store.manifest.tokenizer_sha256,
+        corpus_version=store.version,
+        tombstone_version=store.version,
+        segments=_segments(store, rows),
+    )
+
+
+def _segments(store: BlockStore, rows: np.ndarray) -> tuple[tuple[str, int], ...]:
+    """(segment, how many of ``rows``) in row order; ``rows`` ascend."""
+    ends = np.cumsum([segment.rows for segment in store.segments])
+    counts = np.diff(np.searchsorted(rows, ends), prepend=0)
+    return tuple((s.info.name, int(n)) for s, n in zip(store.segments, counts, strict=True) if n)
+
+
+def build_generation(
+    paths: RunPaths,
+    inputs: BlockInputs,
+    number: int,
+    embedder: Embedder,
+    step: int,
+    options: EmbedOptions,
+    progress: Progress | None = None,
+) -> None:
+    """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
+
+    Args:
+        number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
+        step: optimiser steps behind them.
+        options: by how many processes, where, how precisely.
+
+    Raises:
+        SnapshotError: the disk refuses, a vector is not finite, or the corpus was compacted meanwhile.
+    """
+    store = inputs.store
+    rows = np.flatnonzero(store.live)
+    facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
+    parts = embed_parts(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+    publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts, generation=number)
+
+
+def refresh_index(
+    model: RealmModel,
+    inputs: BlockInputs,
+    paths: RunPaths,
+    *,
+    step: int,
+    protect: frozenset[int] = frozenset(),
+    options: EmbedOptions = ALONE,
+    progress: Progress | None = None,
+) -> Generation:
+    """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
+
+    Args:
+        step: optimiser step of the parameters, for the staleness metric.
+        protect: generations that kept checkpoints still need.
+        options: how to embed.
+    """
+    embedder = copy.deepcopy(model.documents).eval().requires_grad_(False)
+    with publishing(paths.index):
+        number = request_index(model, paths, step, instead=True)
+        build_generation(paths, inputs, number, embedder, step, options, progress)
+        prune_run(paths, protect)
+    return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
+
+
+def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
+    """Live rows of the corpus that the generation does not hold yet: documents added or changed since. int64 [n]."""
+    store = inputs.store
+    held_already = np.isin(np.asarray(store.block_ids), generation.snapshot.block_ids)
+    return np.flatnonzero(store.live & ~held_already)
+
+
+def embed_difference(
+    paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, number: int | None = None
+) -> tuple[Generation, int]:
+    """Embed blocks added since a generation (the newest by default) with its own embedder, as a delta of the same generation.
+
+    A changed document is removed blocks, which every search hides, and added ones.
+
+    Returns:
+        The generation with them, and how many blocks were embedded.
+    """
+    if current_generation(paths.index) is None:
+        raise SnapshotError("no index yet", path=paths.index, cure="Train first: realm run RECIPE.toml")
+    generation = open_generation(paths, inputs, number)
+    rows = missing_rows(generation, inputs)
+    if len(rows):
+        store = inputs.store
+        vectors = embed_corpus(generation.embedder, inputs, rows, progress)
+        with publishing(paths.index):
+            versions = {"corpus_version": store.version, "tombstone_version": store.version}
+            ids = np.asarray(store.block_ids)[rows]
+            append_delta(paths.index, generation.number, vectors, ids, segments=_segments(store, rows), **versions)
+        generation = open_generation(paths, inputs, generation.number)
+    return generation, len(rows)

@@ -1,0 +1,48 @@
+"""``realm refresh RUN``: a refresher started by hand, by a job scheduler, or on another machine that sees the run directory."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from realm.config import load_recipe
+from realm.data.blocks import open_inputs
+from realm.errors import RunError
+from realm.paths import RunPaths
+from realm.refresh.beside import embed_options
+from realm.refresh.embedding import Progress
+from realm.refresh.parameters import requested
+from realm.refresh.refresher import Refresher
+from realm.stages import check_run_format, has_stage
+
+
+def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Progress) -> None:
+    """Answer a trainer's requests until pre-training has ended.
+
+    Args:
+        once: end when nothing is asked for.
+        say: gets a line when it starts and when it ends.
+        progress: gets (blocks done, blocks).
+
+    Raises:
+        RunError: no run here.
+        SnapshotError: another process builds this index, or the disk refuses.
+    """
+    paths = RunPaths(root)
+    if not paths.config.is_file():
+        raise RunError("no run here: config.toml is missing", path=root, cure="Make one with: realm run RECIPE.toml --out RUN")
+    check_run_format(paths)
+    recipe = load_recipe(paths.config)
+    wanted = recipe.run.device
+    device = wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(recipe.refresher.threads)
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    refresher = Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16), progress)
+    say(f"refreshing the index of {root}; end it with Ctrl-C")
+
+    def ended() -> bool:
+        return requested(paths) is None and (once or has_stage(paths, "pretrain"))
+
+    refresher.serve(ended, time.sleep)
+    say("nothing is asked for" if once else "pre-training has ended")

@@ -1,0 +1,133 @@
+"""Published parameters: ``params/NNNNNN/``, what made generation NNNNNN of the index, or what a trainer asks a refresher to make it of.
+
+Parameters and index share one counter: parameters with a number above ``index/CURRENT`` are a request, and only the newest counts.
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from realm.errors import SnapshotError
+from realm.index.generations import generation_numbers, next_generation, prune, published_generations, read_current
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths, publish_directory, remove_staging, write_json
+from realm.write_points import reached
+
+KEEP_GENERATIONS = 3
+FACTS = "parameters.json"
+
+
+@dataclass(frozen=True)
+class ParameterFacts:
+    """What ``parameters.json`` says.
+
+    Attributes:
+        step: optimiser steps behind these parameters.
+        sha256: over all networks here (``state_sha256``).
+        protect: generations that the trainer and its kept checkpoints need: whoever answers deletes old ones.
+    """
+
+    step: int
+    sha256: str
+    protect: tuple[int, ...] = ()
+
+
+def parameters_path(paths: RunPaths, number: int) -> Path:
+    """Where the parameters of a generation lie."""
+    return paths.params / f"{number:06d}"
+
+
+def publish_parameters(model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset()) -> ParameterFacts:
+    """Write the document embedder of ``model``, and the query embedder where it is another, as one new parameter generation.
+
+    Args:
+        step, protect: see ``ParameterFacts``.
+
+    Raises:
+        SnapshotError: the disk refuses.
+    """
+    searching = model.with_parts(encoder=None, reader=None)
+    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)))
+    try:
+        # What is there already, no index names: a process was killed before it published the index of these parameters.
+        shutil.rmtree(directory, ignore_errors=True)
+        reached("parameters: replaced", directory)
+        with publish_directory(directory) as staging:
+            searching.save_pretrained(staging)
+            write_json(staging / FACTS, asdict(facts))
+    except OSError as error:
+        cure = "Free space or make the directory writable; everything published before is intact"
+        raise SnapshotError(f"could not be written: {error.strerror or error}", path=directory, cure=cure) from error
+    return facts
+
+
+def read_facts(directory: Path) -> ParameterFacts | None:
+    """What ``publish_parameters`` said; None if there is no such file, or half of one."""
+    try:
+        values = json.loads((directory / FACTS).read_text("utf-8"))
+        return ParameterFacts(**{**values, "protect": tuple(values["protect"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def next_number(paths: RunPaths) -> int:
+    """A number that neither parameters nor an index ever had in this run."""
+    return max(next_generation(paths.index), 1 + max(generation_numbers(paths.params), default=0))
+
+
+def requested(paths: RunPaths) -> int | None:
+    """The newest parameters that have no index yet; None if there are none newer than CURRENT."""
+    newest = max(generation_numbers(paths.params), default=0)
+    return newest if newest > (read_current(paths.index) or 0) else None
+
+
+def request_index(
+    model: RealmModel, paths: RunPaths, step: int, *, protect: frozenset[int] = frozenset(), spare: int | None = None, instead: bool = False
+) -> int:
+    """Publish parameters as a request for an index of them; older requests that nobody has answered are withdrawn: skip, do not queue.
+
+    Args:
+        step, protect: see ``ParameterFacts``.
+        spare: a request that is being answered right now.
+        instead: take over a request for the very same parameters, which a killed call left.
+
+    Returns:
+        Its number.
+    """
+    sha256, unanswered = state_sha256(model.with_parts(encoder=None, reader=None)), requested(paths)
+    if instead and unanswered is not None:
+        known = read_facts(parameters_path(paths, unanswered))
+        if known is not None and (known.sha256, known.step) == (sha256, step):
+            return unanswered
+        withdraw_requests(paths, above=0)
+    number = next_number(paths)
+    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect)
+    for old in generation_numbers(paths.params):
+        if (read_current(paths.index) or 0) < old < number and old != spare:
+            shutil.rmtree(parameters_path(paths, old), ignore_errors=True)
+    return number
+
+
+def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
+    """Delete old generations and parameters: what stays are the newest three, what ``protect`` names, and requests not yet answered.
+
+    Args:
+        protect: generations that kept checkpoints still need, and one that is being built.
+    """
+    prune(paths.index, KEEP_GENERATIONS, set(protect))
+    kept = {*published_generations(paths.index), *protect}
+    newest = max(generation_numbers(paths.params), default=0)
+    for number in generation_numbers(paths.params):
+        if number not in kept and number < newest:
+            shutil.rmtree(parameters_path(paths, number), ignore_errors=True)
+
+
+def withdraw_requests(paths: RunPaths, above: int) -> None:
+    """Take back unanswered requests above a number: their trainer was killed, and what it had learnt since is forgotten."""
+    current = read_current(paths.index) or 0
+    for number in generation_numbers(paths.params):
+        if number > max(above, current):
+            shutil.rmtree(parameters_path(paths, number), ignore_errors=True)
+    if paths.params.is_dir():
+        remove_staging(paths.params)

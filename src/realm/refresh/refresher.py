@@ -1,0 +1,132 @@
+"""The refresher: waits for parameters, embeds the corpus under them, publishes the generation. In a process or on a machine of its own.
+
+``index/refresher.json`` says how it goes: who it is, what it builds, and a number that grows as long as it gets on.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from realm.data.blocks import BlockInputs
+from realm.errors import RealmError
+from realm.nn.model import RealmModel
+from realm.paths import RunPaths, write_json
+from realm.refresh.building import build_generation, publishing
+from realm.refresh.embedding import EmbedOptions, Progress
+from realm.refresh.parameters import ParameterFacts, parameters_path, prune_run, read_facts, requested
+
+STATUS = "refresher.json"
+POLL_SECONDS = 0.2
+BEAT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a refresher says of itself.
+
+    Attributes:
+        pid, host: who it is.
+        beat: grows while it gets on.
+        generation: what it builds; None while it waits.
+        done, total: blocks of that generation.
+        blocks_per_second: since it began.
+        seconds_left: at that speed.
+    """
+
+    pid: int
+    host: str
+    beat: int
+    generation: int | None
+    done: int
+    total: int
+    blocks_per_second: float
+    seconds_left: float | None
+
+
+def read_status(index: Path) -> Status | None:
+    """What the refresher of a run said last; None if there never was one."""
+    try:
+        return Status(**json.loads((index / STATUS).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class Refresher:
+    """Answers requests for an index, newest first; a request overtaken by a newer one is never built.
+
+    Args:
+        paths: the run.
+        inputs: its corpus as it is now.
+        options: how to embed.
+        progress: called with (blocks done, blocks), besides the status file.
+    """
+
+    def __init__(self, paths: RunPaths, inputs: BlockInputs, options: EmbedOptions, progress: Progress | None = None):
+        self._paths = paths
+        self._inputs = inputs
+        self._options = options
+        self._progress = progress
+        self._beat = 0
+        self._told = 0.0
+
+    def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
+        """Tick until ``ended`` says so.
+
+        Raises:
+            SnapshotError: another process builds this index, or the disk refuses.
+        """
+        with publishing(self._paths.index):
+            while not ended():
+                if self.tick() is None:
+                    self._say(None, 0, 0, 0.0)
+                    sleep(POLL_SECONDS)
+
+    def tick(self) -> int | None:
+        """Build the newest generation that was asked for. Returns its number, None if nothing is asked for.
+
+        The caller holds the index (``publishing``).
+        """
+        number = requested(self._paths)
+        if number is None:
+            return None
+        self._say(number, 0, 0, 0.0, now=True)
+        try:
+            self._build(number)
+        except RealmError:
+            # The trainer withdraws a request when it makes a newer one: then that one is next.
+            if requested(self._paths) == number:
+                raise
+        return number
+
+    def _build(self, number: int) -> None:
+        directory = parameters_path(self._paths, number)
+        facts = read_facts(directory) or ParameterFacts(step=0, sha256="")
+        embedder = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False)
+        embedder.to(torch.device(self._options.devices[0] if self._options.devices else "cpu"))
+        self._inputs = BlockInputs(self._inputs.store.newest(), self._inputs.featurizer)
+        started = time.perf_counter()
+        first: list[int] = []  # rows that a killed process had done
+
+        def progress(done: int, total: int) -> None:
+            first.append(done) if not first else None
+            self._say(number, done, total, (done - first[0]) / max(1e-9, time.perf_counter() - started))
+            if self._progress is not None:
+                self._progress(done, total)
+
+        build_generation(self._paths, self._inputs, number, embedder, facts.step, self._options, progress)
+        prune_run(self._paths, frozenset(facts.protect))
+
+    def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:
+        if not now and time.monotonic() - self._told < BEAT_SECONDS:
+            return
+        self._told = time.monotonic()
+        self._beat += 1
+        left = round((total - done) / speed, 1) if speed else None
+        status = Status(os.getpid(), socket.gethostname(), self._beat, generation, done, total, round(speed, 1), left)
+        write_json(self._paths.index / STATUS, asdict(status))

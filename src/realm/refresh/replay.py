@@ -1,0 +1,133 @@
+"""The swaps of a run as a record, and the same swaps again: asynchronous refreshes that can be repeated exactly.
+
+``swaps.jsonl`` has a row for each swap: before which step the trainer went over to which generation, and of which step's parameters that
+was made. A replay publishes the parameters of those steps and builds and opens the index where the other run opened it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from realm.errors import ConfigError, TrainingError
+from realm.nn.model import RealmModel
+from realm.refresh.building import build_generation, publishing
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.parameters import next_number, parameters_path, prune_run, publish_parameters, read_facts
+from realm.refresh.swapping import Inline
+from realm.train.metrics import MetricsLog
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One row of the record.
+
+    Attributes:
+        step: the first step that searched it.
+        generation: its number in that run.
+        params_step: the steps behind its parameters.
+        parameters: ``state_sha256`` of them.
+        vectors: SHA-256 of the file of vectors.
+        threads: CPU threads that embedded it: the last bits depend on them.
+        bf16: whether it was embedded in bfloat16.
+    """
+
+    step: int
+    generation: int
+    params_step: int
+    parameters: str
+    vectors: str
+    threads: int
+    bf16: bool
+
+
+def swap_of(step: int, found: Generation, parameters: Path, *, threads: int, bf16: bool) -> Swap:
+    """The row for going over to ``found`` before ``step``."""
+    facts = read_facts(parameters)
+    manifest = found.snapshot.manifest
+    return Swap(step, found.number, found.step, "" if facts is None else facts.sha256, manifest.shards[0].sha256, threads, bf16)
+
+
+def read_swaps(path: Path) -> list[Swap]:
+    """The record of a run.
+
+    Raises:
+        ConfigError: no such file, or no record.
+    """
+    cure = "Name the swaps.jsonl of a run of this recipe"
+    if not path.is_file():
+        raise ConfigError("no record of swaps here", path=path, cure=cure)
+    try:
+        swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in MetricsLog(path).rows()]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"not a record of swaps: {error} is missing", path=path, cure=cure) from error
+    if not swaps or swaps[0].step != 0:
+        raise ConfigError("the record of swaps does not begin with step 0", path=path, cure=cure)
+    return swaps
+
+
+class Replay(Inline):
+    """Takes the swaps of another run of the same recipe.
+
+    Args:
+        like: what an inline refresh would have: places, schedule, protection.
+        swaps: the record.
+
+    Attributes:
+        kept: step -> number of the parameters published for a swap to come; a checkpoint carries it.
+    """
+
+    def __init__(self, like: Inline, swaps: list[Swap]):
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options)
+        self.kept: dict[int, int] = {}
+        self._swaps = {swap.step: swap for swap in swaps}
+        self._needed = {swap.params_step: swap for swap in swaps}
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": {str(step): number for step, number in self.kept.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.kept = {int(step): number for step, number in state["kept"].items()}
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        if step in self._needed:
+            self._keep(step, model)
+        swap = self._swaps.get(step)
+        return None if swap is None else self._swap(swap)
+
+    def _keep(self, step: int, model: RealmModel) -> None:
+        number = self.kept.get(step) or next_number(self.paths)
+        directory = parameters_path(self.paths, number)
+        facts = publish_parameters(model, directory, step=step) if not directory.exists() else read_facts(directory)
+        if facts is None or facts.sha256 != self._needed[step].parameters:
+            cure = "Take the same recipe, corpus, version and threads as the recorded run"
+            raise TrainingError(f"replay: the parameters of step {step} are not the recorded ones", path=directory, cure=cure)
+        self.kept[step] = number
+
+    def _swap(self, swap: Swap) -> Generation:
+        number = self.kept.pop(swap.params_step)
+        embedder = RealmModel.from_pretrained(parameters_path(self.paths, number)).documents.eval().requires_grad_(False)
+        options = type(self.options)(bf16=swap.bf16)
+        with _threads(swap.threads), publishing(self.paths.index):
+            build_generation(self.paths, self.inputs, number, embedder.to(self.device), swap.params_step, options)
+            prune_run(self.paths, self.protect() | frozenset(self.kept.values()))
+        self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+        return self.generation
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def as_row(swap: Swap) -> dict[str, Any]:
+    """What ``MetricsLog.write`` takes besides stage and step."""
+    return {key: value for key, value in asdict(swap).items() if key != "step"}

@@ -1,0 +1,230 @@
+"""The trainer's side of a refresh: which index it searches from which step on. One class for each mode, one question: ``between``.
+
+``Inline`` does everything in the trainer's process and is bit-reproducible, ``Beside`` asks another process and swaps when the answer is
+there, ``Replay`` repeats the swaps that another run took.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from realm.data.blocks import BlockInputs
+from realm.errors import SnapshotError, TrainingError
+from realm.index.generations import CURRENT, current_generation
+from realm.nn.model import RealmModel
+from realm.paths import RunPaths
+from realm.refresh.beside import Companion
+from realm.refresh.building import ALONE, refresh_index
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.parameters import next_number, request_index, withdraw_requests
+from realm.refresh.refresher import Status, read_status
+
+WAIT_SECONDS = 0.05
+logger = logging.getLogger(__name__)
+
+
+def agree(proposal: int | None) -> int | None:
+    """The generation that all ranks swap to at this step: rank 0's proposal. With one process, what it proposes itself."""
+    return proposal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When.
+
+    Args:
+        steps: of the stage.
+        every: steps between refreshes; 0: only before the first step and after the last.
+        limit: staleness in steps above which the trainer waits for a fresher index.
+        deadline: seconds without a sign of the refresher after which waiting is given up.
+    """
+
+    steps: int
+    every: int
+    limit: int = 0
+    deadline: float = 600.0
+
+    def due(self, step: int) -> bool:
+        return step in (0, self.steps) or bool(self.every and step % self.every == 0)
+
+
+class Inline:
+    """Refreshes in the trainer's process, between two steps.
+
+    Args:
+        paths, inputs, device: of the run.
+        schedule: when.
+        protect: generations that kept checkpoints need, asked before anything is deleted.
+        options: how to embed while training; what outlives the stage is always embedded in float32 and in this process.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        inputs: BlockInputs,
+        device: torch.device,
+        schedule: Schedule,
+        protect: Callable[[], frozenset[int]],
+        options: EmbedOptions = ALONE,
+    ):
+        self.paths = paths
+        self.inputs = inputs
+        self.device = device
+        self.schedule = schedule
+        self.protect = protect
+        self.options = options
+        self.generation: Generation | None = None
+
+    @property
+    def restarts(self) -> int:
+        """How often a refresher had to be started again."""
+        return 0
+
+    def resume(self, number: int) -> Generation:
+        """Go on with the generation that a checkpoint was searching."""
+        self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+        return self.generation
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        """The generation to search from this step on, if it is another one now."""
+        if not self.schedule.due(step):
+            return None
+        return self.settle(step, model) if step == self.schedule.steps else self._here(step, model, self.options)
+
+    def settle(self, step: int, model: RealmModel) -> Generation:
+        """The index of the parameters as they are after the last step."""
+        return self._here(step, model, ALONE)
+
+    def state(self) -> dict[str, Any]:
+        """JSON that a checkpoint carries besides the number of the generation."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state` gave."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+    def _here(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
+        found = refresh_index(model, self.inputs, self.paths, step=step, protect=self.protect(), options=options)
+        self.generation = found
+        return found
+
+
+class Beside(Inline):
+    """Asks a refresher every so many steps and swaps when an answer is there.
+
+    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
+
+    Args:
+        companion: the refresher as a child; None: somebody else has started one (``realm refresh RUN``).
+    """
+
+    def __init__(self, inline: Inline, companion: Companion | None):
+        super().__init__(inline.paths, inline.inputs, inline.device, inline.schedule, inline.protect, inline.options)
+        self.companion = companion
+        self._seen: tuple[int, int] | None = None
+        self._asked = 0  # step of the last request
+        self._forgotten = range(0)
+
+    @property
+    def restarts(self) -> int:
+        return 0 if self.companion is None else self.companion.restarts
+
+    def resume(self, number: int) -> Generation:
+        # Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in.
+        withdraw_requests(self.paths, above=number)
+        self._forgotten = range(number + 1, next_number(self.paths))
+        generation = super().resume(number)
+        self._asked = generation.step
+        return generation
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        if self.generation is None or step == self.schedule.steps:
+            return self.settle(step, model)
+        if self.companion is not None:
+            self.companion.watch()
+        if step > self._asked and self.schedule.due(step):
+            self._ask(step, model)
+        found = self._poll()
+        if found is None and step - self.generation.step > self.schedule.limit:
+            found = self._wait(step, model, step - self.schedule.limit)
+        return found
+
+    def settle(self, step: int, model: RealmModel) -> Generation:
+        if self.companion is not None:
+            self.companion.stop()  # this process is the one that publishes now
+            return super().settle(step, model)
+        self._ask(step, model)
+        return self._wait(step, model, step)
+
+    def close(self) -> None:
+        if self.companion is not None:
+            self.companion.stop()
+
+    def _ask(self, step: int, model: RealmModel) -> None:
+        status = read_status(self.paths.index)
+        in_use = () if self.generation is None else (self.generation.number,)
+        spare = None if status is None else status.generation
+        request_index(model, self.paths, step, protect=self.protect() | frozenset(in_use), spare=spare)
+        self._asked = step
+
+    def _poll(self) -> Generation | None:
+        """The newest generation, opened, if it is newer than ours and made by parameters of this run's own steps."""
+        try:
+            stat = os.stat(self.paths.index / CURRENT)
+        except FileNotFoundError:
+            return None
+        if (stat.st_ino, stat.st_mtime_ns) == self._seen:
+            return None
+        self._seen = (stat.st_ino, stat.st_mtime_ns)
+        newest = current_generation(self.paths.index)
+        ours = 0 if self.generation is None else self.generation.number
+        number = agree(newest if newest is not None and newest > ours and newest not in self._forgotten else None)
+        if number is None:
+            return None
+        try:
+            self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+        except SnapshotError as error:
+            logger.warning("generation %d cannot be used, the index stays as it is: %s", number, error)
+            return None
+        if self.companion is not None:
+            self.companion.well()
+        return self.generation
+
+    def _wait(self, step: int, model: RealmModel, least: int) -> Generation:
+        """Wait for a generation of parameters that are not older than ``least``.
+
+        Raises:
+            TrainingError: the refresher gave no sign for the deadline.
+        """
+        if self._asked < least:
+            self._ask(step, model)
+        started = heard = time.monotonic()
+        said = read_status(self.paths.index)
+        while True:
+            found = self._poll()
+            if found is not None and found.step >= least:
+                return found
+            if self.companion is not None:
+                self.companion.watch()
+            status = read_status(self.paths.index)
+            if status != said:
+                said, heard = status, time.monotonic()
+            if time.monotonic() - heard > self.schedule.deadline:
+                raise TrainingError(_silence(status, time.monotonic() - started), cure="See refresher.log; the run goes on where it was")
+            time.sleep(WAIT_SECONDS)
+
+
+def _silence(status: Status | None, waited: float) -> str:
+    """Who says nothing, and over what."""
+    if status is None:
+        return f"the index is too old and no refresher has started (realm refresh RUN): waited {waited:.0f} s"
+    over = "" if status.generation is None else f" over generation {status.generation}, {status.done} of {status.total} blocks"
+    return f"the index is too old and the refresher (process {status.pid} on {status.host}) is silent{over}: waited {waited:.0f} s"

@@ -1,0 +1,189 @@
+"""A build goes on where it was killed, in one process or several, and makes the bytes of an uninterrupted one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm.corpus.living import remove_documents, update_documents
+from realm.errors import SnapshotError
+from realm.index.building import Building
+from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
+from realm.paths import RunPaths, sha256_file
+from realm.refresh import EmbedOptions, embed_difference, embedding, missing_rows, open_generation, refresh_index
+from realm.refresh.parameters import request_index, requested
+from realm.refresh.refresher import Refresher, read_status
+
+OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": "e"}
+IDS = np.arange(10, dtype=np.int64)
+ROWS = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+
+
+class Killed(BaseException):
+    """Stands for a process that dies here."""
+
+
+def publish(index: Path, kill_at: int | None = None, step: int = 1, dtype: str = "float32") -> list[int]:
+    """Generation 1 in parts of three rows. Returns where it began."""
+    starts: list[int] = []
+
+    def parts(start: int) -> Iterator[np.ndarray]:
+        starts.append(start)
+        for at in range(start, 10, 3):
+            if at == kill_at:
+                raise Killed
+            yield ROWS[at : at + 3]
+
+    facts = SnapshotFacts(params_generation=1, step=step, corpus_version=1, dtype=dtype, segments=(("s", 10),), **OWNER)
+    publish_snapshot(index, parts, IDS, facts, generation=1)
+    return starts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_taken_up_after_the_last_whole_part(tmp_path: Path, dtype: str) -> None:
+    with pytest.raises(Killed):
+        publish(tmp_path / "killed", kill_at=6, dtype=dtype)
+    assert not (tmp_path / "killed" / "CURRENT").exists()
+    file = tmp_path / "killed" / "000001.building" / "vectors-00000.npy"
+    with open(file, "ab") as half:
+        half.write(b"half a row")  # written, not noted
+    assert publish(tmp_path / "killed", dtype=dtype) == [6] and publish(tmp_path / "whole", dtype=dtype) == [0]
+    for name in ("vectors-00000.npy", "block_ids-00000.npy"):
+        assert sha256_file(tmp_path / "killed" / "000001" / name) == sha256_file(tmp_path / "whole" / "000001" / name)
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["000001", "CURRENT"]
+    assert np.allclose(Snapshot.open(tmp_path / "killed", **OWNER).vectors, ROWS, rtol=2**-8)
+
+
+@pytest.mark.parametrize("harm", ["another step", "flipped", "truncated", "no note", "note cut short"])
+def test_what_cannot_be_taken_up_is_begun_again(tmp_path: Path, harm: str) -> None:
+    with pytest.raises(Killed):
+        publish(tmp_path, kill_at=6)
+    root = tmp_path / "000001.building"
+    file, note = root / "vectors-00000.npy", root / "progress.json"
+    if harm == "flipped":
+        file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    elif harm == "truncated":
+        file.write_bytes(file.read_bytes()[:-20])
+    elif harm == "no note":
+        note.unlink()
+    elif harm == "note cut short":
+        note.write_text(note.read_text()[:50])
+    assert publish(tmp_path, step=2 if harm == "another step" else 1) == [0]
+    np.testing.assert_array_equal(Snapshot.open(tmp_path, **OWNER).vectors, ROWS)
+
+
+def test_too_many_or_too_few_rows(tmp_path: Path) -> None:
+    build = Building.take_up(tmp_path / "b", {}, 4, "float32")
+    build.append(ROWS[:3])
+    for bad in (ROWS[:2], ROWS[:1, :2], ROWS[0]):
+        with pytest.raises(ValueError, match="ids"):
+            build.append(bad)
+    with pytest.raises(ValueError, match="3 vectors for 4 ids"):
+        build.finish(IDS[:4])
+    with pytest.raises(SnapshotError, match="vector 3 "):
+        build.append(np.full((1, 4), np.nan, np.float32))
+
+
+@pytest.fixture
+def run(tiny_copy: Path) -> RunPaths:
+    return RunPaths(tiny_copy)
+
+
+@pytest.fixture
+def tiny_copy(tiny_run: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def opened(run: RunPaths) -> tuple[object, object]:
+    from realm.data.blocks import open_inputs
+    from realm.nn.model import RealmModel
+
+    return open_inputs(run.corpus, 32), RealmModel.from_pretrained(run.stage("pretrain"))
+
+
+def test_an_inline_refresh_is_taken_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, model = opened(run)
+    monkeypatch.setattr(embedding, "PART_ROWS", 5)
+    whole = refresh_index(model, inputs, run, step=3)
+    done: list[int] = []
+
+    def killed(now: int, total: int) -> None:
+        done.append(now)
+        if now > 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        refresh_index(model, inputs, run, step=4, progress=killed)
+    done.clear()
+    again = refresh_index(model, inputs, run, step=4, progress=lambda now, total: done.append(now))
+    assert again.number == whole.number + 1 and done[0] > 5 and done[-1] == len(inputs.store)
+    np.testing.assert_array_equal(again.snapshot.vectors, whole.snapshot.vectors)
+    assert again.snapshot.manifest.seconds > 0
+    assert sum(rows for _, rows in again.snapshot.manifest.segments) == len(inputs.store)
+
+
+def test_several_processes_make_the_same_index(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, model = opened(run)
+    monkeypatch.setattr(embedding, "PART_ROWS", 2)
+    alone = refresh_index(model, inputs, run, step=3)
+    several = refresh_index(model, inputs, run, step=3, options=EmbedOptions(workers=2, threads=1))
+    np.testing.assert_array_equal(several.snapshot.vectors, alone.snapshot.vectors)
+    assert several.number == alone.number + 1
+
+
+def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run: RunPaths, tmp_path: Path) -> None:
+    inputs, model = opened(run)
+    generation = refresh_index(model, inputs, run, step=1)
+    change = {"id": "Arvad/0", "title": "Arvad", "text": "People in Arvad now pay with the Zorin. The Zorin is new."}
+    (tmp_path / "changed.jsonl").write_text(json.dumps(change) + "\n")
+    update_documents(run.corpus, [tmp_path / "changed.jsonl"])
+    remove_documents(run.corpus, ["Belmor/0"])
+    now, _ = opened(run)
+    assert len(missing_rows(generation, now)) == 1
+    extended, embedded = embed_difference(run, now)
+    assert embedded == 1 and extended.number == generation.number
+    hits = extended.index.search(model.documents.eval()(now.blocks([int(np.flatnonzero(now.store.live)[-1])])).detach(), 12)
+    live = set(np.asarray(now.store.block_ids)[now.store.live].tolist())
+    assert set(hits.ids[hits.valid].tolist()) == live and len(live) == 11
+
+
+def test_the_refresher_answers_the_newest_request_only(run: RunPaths) -> None:
+    inputs, model = opened(run)
+    first = request_index(model, run, 10)
+    second = request_index(model, run, 20)
+    assert not (run.params / f"{first:06d}").exists(), "skipped, not queued"
+    ticks: list[int | None] = []
+    refresher = Refresher(run, inputs, EmbedOptions())
+    refresher.serve(lambda: len(ticks) > 1, sleep=lambda _: ticks.append(requested(run)))
+    found = open_generation(run, inputs)
+    assert found.number == second and found.step == 20 and ticks == [None, None]
+    status = read_status(run.index)
+    assert status is not None and status.beat > 0
+
+
+def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    from realm.corpus import locking
+    from realm.refresh.building import publishing
+
+    inputs, model = opened(run)
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
+    with publishing(run.index), pytest.raises(SnapshotError, match=r"another process \(process \d+\) builds this index"):
+        refresh_index(model, inputs, run, step=1)
+
+
+def test_parameters_that_are_damaged_are_not_searched_with(run: RunPaths) -> None:
+    inputs, model = opened(run)
+    older = refresh_index(model, inputs, run, step=1).number
+    newer = refresh_index(model, inputs, run, step=2).number
+    weights = run.params / f"{newer:06d}" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(SnapshotError, match="not those that embedded the index"):
+        open_generation(run, inputs, newer)
+    assert open_generation(run, inputs).number == older
+    assert (run.index / f"{newer:06d}.quarantined").is_dir()

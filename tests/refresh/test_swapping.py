@@ -1,0 +1,259 @@
+"""The trainer's side: skipped, not queued; no wait below the limit; swaps recorded and replayed; a refresher that dies or lingers."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from realm.config import load_recipe
+from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import ConfigError, TrainingError
+from realm.index.generations import current_generation
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths, sha256_file
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.refresh import EmbedOptions, beside
+from realm.refresh.beside import Companion
+from realm.refresh.refresher import Refresher, read_status
+from realm.refresh.swapping import Beside, Inline, Schedule
+from realm.train.metrics import TIMES, MetricsLog
+
+STAGES = ("corpus", "warm", "ict", "pretrain")
+QUIET = Progress(quiet=True)
+Write = Callable[[Path], Path]
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> RunPaths:
+    return RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
+
+
+@pytest.fixture
+def inputs(run: RunPaths) -> BlockInputs:
+    return open_inputs(run.corpus, 32)
+
+
+@pytest.fixture
+def model(run: RunPaths) -> RealmModel:
+    return RealmModel.from_pretrained(run.stage("pretrain"))
+
+
+def beside_of(run: RunPaths, inputs: BlockInputs, companion: Any = None, **schedule: Any) -> Beside:
+    values = {"steps": 100, "every": 5, "limit": 25, "deadline": 0.3, **schedule}
+    return Beside(Inline(run, inputs, torch.device("cpu"), Schedule(**values), frozenset), companion)
+
+
+def move(model: RealmModel) -> str:
+    """Other parameters than before; returns their hash."""
+    with torch.no_grad():
+        next(model.documents.parameters()).add_(0.01)
+    return state_sha256(model.documents)
+
+
+def started(run: RunPaths, inputs: BlockInputs, **schedule: Any) -> Beside:
+    """A trainer's side that searches the run's newest generation, made of parameters of step 0."""
+    source = beside_of(run, inputs, **schedule)
+    number = current_generation(run.index)
+    assert number is not None
+    source.resume(number)
+    return source
+
+
+def answer(run: RunPaths, inputs: BlockInputs) -> None:
+    """A refresher that wakes up once."""
+    assert Refresher(run, inputs, EmbedOptions()).tick() is not None
+
+
+def test_skipped_not_queued_and_swapped_once(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    source = started(run, inputs)
+    base = source.generation
+    assert base is not None
+    hashes = {}
+    for step in range(base.step + 1, base.step + 12):
+        hashes[step] = move(model)
+        assert source.between(step, model) is None, "the refresher is slow, and nothing waits"
+    asked = [step for step in hashes if step % 5 == 0]
+    assert len(asked) == 2
+    answer(run, inputs)
+    found = source.between(base.step + 12, model)
+    assert found is not None and found.step == asked[-1]
+    assert found.snapshot.manifest.document_embedder_sha256 == hashes[asked[-1]] == state_sha256(found.embedder)
+    assert source.between(base.step + 13, model) is None
+
+
+def test_above_the_limit_it_waits_and_says_who_is_silent(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    source = started(run, inputs)
+    assert source.generation is not None
+    late = source.generation.step + 26
+    with pytest.raises(TrainingError, match=r"no refresher has started \(realm refresh RUN\): waited 0 s"):
+        source.between(late, model)
+    answer(run, inputs)
+    found = source.between(late, model)
+    assert found is not None and found.step == late
+    with pytest.raises(TrainingError, match=rf"refresher \(process {os.getpid()} on .*\) is silent"):
+        source.between(late + 26, model)
+
+
+def test_a_damaged_generation_is_not_swapped_in(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    source = started(run, inputs)
+    assert source.generation is not None
+    step = source.generation.step + 5
+    source.between(step, model)
+    answer(run, inputs)
+    file = run.index / f"{current_generation(run.index):06d}" / "vectors-00000.npy"
+    file.write_bytes(file.read_bytes()[:-4] + b"abcd")
+    assert source.between(step + 1, model) is None
+
+
+def test_requests_of_forgotten_steps_are_not_swapped_in(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    """Killed after step 10, resumed from a checkpoint of step 7: what step 10 asked for is another history."""
+    source = started(run, inputs)
+    assert source.generation is not None
+    number, base = source.generation.number, source.generation.step
+    move(model)
+    source.between(base + 5, model)
+    answer(run, inputs)
+    again = beside_of(run, inputs)
+    assert again.resume(number).number == number
+    assert again.between(base + 2, model) is None and again.generation is not None and again.generation.number == number
+    source.between(base + 10, model)  # unanswered when the trainer was killed
+    last = beside_of(run, inputs)
+    last.resume(number)
+    assert Refresher(run, inputs, EmbedOptions()).tick() is None
+
+
+class Dead(Companion):
+    """A refresher that ends at once."""
+
+    def _start(self) -> None:
+        with open(self._paths.root / beside.LOG, "ab") as log:
+            command = [sys.executable, "-S", "-c", "import sys; print('error: no room', file=sys.stderr); sys.exit(2)"]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
+        self._process.wait()
+        self._not_before = 0.0
+
+
+def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(time, "monotonic", iter(range(0, 10**6, 1000)).__next__)
+    companion = Dead(run, 1, "cpu")
+    with pytest.raises(TrainingError, match=r"died with code 2: error: no room\. Cure .*refresher.log"):
+        for _ in range(50):
+            companion.watch()
+    assert companion.restarts == beside.RESTARTS == caplog.text.count("started again")
+    companion.stop()
+
+
+@pytest.fixture
+def child(run: RunPaths) -> Iterator[Companion]:
+    """A real refresher beside this process."""
+    text = run.config.read_text().replace("nice = 10", "nice = 0")
+    run.config.write_text(text)
+    companion = Companion(run, 1, "cpu")
+    companion.watch()
+    yield companion
+    companion.stop()
+
+
+def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if Path("/proc/self/stat").exists() else True
+
+
+def test_the_child_answers_is_started_again_and_ends(run: RunPaths, inputs: BlockInputs, model: RealmModel, child: Companion) -> None:
+    source = beside_of(run, inputs, child, deadline=120.0, limit=5)
+    source.resume(current_generation(run.index) or 0)
+    assert source.generation is not None
+    base = source.generation.step
+    move(model)
+    found = source.between(base + 6, model)  # above the limit: waits for the child to come up and answer
+    assert found is not None and found.step == base + 6
+    first = child.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    move(model)
+    found = source.between(base + 12, model)
+    assert found is not None and found.step == base + 12 and source.restarts == 1 and child.pid != first
+    second = child.pid
+    source.close()
+    assert second is not None and not alive(second)
+
+
+def settings(**pretrain: Any) -> dict[str, dict[str, Any]]:
+    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"nice": 0, "staleness_limit": 6}}
+
+
+def weights(run: Path) -> str:
+    return sha256_file(run / "stages" / "pretrain" / "model.safetensors")
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    found = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+    return [{key: value for key, value in row.items() if key not in (*TIMES, "refresher_restarts")} for row in found]
+
+
+def test_a_run_beside_a_refresher_can_be_replayed(tmp_path: Path, write_tiny: Write) -> None:
+    """Asynchronous swaps, then the same swaps again: the same weights and metrics, bit for bit."""
+    recipe = write_tiny(tmp_path)
+    run_recipe(load_recipe(recipe, settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
+    swaps = list(MetricsLog(tmp_path / "run" / "swaps.jsonl").rows())
+    assert len(swaps) >= 4 and any(swap["params_step"] < swap["step"] for swap in swaps)
+    assert {"topk_overlap", "stale_share", "probe_recall"} <= set().union(*rows(tmp_path / "run"))
+    status = read_status(tmp_path / "run" / "index")
+    assert status is not None and not alive(status.pid), "no orphan"
+    replay = settings() | {"refresher": {"replay": str(tmp_path / "run" / "swaps.jsonl")}}
+    run_recipe(load_recipe(recipe, replay), tmp_path / "again", stages=STAGES, progress=QUIET)
+    assert weights(tmp_path / "again") == weights(tmp_path / "run")
+    assert rows(tmp_path / "again") == rows(tmp_path / "run")
+    keys = ("step", "params_step", "parameters", "vectors")
+    repeated = MetricsLog(tmp_path / "again" / "swaps.jsonl").rows()
+    assert [[row[key] for key in keys] for row in repeated] == [[row[key] for key in keys] for row in swaps]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_trainer_that_ends_leaves_no_orphan(tmp_path: Path, write_tiny: Write, how: signal.Signals) -> None:
+    recipe = write_tiny(tmp_path)
+    values = settings(steps=4000)
+    flags = [f"--set={s}.{key}={json.dumps(value)}" for s, section in values.items() for key, value in section.items()]
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(STAGES), *flags]
+    trainer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        status = until(lambda: read_status(tmp_path / "run" / "index") or trainer.poll() is not None)
+        assert trainer.poll() is None and alive(status.pid)
+    finally:
+        trainer.send_signal(how)
+        code = trainer.wait(60)
+    assert code == (130 if how == signal.SIGINT else -how)
+    until(lambda: not alive(status.pid))
+
+
+def test_a_bad_record_is_refused(tmp_path: Path, write_tiny: Write) -> None:
+    recipe = write_tiny(tmp_path)
+    bad = {"none.jsonl": "no record", "empty.jsonl": "does not begin", "other.jsonl": "is missing"}
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "other.jsonl").write_text('{"stage": "pretrain", "step": 0}\n')
+    run_recipe(recipe, tmp_path / "run", stages=STAGES[:3], progress=QUIET)
+    for name, words in bad.items():
+        recorded = load_recipe(recipe, {"refresher": {"replay": str(tmp_path / name)}})
+        with pytest.raises(ConfigError, match=f"{name}: .*{words}"):
+            run_recipe(recorded, tmp_path / "run", stages=("pretrain",), progress=QUIET)
