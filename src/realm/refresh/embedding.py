@@ -105,7 +105,7 @@ def embed_parts(
     return parts
 
 
-def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) -> Callable[[Any], np.ndarray]:
+def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
     """In another process: what embeds one part. Block ids name the rows, whatever version of the corpus is in force by now."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
     torch.set_num_threads(options.threads or max(1, usable_cores() // options.processes))
