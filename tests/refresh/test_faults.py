@@ -21,7 +21,7 @@ from realm import write_points
 from realm.cli import main
 from realm.errors import RealmError, SnapshotError
 from realm.index.generations import generation_path, next_generation, published_generations, read_current
-from realm.index.mips import ExactIndex
+from realm.index.exact import ExactIndex
 from realm.index.snapshot import Snapshot, SnapshotFacts, append_delta, publish_snapshot
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel
