@@ -28,9 +28,8 @@ def read_again(source: str, line: int, options: SourceOptions = LOOK) -> SourceD
     """
     path = Path(source)
     if not is_hub_name(path) and not path.exists():
-        cure = (
-            "Put it back to see the original record" if path.is_absolute() else "Run the command where the corpus was made, or put it back"
-        )
+        where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"
+        cure = f"Put it back{where} to see the original record"
         raise DataError("the source is not there any more", path=source, cure=cure)
     if path.is_file() and options.format == "beir":
         options = replace(options, format=None)  # it was said of the folder around the file
