@@ -10,6 +10,7 @@ from typing import Any
 import mwparserfromhell
 from mwparserfromhell import nodes
 
+from realm.corpus.wiki.elements import with_small_numbers, without_apart
 from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
 from realm.corpus.wiki.templates import template_writer
 from realm.text.sentences import split_sentences
@@ -20,6 +21,7 @@ DROP = name_set(
     includeonly"""
 )
 MARKUP = re.compile(r"''|\[\[|\]\]|\{\{|\}\}|\{\||</?\w|&\w+;")
+COMMAS = re.compile(r",?(?: ,)+(?= )")
 HOLLOW = re.compile(r"\s?\([\s,;:/]*\)")
 TRAILING = re.compile(r"(?<=[^\s,;:])[\s,;:]+(?=\))")
 LEADING = re.compile(r"\([\s,;:]+(?=\S)")
@@ -28,7 +30,7 @@ LEADING = re.compile(r"\([\s,;:]+(?=\S)")
 def careful_cleaning(text: str, namespaces: Namespaces) -> str:
     """Paragraphs and list items, one a line."""
     lines: list[str] = []
-    parsed = (_render(mwparserfromhell.parse(section).nodes, namespaces) for section in _sections(text))
+    parsed = (_render(mwparserfromhell.parse(section).nodes, namespaces) for section in _sections(with_small_numbers(text)))
     for line in "\n\n".join(parsed).split("\n"):
         line, apart = line.strip(), line.startswith(LINE)
         if apart or not line or not lines:
@@ -39,8 +41,8 @@ def careful_cleaning(text: str, namespaces: Namespaces) -> str:
 
 
 def _tidy(line: str) -> str:
-    line = " ".join(line.replace(LINE, " ").split())
-    return LEADING.sub("(", TRAILING.sub("", HOLLOW.sub("", line)))
+    line = " ".join(without_apart(line).replace(LINE, " ").split())
+    return COMMAS.sub(",", LEADING.sub("(", TRAILING.sub("", HOLLOW.sub("", line))))
 
 
 def _sections(text: str) -> list[str]:

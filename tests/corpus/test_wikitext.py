@@ -42,6 +42,10 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
         ("where <math>x + 1</math> is, <math>\\frac{a}{b}</math> not", "where x + 1 is, not"),
         ("<gallery>\nFile:a.jpg|b\n</gallery>x", "x"),
         ("H<sub>2</sub>O<br />next <small>one</small> <span style='a'>b</span>", "H2O next one b"),
+        ("10<sup>6</sup> m<sup>2</sup>, 20<sub>[[hexadecimal|16]]</sub> hex, Na<sup>+</sup>, 1<sup>st</sup>", "10⁶ m², 20₁₆ hex, Na⁺, 1st"),
+        ("the angle ''θ''<sub>''i''</sub> here", "the angle θi here"),
+        ("A (named {{IPA|x}}, or {{y}}, , b), c {{z}}, d", "A (named, or, b), c, d"),
+        ("It is older\n.<ref>a</ref>\n\n{{cite|b}}. First of all, it\n, which is", "It is older.\n\nFirst of all, it, which is"),
         ("<div>\nIn a box.\n</div>After.", "In a box.\n\nAfter."),
         ("a < b and <c> stay", "a < b and <c> stay"),
         ("unclosed <!-- comment", "unclosed"),
@@ -57,6 +61,15 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
             "né le 11 novembre 1866 au XXe siècle, 892 km²",
         ),
         ("{{frac|1|2}} {{formatnum:1234567}} {{uc:abc}} {{c.|1850}} {{HMS|Victory}}", "1/2 1,234,567 ABC c. 1850 HMS Victory"),
+        (
+            "It is 1{{sfrac|1|4}} or {{frac|1|4}} wide, Otton {{Ier}}, au {{s-|XIX}} et {{s|XI|e}}",
+            "It is 1 1/4 or 1/4 wide, Otton Ier, au XIXe siècle et XIe siècle",
+        ),
+        ("at {{Coord|13|19|N|169|9|W|type:event}}, in the sea; {{coord|1|N|2|E|display=title}}", "at 13°19′N 169°9′W, in the sea;"),
+        ("{{coord|51.5|-0.12|display=inline,title}}\n\nText.\n\n{{coord|51|30|N|0|7|W}}", "Text."),
+        ("を{{仮リンク|ベルリン法|en|Berlin Act}}に、{{link-de|边境总督|Markgraf}}", "をベルリン法に、边境总督"),
+        ("{{Carbon}}<sub>''n''</sub>{{Hydrogen}}<sub>2</sub>, {{bibleref|Mark|3:25|9}}, ({{Höhe|115|DE-NHN}})", "CnH2, Mark 3:25, (115 m)"),
+        ("* {{FRO}} (DEN)\n* {{KIA}}{{USA}} {{USA|a=b}}", "FRO (DEN)\nUSA"),
         ("a{{snd}}b{{!}}c {{quote|1=Long live the king.}}", "a – b|c Long live the king."),
         ("Anarchism ({{IPA|x}}; {{lang|el|ana}}) is ({{IPA|y}}) old ({{IPA|z}}, {{pron}}).", "Anarchism (ana) is old."),
         ("{{{1|default}}}x {{{{{a}}}}}y", "x y"),
@@ -92,6 +105,11 @@ def test_markup(wikitext: str, prose: str) -> None:
 def test_own_namespace_names_of_a_wiki() -> None:
     namespaces = Namespaces({6: "Resym", 14: "Trubo", 4: "Bk"})
     assert clean_wikitext("[[Resym:a.jpg|x]]a [[Trubo:b]] [[Bk:about|c]]", namespaces) == "a c"
+
+
+def test_numbers_are_grouped_as_the_wiki_does() -> None:
+    assert clean_wikitext("{{formatnum:1234567}}") == "1,234,567"
+    assert clean_wikitext("{{formatnum:1234567}}", Namespaces({14: "Catégorie"})) == "1234567"
 
 
 def test_page_name() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from realm.corpus.packing import PackingCounts, fill_blocks, make_pieces
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces

@@ -19,7 +19,7 @@ def tagger_eval(file: Labelled, /, *, tagger: str = "", corpus: Path | None = No
         corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
         json: print one JSON object as the last line.
     """
-    from realm.corpus.tagger_eval import evaluate_tagger
+    from realm.corpus.tagging.evaluation import evaluate_tagger
 
     found = evaluate_tagger(file, tagger, corpus)
     if not json:
@@ -36,8 +36,8 @@ def tagger_train(file: Labelled, /, *, out: Path, epochs: int = 6, json: bool = 
         epochs: times that every sentence is seen.
         json: print one JSON object as the last line.
     """
-    from realm.corpus.labelled import read_labelled
-    from realm.corpus.perceptron import check_new, train_perceptron
+    from realm.corpus.tagging.labelled import read_labelled
+    from realm.corpus.tagging.perceptron import check_new, train_perceptron
 
     check_new(out)
     sentences = read_labelled(file)

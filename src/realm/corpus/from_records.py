@@ -23,11 +23,11 @@ from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_p
 from realm.corpus.provenance import source_name
 from realm.corpus.rejected import RejectedList
 from realm.corpus.rows import BlockRows
-from realm.corpus.salient import save_tagger
 from realm.corpus.segments import token_dtype
 from realm.corpus.spool import Document
-from realm.corpus.tagger_specs import TaggerPlan
-from realm.corpus.tagging import SpanTagger, tag_all
+from realm.corpus.tagging.saved import save_tagger
+from realm.corpus.tagging.spans import SpanTagger, tag_all
+from realm.corpus.tagging.specs import TaggerPlan
 from realm.errors import CorpusError, DataError
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import TextTokenizer

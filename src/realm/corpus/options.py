@@ -7,7 +7,7 @@ from typing import Any
 from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.sources import LOOK, SourceOptions
-from realm.corpus.tagger_specs import DEFAULT as DEFAULT_TAGGER
+from realm.corpus.tagging.specs import DEFAULT as DEFAULT_TAGGER
 from realm.errors import ConfigError
 from realm.text.tokenizer import TextTokenizer
 
@@ -23,7 +23,7 @@ class BuildOptions:
         vocab_size: of a trained vocabulary.
         lowercase: whether a trained vocabulary folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
-        tagger: which taggers find the salient spans, as ``tagger_specs`` says. Without spans a corpus can be searched, not pre-trained on.
+        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
         source_options: format and columns of the sources, where they are not to be found by looking.

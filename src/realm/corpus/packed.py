@@ -15,10 +15,10 @@ from realm.corpus import manifest as manifests
 from realm.corpus import segments
 from realm.corpus.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, fill_blocks, make_pieces
 from realm.corpus.rows import BlockRows
-from realm.corpus.salient import load_tagger
 from realm.corpus.segments import segment_schema, token_dtype
 from realm.corpus.spool import SpoolBatch
-from realm.corpus.tagging import SpanTagger, tag_all
+from realm.corpus.tagging.saved import load_tagger
+from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.text.tokenizer import TextTokenizer
 
 

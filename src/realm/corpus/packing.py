@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tokenizers import Encoding
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 from realm.text.wordcache import Offsets, Tokenized
 
 # [CLS] title [SEP] body [SEP]

@@ -7,10 +7,11 @@ markup, and mwparserfromhell mends none of them (benchmarks/results).
 
 import html
 import re
+from collections.abc import Callable
 from itertools import takewhile
 
 from realm.corpus.wiki.brackets import BracketWriter, Chooser
-from realm.corpus.wiki.elements import without_elements, without_tags
+from realm.corpus.wiki.elements import without_apart, without_elements, without_tags
 from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces
 from realm.corpus.wiki.templates import template_writer
 
@@ -25,6 +26,12 @@ _SPACES = re.compile(r"[ \t\u00a0\u2002-\u200a\u202f\u3000]{2,}|[\t\u00a0\u2002-
 _HOLLOW = re.compile(r" ?[(（][ ,;:、，；/]*[)）]")
 _TRAILING = re.compile(r"(?<=[^ ,;:、，；])[ ,;:、，；]+(?=[)）])")
 _LEADING = re.compile(r"(?<=[(（])[ ,;:、，；]+(?=\S)")
+_COMMAS = re.compile(r",?(?: ,)+(?= )")
+_PAGE_NAMES = frozenset(["pagename", "basepagename", "fullpagename", "pagenamebase"])
+_STOPS = frozenset([".", ",", ";", "!", "?", "。"])
+_LEADING_MARKS = re.compile(r"^(?:[,;.] )+")
+# Coordinates that are all of a line belong to the margin.
+_PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]|-?\d+\.\d+, -?\d+\.\d+")
 _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 
@@ -38,7 +45,7 @@ def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str =
     """
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
-    text = BracketWriter(text, _template_chooser(title), _link_writer(namespaces)).render()
+    text = BracketWriter(text, _template_chooser(title, namespaces), _link_writer(namespaces)).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
 
@@ -67,9 +74,16 @@ def heading(line: str) -> tuple[int, str]:
     return level, line[level : len(line) - level].strip()
 
 
-def _template_chooser(title: str) -> Chooser:
-    names = ("pagename", "basepagename", "fullpagename", "pagenamebase")
-    return lambda name: (lambda content: title) if name.lower() in names else template_writer(name)
+def _template_chooser(title: str, namespaces: Namespaces) -> Chooser:
+    def choose(name: str) -> Callable[[str], str] | None:
+        lower = name.lower()
+        if lower in _PAGE_NAMES:
+            return lambda content: title
+        if lower.startswith("formatnum:") and not namespaces.groups_by_comma:
+            return lambda content: content.partition(":")[2].partition("|")[0].strip()  # how this wiki groups is not known
+        return template_writer(name)
+
+    return choose
 
 
 def _link_writer(namespaces: Namespaces) -> Chooser:
@@ -141,7 +155,8 @@ class _Prose:
             self._end()
             while self._headings and self._headings[-1][0] >= level:
                 self._headings.pop()
-            self._headings.append((level, _plain(title)))
+            title = _plain(title)
+            self._headings.append((level, title if any(map(str.isalnum, title)) else ""))
         elif bare[0] == "|" or bare.startswith(("{|", "----")) or (bare[0] == "!" and "!!" in bare):
             self._end()  # a row of a table that never ended
         else:
@@ -150,18 +165,21 @@ class _Prose:
     def _add(self, bare: str, listed: bool) -> None:
         """Lines of one paragraph are one line; list items, indented and preformatted lines stay apart."""
         text = _plain(bare.lstrip("*#:; ") if listed else bare)
-        if not any(map(str.isalnum, text)):
+        if text in _STOPS and self._lines and not listed and not self._in_list:
+            self._lines[-1] += text  # what stood between was dropped
+        if not any(map(str.isalnum, text)) or _PLACE.fullmatch(text):
             return
         if listed != self._in_list:
             self._end()
         self._in_list = listed
-        self._lines.append(text)
+        self._lines.append(text if self._lines and not listed else _LEADING_MARKS.sub("", text))
 
     def _end(self) -> None:
         if self._lines:
             self._done += [title for _, title in self._headings if title]
             self._headings = []
-            self._done.append(("\n" if self._in_list else " ").join(self._lines))
+            text = ("\n" if self._in_list else " ").join(self._lines)
+            self._done.append(_COMMAS.sub(",", text) if " ," in text else text)
             self._lines = []
 
 
@@ -169,6 +187,7 @@ def _plain(line: str) -> str:
     """One line without quotes, entities, hollow brackets and whatever markup is left."""
     line = without_quotes(line)
     line = html.unescape(line) if "&" in line else line
+    line = without_apart(line)
     line = _SPACES.sub(" ", line)
     if "(" in line or "（" in line:
         line = _LEADING.sub("", _TRAILING.sub("", _HOLLOW.sub("", line)))

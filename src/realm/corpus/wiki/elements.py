@@ -18,6 +18,15 @@ _TAG = re.compile(r"</?([a-z][a-z0-9]*)(?![a-z0-9])[^<>]*>", re.IGNORECASE)
 # TeX that reads as text: names, numbers and plain operators.
 _PLAIN_MATH = re.compile(r"[\w\s+\-=<>()\[\].,:;!/^*']{1,40}")
 
+# A formula's H<sub>2</sub>O is written H2O, but 20<sub>16</sub> must not be 2016.
+_RAISED = re.compile(r"<sup>\s*([+\-−]|[+\-−]?\d{1,6}[+\-−]?)\s*</sup>", re.IGNORECASE)
+_LOWERED = re.compile(r"(?<=\d)<sub>\s*(\d{1,6})\s*</sub>", re.IGNORECASE)
+_SUPERSCRIPTS = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+# Stands where something was taken out between two signs that must not run together.
+APART = "\x1f"
+_MIXED = re.compile(rf"(?<=\d){APART}(?=\d+/)")
+
 _BLOCK_TAGS = name_set("""blockquote|center|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|section|td|th|tr|ul|caption|thead|tbody|table""")
 _INLINE_TAGS = name_set(
     """abbr|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nowiki|noinclude|onlyinclude|includeonly|q|rb|rp|rt
@@ -88,7 +97,18 @@ def _kept(name: str, content: str) -> str:
 
 def without_tags(text: str) -> str:
     """Remove HTML tags: block tags end the paragraph, ``<br>`` ends the line, inline tags leave nothing. Unknown names stay."""
-    return _TAG.sub(_tag, text) if "<" in text else text
+    return _TAG.sub(_tag, with_small_numbers(text)) if "<" in text else text
+
+
+def with_small_numbers(text: str) -> str:
+    """Raised numbers as superscripts, 10⁶, and lowered ones behind a number as subscripts, 20₁₆, which would else read as one number."""
+    text = _RAISED.sub(lambda match: match[1].translate(_SUPERSCRIPTS), text)
+    return _LOWERED.sub(lambda match: match[1].translate(_SUBSCRIPTS), text)
+
+
+def without_apart(line: str) -> str:
+    """Take out ``APART``; between a whole number and its fraction, 1{{frac|1|4}}, a space takes its place."""
+    return _MIXED.sub(" ", line).replace(APART, "") if APART in line else line
 
 
 def _tag(match: re.Match[str]) -> str:
@@ -97,4 +117,7 @@ def _tag(match: re.Match[str]) -> str:
         return "\n"
     if name in _BLOCK_TAGS:
         return "\n\n"
-    return "" if name in _INLINE_TAGS else match[0]
+    if name not in _INLINE_TAGS:
+        return match[0]
+    # Else the quotes of ''θ''<sub>''i''</sub> would be read as one run.
+    return APART if match.string[match.start() - 1 : match.start()] == match.string[match.end() : match.end() + 1] == "'" else ""

@@ -94,7 +94,8 @@ CLOSING_SECTIONS = name_set(
     参考资料|參考資料|參考文獻|外部链接|外部連結|外部連接|参见|參見|參考|注释|注釋|註釋|相关条目|相關條目|延伸阅读
     参考来源|腳註|각주|같이 보기|외부 링크|참고 문헌|källor|referenser|externa länkar|se även|noter
     eksterne henvisninger|se også|lähteet|aiheesta muualla|reference|externí odkazy|související články|literatura
-    dış bağlantılar|kaynakça|ayrıca bakınız|atsauces|ārējās saites|olūti|nūruodis|verī taipoš"""
+    dış bağlantılar|kaynakça|ayrıca bakınız|atsauces|ārējās saites|olūti|nūruodis|verī taipoš
+    verīs taipoš|nūruodis i olūti|uorejuos nūruodis|teiklavītys|teiklavīta"""
 )
 _ENGLISH = {"talk": 1, "user": 2, "wikipedia": 4, "file": 6, "image": 6, "mediawiki": 8, "template": 10, "help": 12, "category": 14}
 _ENGLISH |= {f"{name} talk": number + 1 for name, number in _ENGLISH.items() if number > 1} | {"portal": 100}
@@ -112,6 +113,7 @@ class Namespaces:
         own = {number: name.lower() for number, name in numbered.items()}
         self.dropped = FILE | CATEGORY | {own.get(-2, "media"), own.get(6, "file"), own.get(14, "category")}
         self.category = CATEGORY | {own.get(14, "category")}
+        self.groups_by_comma = own.get(14, "category") == "category"  # an English wiki, which writes 1,234
         self._numbers = {name: number for number, name in own.items() if name}
         self._titles = _ENGLISH | self._numbers
 

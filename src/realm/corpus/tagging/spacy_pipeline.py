@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.tagging import TaggedSpan, kind_of
+from realm.corpus.tagging.spans import TaggedSpan, kind_of
 from realm.errors import DataError, MissingExtra
 
 BATCH = 128

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from realm.corpus import manifest as manifests
-from realm.corpus.bio import spans_of
 from realm.corpus.blocks import BlockStore
-from realm.corpus.labelled import LabelledSentence, read_labelled
-from realm.corpus.salient import load_tagger
-from realm.corpus.tagger_specs import DEFAULT, TaggerPlan
-from realm.corpus.tagging import SpanTagger, TaggedSpan, kind_of, tag_all
+from realm.corpus.tagging.bio import spans_of
+from realm.corpus.tagging.labelled import LabelledSentence, read_labelled
+from realm.corpus.tagging.saved import load_tagger
+from realm.corpus.tagging.spans import SpanTagger, TaggedSpan, kind_of, tag_all
+from realm.corpus.tagging.specs import DEFAULT, TaggerPlan
 
 
 def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
 
     Args:
         path: as for ``read_labelled``.
-        spec: as ``tagger_specs`` says; empty is the default, or with ``corpus`` the tagger that is saved there.
+        spec: as ``tagging.specs`` says; empty is the default, or with ``corpus`` the tagger that is saved there.
         corpus: where a tagger learns from; without it, from the text of the file itself (never from its labels).
 
     Returns:

@@ -20,7 +20,7 @@ class SpanTagger(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """What ``salient.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
+        """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
         ...
 
 

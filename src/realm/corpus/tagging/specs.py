@@ -16,12 +16,13 @@ Several are joined by "+"; of overlapping spans the longest wins, then the one n
 from collections.abc import Iterable
 from pathlib import Path
 
-from realm.corpus.collocations import CollocationCounts, CollocationTagger
-from realm.corpus.dates import DateNumberTagger
-from realm.corpus.gazetteer import GazetteerTagger
-from realm.corpus.salient import MODEL_TAGGERS, CombinedTagger, model_tagger
-from realm.corpus.tagging import SpanTagger
-from realm.corpus.truecase import CasingCounts, TruecaseTagger
+from realm.corpus.tagging.collocations import CollocationCounts, CollocationTagger
+from realm.corpus.tagging.combined import CombinedTagger
+from realm.corpus.tagging.dates import DateNumberTagger
+from realm.corpus.tagging.gazetteer import GazetteerTagger
+from realm.corpus.tagging.saved import MODEL_TAGGERS, model_tagger
+from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.errors import ConfigError
 
 DEFAULT = "default"

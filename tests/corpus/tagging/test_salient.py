@@ -4,18 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.salient import (
-    CasingCounts,
-    CombinedTagger,
-    DateNumberTagger,
-    GazetteerTagger,
-    SpanTagger,
-    TaggedSpan,
-    TruecaseTagger,
-    load_tagger,
-    save_tagger,
-)
-from realm.corpus.tagger_specs import TaggerPlan
+from realm.corpus.tagging.combined import CombinedTagger
+from realm.corpus.tagging.dates import DateNumberTagger
+from realm.corpus.tagging.gazetteer import GazetteerTagger
+from realm.corpus.tagging.saved import load_tagger, save_tagger
+from realm.corpus.tagging.spans import SpanTagger, TaggedSpan
+from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
 
 

@@ -2,17 +2,21 @@
 
 import regex
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 
 _FULL = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _SHORT = ["Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"]
-# German, French, Spanish, Portuguese, Italian, Dutch. What is another word too needs a day or a year beside it, as all do.
+# German, French, Spanish, Portuguese, Italian, Dutch, Swedish, Danish, Polish,
+# Russian. What is another word too needs a day or a year beside it, as all do.
 _OTHER_MONTHS = """Januar Jänner Februar März Mai Juni Juli Oktober Dezember
     janvier février mars avril mai juin juillet août septembre octobre novembre décembre
     enero febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre diciembre
     janeiro fevereiro março maio junho julho setembro outubro novembro dezembro
     gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
-    januari februari maart april mei juni juli augustus september oktober november december"""
+    januari februari maart april mei juni juli augustus september oktober november december
+    augusti januar februar marts maj august desember
+    stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
+    января февраля марта апреля мая июня июля августа сентября октября ноября декабря"""
 ENGLISH_MONTHS = [*_FULL, *_SHORT, *(f"{month}." for month in _SHORT)]
 MONTHS = [*ENGLISH_MONTHS, *_OTHER_MONTHS.split()]
 _ENGLISH = r"\L<english>"
@@ -25,17 +29,18 @@ YEAR = _YEAR = r"(?:1\d{3}|20\d\d)"
 # In a date with its day, earlier years are clear too.
 _ANY_YEAR = r"(?:1\d{3}|20\d\d|[1-9]\d\d(?!\d|,\d))"
 _ERA = r"\s?(?:BCE|BC|CE|AD|B\.C\.|A\.D\.)"
-_CENTURY = rf"[\s-]centur(?:y|ies)(?:{_ERA})?"
+_CENTURY = rf"[\s-](?:centur(?:y|ies)|millenni(?:um|a))(?:{_ERA})?"
+_NTH = r"[12]?\d(?:st|nd|rd|th)"
 _HOUR = r"(?:1\d|2[0-3]|0?\d)"
 
-_DAY_FIRST = rf"{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_ANY_YEAR}(?:{_ERA})?)?"
+_DAY_FIRST = rf"{_ORDINAL_DAY}(?:[–-]{_ORDINAL_DAY})?\s(?:(?:of|de)\s)?{_MONTH}(?:,?\s(?:(?:de|of)\s)?{_ANY_YEAR}(?:{_ERA}|\sгода)?)?"
 # Forms that begin with a digit. Tried in this order, so the longer form comes first.
 DATE = "|".join(
     [
         _DAY_FIRST,
         r"[12]\d{3}(?P<iso>[-/.])(?:1[0-2]|0?[1-9])(?P=iso)(?:3[01]|[12]\d|0?[1-9])",
         rf"[0-3]?\d(?P<sep>[./-])[0-3]?\d(?P=sep){_YEAR}|\d\d/\d\d/\d\d|{_DAY}-{_ENGLISH}-{_YEAR}",
-        rf"[12]?\d(?:st|nd|rd|th){_CENTURY}",
+        rf"{_NTH}(?:(?:\s(?:and|to|or)\s|[–-]){_NTH})?{_CENTURY}",
         r"(?:1\d|20)\d0['’]?s|[1-9]0s",
         rf"(?:\d{{1,2}},\d{{3}}|\d{{1,5}})(?:[–-]\d{{1,4}})?{_ERA}",
         rf"{_HOUR}(?:[:.][0-5]\d)?\s?(?:[ap]\.m\.|[ap]m|[AP]M)|{_HOUR}\so['’]clock",
@@ -55,7 +60,11 @@ LED_DATE = "|".join(
 )
 # What may stand before the first digit of such a form; read backwards.
 BEFORE = rf"{_WEEKDAY},?\s(?:{_ENGLISH}\s)?|{_MONTH},?\s(?:(?:of|de)\s)?|{_SEASON}\s(?:of\s)?|(?:AD|A\.D\.)\s|mid-|(?<!\w)['’]"
-BARE_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d"
+BARE_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d(?:\s(?:UTC|GMT|CET|[EP][SD]T)(?!\p{L}))?"
+# A date with its day on either side of a dash that no spaces set off: "(27 January 1756–5 December 1791)".
+_WITH_DAY = rf"(?:{_DAY_FIRST}|{_ENGLISH}\s{_DAY},\s{_ANY_YEAR})(?!\p{{N}})"
+BEFORE_DAY = rf"(?=[–—]{_WITH_DAY})"
+AFTER_DAY = rf"(?<=\p{{N}}[–—])(?={_WITH_DAY})"
 YEAR_RANGE = rf"{_YEAR}[–-](?:{_YEAR}|\d\d)|{_YEAR}/\d\d"
 
 _NUMERALS = "〇零一二三四五六七八九十百千"

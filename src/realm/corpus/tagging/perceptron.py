@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from realm import paths
-from realm.corpus.bio import spans_of
-from realm.corpus.labelled import LabelledSentence
-from realm.corpus.tagging import TaggedSpan, kind_of
+from realm.corpus.tagging.bio import spans_of
+from realm.corpus.tagging.labelled import LabelledSentence
+from realm.corpus.tagging.spans import TaggedSpan, kind_of
 from realm.errors import ConfigError, DataError
 
 FILE, FORMAT = "perceptron.safetensors", "realm-perceptron-1"

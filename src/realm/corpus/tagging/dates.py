@@ -10,22 +10,24 @@ from typing import Any
 
 import regex
 
-from realm.corpus import date_forms, number_forms
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging import date_forms, number_forms
+from realm.corpus.tagging.spans import TaggedSpan
 
 # Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
 _START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"
 _END = r"(?![\p{L}\p{M}\p{N}_%|°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
 _MONTH_LISTS = {"months": date_forms.MONTHS, "english": date_forms.ENGLISH_MONTHS}
 _FORMS = regex.compile(
-    rf"{_START}(?:(?P<date>{date_forms.DATE})|(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"
+    rf"(?:{_START}|{date_forms.AFTER_DAY})(?:(?P<date>{date_forms.DATE})(?:{_END}|{date_forms.BEFORE_DAY})"
+    rf"|(?:(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"
     rf"|(?P<range>{date_forms.YEAR_RANGE})|(?P<year>{date_forms.YEAR}{number_forms.NO_STREET})"
-    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END}",
+    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END})",
     units=number_forms.UNITS,
     **_MONTH_LISTS,
 )
 _LED_FORMS = regex.compile(
-    rf"{_START}(?:(?P<date>{date_forms.LED_DATE})|(?P<quantity>{number_forms.LED_QUANTITY})){_END}",
+    rf"(?:{_START}|{date_forms.AFTER_DAY})(?:(?P<date>{date_forms.LED_DATE})(?:{_END}|{date_forms.BEFORE_DAY})"
+    rf"|(?P<quantity>{number_forms.LED_QUANTITY}){_END})",
     units=number_forms.UNITS,
     **_MONTH_LISTS,
 )
@@ -74,13 +76,15 @@ def _span_at(text: str, reached: int, digit: int) -> TaggedSpan | None:
     match = None if before is None else _LED_FORMS.match(text, before.start())
     if match is None or match.end() <= digit:
         year = _CLEAR_YEAR.match(text, digit)
-        if year is not None:
+        if year is not None and not number_forms.is_never_year(text, digit):
             return TaggedSpan(digit, year.end(), "date")
         match = _FORMS.match(text, digit)
     if match is None:
         return None
     kind = match.lastgroup
     if kind in ("plain", "time") and number_forms.is_label(text, match.start(), match.end()):
+        return None
+    if kind == "year" and number_forms.is_never_year(text, match.start()):
         return None
     if kind == "range" and not _rises(match.group()):
         return None

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from realm.cli import main
-from realm.corpus.labelled import LabelledSentence
-from realm.corpus.perceptron import BUCKETS, FILE, PerceptronTagger, train_perceptron
-from realm.corpus.tagger_eval import evaluate_tagger, score
+from realm.corpus.tagging.evaluation import evaluate_tagger, score
+from realm.corpus.tagging.labelled import LabelledSentence
+from realm.corpus.tagging.perceptron import BUCKETS, FILE, PerceptronTagger, train_perceptron
 from realm.errors import DataError
 
 PEOPLE, PLACES = ["Ada", "Bob", "Cleo", "Dan Brown", "Eve"], ["Oslo", "Rome", "New York", "Bonn"]

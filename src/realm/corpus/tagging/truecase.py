@@ -10,7 +10,7 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 
 _ROMANCE = ("de", "del", "della", "da", "di", "do", "dos", "du", "la", "le", "el")
 LINKERS = ("of", "&", *_ROMANCE, "van", "von", "der", "den", "ter", "al", "bin", "ibn")

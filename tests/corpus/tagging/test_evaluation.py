@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.corpus.bio import spans_of
 from realm.corpus.build import build_corpus
-from realm.corpus.labelled import LabelledSentence, read_labelled
-from realm.corpus.tagger_eval import evaluate_tagger
+from realm.corpus.tagging.bio import spans_of
+from realm.corpus.tagging.evaluation import evaluate_tagger
+from realm.corpus.tagging.labelled import LabelledSentence, read_labelled
 from realm.errors import DataError
 
 SENTENCES = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging import TaggedSpan
+from realm.corpus.tagging.spans import TaggedSpan
 
 # Units (characters, words, whole runs of Katakana) of the shortest and the longest term.
 SHORTEST = {"chars": 2, "words": 2, "katakana": 1}
