@@ -1,11 +1,13 @@
 """A build in several processes, one that is interrupted and taken up again, a full disk, a worker that dies."""
 
+import codecs
 import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from realm.corpus import build, intake, segments
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.living import add_documents
+from realm.corpus.sources import jsonl
 from realm.corpus.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
@@ -151,6 +154,42 @@ def test_a_killed_build_goes_on_and_its_workers_end(source: Path, tmp_path: Path
     assert len(said) == 1
     build_corpus([source], tmp_path / "whole", workers=1, **SMALL)
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_going_on_does_not_read_again_what_is_done(
+    source: Path, tmp_path: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished source is not opened, a plain JSONL file is entered at the byte; the bytes of the corpus are the same."""
+    table = tmp_path / "table.csv"
+    table.write_text("id,text\n" + "".join(f"t{n},A text about number {n} and Rome.\n" for n in range(150)))
+    rows = [{**row, "id": f"more-{row['id']}", "text": f"{row['text']} Ünd {number}."} for number, row in enumerate(city_rows(24))]
+    last = write_jsonl("last.jsonl", ["", *rows, "["])
+    last.write_bytes(codecs.BOM_UTF8 + last.read_bytes())
+    sources = [source, table, last]
+    build_corpus(sources, tmp_path / "whole", workers=1, **SMALL)
+    parsed: Counter[str] = Counter()
+    read_line = jsonl._line_value
+
+    def counting(line: bytes, path: str = "", number: int = 0) -> Any:
+        parsed[path] += 1
+        return read_line(line, path, number)
+
+    for documents in (24 + 60, 24 + 150 + 16):  # in the table, and in the last file
+        with pytest.raises(KeyboardInterrupt):
+            build_corpus(sources, tmp_path / "c", workers=1, progress=_until(documents), **SMALL)
+    monkeypatch.setattr(jsonl, "_line_value", counting)
+    build_corpus(sources, tmp_path / "c", workers=1, **SMALL)
+    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+    assert parsed[str(source)] == 0 and 0 < parsed[str(last)] < 20
+
+
+def _until(documents: int) -> Callable[[str, int, int | None], None]:
+    def progress(what: str, done: int, total: int | None) -> None:
+        if done >= documents:
+            raise KeyboardInterrupt
+
+    return progress
 
 
 @pytest.mark.parametrize("files", [0, 1])

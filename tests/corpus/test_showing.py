@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from realm.cli import main
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
+from realm.corpus.manifest import read_manifest
 from realm.corpus.provenance import read_again, source_name
 from realm.errors import DataError
 
@@ -98,6 +101,36 @@ def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJs
     with pytest.raises(DataError, match="not there any more"):
         read_again(blocks[0].source, 0)
     assert source_name("a/b\udce9") == "a/b\\xe9" and source_name("café") == "café"
+
+
+def test_show_source_reads_as_the_build_did(say: Say, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+    csv = tmp_path / "table.csv"
+    csv.write_text('key;"name";body\nk1;Oslo;"A text; about Oslo."\nk2;Rome;A text about Rome.\n')
+    named = ["--id-column", "key", "--title-column", "name", "--text-column", "body"]
+    say("corpus", "build", csv, "--out", tmp_path / "c", "--vocab-size", "200", *named)
+    dpr = tmp_path / "psgs"
+    dpr.write_text('id\ttext\ttitle\n7\t"A passage about ""Bonn""."\tBonn\n')
+    say("corpus", "add", tmp_path / "c", dpr, "--format", "tsv")
+    parquet = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"nr": ["p1", "p2"], "inhalt": ["Text über Wien.", "Text über Linz."]}), parquet)
+    say("corpus", "add", tmp_path / "c", parquet, "--id-column", "nr", "--text-column", "inhalt")
+    say("corpus", "add", tmp_path / "c", write_jsonl("plain.jsonl", [{"id": "j", "text": "A text about Lyon."}]))
+    say("corpus", "compact", tmp_path / "c")
+    records = {}
+    for doc_id in ("k1", "k2", "7", "p1", "p2", "j"):
+        found = json.loads(say("corpus", "show", tmp_path / "c", doc_id, "--source", "--json").splitlines()[-1])["source"]
+        assert found["note"] is None
+        records[doc_id] = (found["line"], found["record"]["title"], found["record"]["text"])
+    assert records == {
+        "k1": (2, "Oslo", "A text; about Oslo."), "k2": (3, "Rome", "A text about Rome."), "7": (2, "Bonn", 'A passage about "Bonn".'),
+        "p1": (1, "", "Text über Wien."), "p2": (2, "", "Text über Linz."), "j": (1, "", "A text about Lyon."),
+    }  # fmt: skip
+    readings = read_manifest(tmp_path / "c").readings
+    assert [entry.options for entry in readings] == [
+        {"id_column": "key", "title_column": "name", "text_column": "body"}, {"format": "tsv"},
+        {"id_column": "nr", "text_column": "inhalt"}, {},
+    ]  # fmt: skip
+    assert [entry.first_id for entry in readings] == [0, 2, 3, 5]
 
 
 def test_remove_by_file(say: Say, refused: Say, corpus: Path, tmp_path: Path) -> None:

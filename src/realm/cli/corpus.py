@@ -216,7 +216,7 @@ def corpus_show(
     from realm.corpus.showing import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)
-    record = {"source": source_record(blocks)} if source else {}
+    record = {"source": source_record(corpus, blocks)} if source else {}
     if not json:
         show.blocks(blocks)
         for value in record.values():

@@ -88,7 +88,8 @@ def build_corpus(
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
         packer = Packer(tokenizer, learned, options.block_length)
         packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
-        manifest = _write_segments(staging, packing_of, empty_manifest(tokenizer, options.block_length, rejected), tokenizer)
+        empty = empty_manifest(tokenizer, options.block_length, rejected).with_reading(options.source_options.said())
+        manifest = _write_segments(staging, packing_of, empty, tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
         return publish_first_version(staging.corpus, manifest)
@@ -129,12 +130,11 @@ def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercas
 
 
 def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
-    """The tagger, with the terms of documents in scripts without letter case; documents in others cost next to nothing."""
+    """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
     collocations = CollocationCounts()
     if plan.learns_collocations:
-        for document in chain.from_iterable(spool.batches()):
-            if not document.text.isascii():
-                collocations.add(document.text[start:end] for start, end in document.sentences)
+        for document in spool.caseless_documents():
+            collocations.add(document.text[start:end] for start, end in document.sentences)
     return plan.tagger(casing or CasingCounts(), collocations)
 
 

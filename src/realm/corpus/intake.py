@@ -4,12 +4,11 @@ Later passes (vocabulary, blocks) read the spool, so sources are read once and c
 about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -17,9 +16,11 @@ from realm.corpus.canonical import canonical_line, canonical_text
 from realm.corpus.provenance import source_name
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.rejected import RejectedList
-from realm.corpus.sources import LOOK, SourceOptions, iter_documents
+from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.spool import Document, Spool, documents_batch
+from realm.corpus.tagging.collocations import mostly_caseless
 from realm.corpus.tagging.truecase import CasingCounts
+from realm.corpus.walk import Place, SourceWalk
 from realm.corpus.workers import Workers
 from realm.errors import CorpusError
 from realm.text.sentences import split_sentences
@@ -41,6 +42,13 @@ CHUNK_CHARS = 1_000_000
 CHUNK_RECORDS = 4_000
 # Chunks between two points at which an interrupted intake can go on.
 PART_CHUNKS = 32
+
+
+class _Chunk(NamedTuple):
+    """Records that are taken in together, and the place in the sources behind them."""
+
+    records: list[Record]
+    place: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -88,16 +96,15 @@ def take_in(
         Interrupted: a worker process died.
     """
     workers = workers or Workers(1)
-    records = chain.from_iterable(iter_documents(source, source_options, workers) for source in sources)
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
-    chunks = _chunks(islice(records, spool.records, None))
+    chunks = _chunks(SourceWalk(sources, source_options, workers, Place(*spool.place)))
     work = partial(_take_in_chunk, casing is not None)
     results = workers.in_order(chunks, work, _chunk_worker, (casing is not None,))
     for number, (chunk, taken) in enumerate(results, 1):
-        spool.add_batch(*_without_known(chunk, taken, known_ids, rejected))
-        spool.records += len(chunk)
+        spool.add_batch(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.place = chunk.place
         if casing is not None:
             casing.merge(taken.forms)
         if progress is not None:
@@ -118,30 +125,30 @@ def _resume(spool: Spool, rejected: RejectedList, known_ids: KnownIds, casing: C
             known_ids.add(doc_id)
 
 
-def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+def _chunks(walk: SourceWalk) -> Iterator[_Chunk]:
     chunk: list[Record] = []
     chars = 0
-    for record in records:
+    for record in walk:
         chunk.append(record)
         chars += len(record.text) if isinstance(record, SourceDocument) else 0
         if chars >= CHUNK_CHARS or len(chunk) >= CHUNK_RECORDS:
-            yield chunk
+            yield _Chunk(chunk, astuple(walk.place))
             chunk, chars = [], 0
     if chunk:
-        yield chunk
+        yield _Chunk(chunk, astuple(walk.place))
 
 
-def _chunk_worker(count_forms: bool) -> Callable[[list[Record]], _TakenIn]:
+def _chunk_worker(count_forms: bool) -> Callable[[_Chunk], _TakenIn]:
     return partial(_take_in_chunk, count_forms)
 
 
-def _take_in_chunk(count_forms: bool, chunk: list[Record]) -> _TakenIn:
+def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
     """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
     documents: list[Document] = []
     positions: list[int] = []
     rejected: list[tuple[int, Rejected]] = []
     casing = CasingCounts()
-    for position, record in enumerate(chunk):
+    for position, record in enumerate(chunk.records):
         made = _canonical_document(record) if isinstance(record, SourceDocument) else record
         if isinstance(made, Rejected):
             rejected.append((position, made))
@@ -162,7 +169,8 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     sentences = split_sentences(text)
     if not sentences:
         return Rejected(record.path, record.line, EMPTY_TEXT)
-    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences)
+    caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
+    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless)
 
 
 def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: KnownIds, rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:

@@ -61,7 +61,7 @@ def add_documents(
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
         take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
-        manifest = _append(store, staging, spool, _no_rows(), processes, progress)
+        manifest = _append(store, staging, spool, _no_rows(), source_options, processes, progress)
         if manifest.blocks == store.manifest.blocks:
             raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
         return _publish_documents(store, staging, manifest, _no_rows(), rejected)
@@ -98,7 +98,7 @@ def update_documents(
             raise nothing_usable(sources, rejected)
         if not len(gone) and not rejected.counts:
             return store.manifest
-        manifest = _append(store, staging, spool, gone, processes, progress) if len(gone) else store.manifest
+        manifest = _append(store, staging, spool, gone, source_options, processes, progress) if len(gone) else store.manifest
         return _publish_documents(store, staging, manifest, gone, rejected)
 
 
@@ -173,7 +173,13 @@ def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
 
 
 def _append(
-    store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, workers: Workers, progress: Progress | None
+    store: BlockStore,
+    staging: Path,
+    spool: Spool,
+    gone: np.ndarray,
+    source_options: SourceOptions,
+    workers: Workers,
+    progress: Progress | None,
 ) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
     tagger = load_tagger(store.path / manifests.TAGGER_FILE)
@@ -182,7 +188,8 @@ def _append(
     seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)
     packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
     packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
-    return write_segment(staging, _without(store, gone), packing, store.tokenizer.vocab_size, seen)
+    manifest = _without(store, gone).with_reading(source_options.said())
+    return write_segment(staging, manifest, packing, store.tokenizer.vocab_size, seen)
 
 
 def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:

@@ -5,7 +5,7 @@ A version is published by writing its new files, then its manifest, then ``CURRE
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +64,14 @@ class SpanStatistics:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What the user said of the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
+
+    first_id: int
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
 class CorpusManifest:
     """What one version of a corpus holds.
 
@@ -84,6 +92,7 @@ class CorpusManifest:
         span_statistics: how spans repeat.
         tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
         removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
+        readings: in order of their first ids; one only where it differs from the one before, and from nothing at first.
     """
 
     format: str
@@ -104,11 +113,23 @@ class CorpusManifest:
     span_statistics: SpanStatistics
     tombstones: str | None = None
     removed_tokens: int = 0
+    readings: tuple[Reading, ...] = ()
 
     @property
     def tokens(self) -> int:
         """Wordpieces of all live blocks, titles not counted."""
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
+
+    def said_of_source(self, block_id: int) -> dict[str, str]:
+        """What the user said of the source of a block: fields of ``SourceOptions``."""
+        return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
+
+    def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
+        """This manifest, with what was said of the sources of the blocks that come next."""
+        if said == (self.readings[-1].options if self.readings else {}):
+            return self
+        earlier = tuple(entry for entry in self.readings if entry.first_id != self.next_block_id)
+        return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
@@ -151,7 +172,10 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
 def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
     """The manifest whose ``asdict`` gave ``value``."""
     segments = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
-    return CorpusManifest(**value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"])})
+    readings = tuple(Reading(**entry) for entry in value.get("readings", ()))
+    return CorpusManifest(
+        **value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
+    )
 
 
 def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:

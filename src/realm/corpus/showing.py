@@ -6,7 +6,9 @@ from typing import Any
 
 from realm.corpus.blocks import BlockStore
 from realm.corpus.canonical import canonical_text
+from realm.corpus.manifest import read_manifest
 from realm.corpus.provenance import read_again
+from realm.corpus.sources import SourceOptions
 from realm.errors import DataError, RealmError
 
 
@@ -42,15 +44,21 @@ def _shown(store: BlockStore, row: int) -> dict[str, Any]:
     }
 
 
-def source_record(blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The record that a document's blocks were made of, read again: path, line, record (None if it cannot be had) and a note.
 
-    The note is one line that says why there is no record, or that it has changed since; None if all is as it was.
+    The source is read with the options that it was read with at first. The note is one line that says why there is no record, or that
+    it has changed since; None if all is as it was.
+
+    Args:
+        corpus: the corpus directory.
+        blocks: what ``document_blocks`` gave.
     """
     path, line = blocks[0]["source"], blocks[0]["line"]
+    options = SourceOptions(**read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
     shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
     try:
-        found = read_again(path, line)
+        found = read_again(path, line, options)
     except RealmError as error:
         return shown | {"note": str(error)}
     if found is None:

@@ -23,6 +23,7 @@ SCHEMA = pa.schema(
         ("source", pa.string()),
         ("line", pa.int64()),
         ("sentences", pa.list_(pa.int64())),
+        ("caseless", pa.bool_()),
     ]
 )
 # Characters of text in one batch of documents that are added one by one.
@@ -31,7 +32,8 @@ BATCH_CHARS = 1_000_000
 
 @dataclass(frozen=True)
 class Document:
-    """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read."""
+    """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read;
+    ``caseless`` whether one of its sentences is mostly written in a script without letter case."""
 
     doc_id: str
     title: str
@@ -39,6 +41,7 @@ class Document:
     source: str
     line: int
     sentences: list[tuple[int, int]]
+    caseless: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,13 @@ class SpoolBatch:
     def documents(self) -> list[Document]:
         """The documents of the batch, in order."""
         with pa.memory_map(str(self.path), "r") as file:
+            return _from_batch(pa.ipc.open_file(file).get_batch(self.number))
+
+    def caseless_documents(self) -> list[Document]:
+        """Those that are ``caseless``; the text of the others is not read."""
+        with pa.memory_map(str(self.path), "r") as file:
             batch = pa.ipc.open_file(file).get_batch(self.number)
-            columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
-            return [
-                Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)))
-                for doc_id, title, text, source, line, flat in zip(*columns, strict=True)
-            ]
+            return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
 
 
 def documents_batch(documents: Sequence[Document]) -> bytes:
@@ -68,6 +72,14 @@ def documents_batch(documents: Sequence[Document]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def _from_batch(batch: pa.RecordBatch) -> list[Document]:
+    columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
+    return [
+        Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)), caseless)
+        for doc_id, title, text, source, line, flat, caseless in zip(*columns, strict=True)
+    ]
+
+
 def _to_batch(documents: Sequence[Document]) -> pa.RecordBatch:
     columns = [
         [row.doc_id for row in documents],
@@ -76,6 +88,7 @@ def _to_batch(documents: Sequence[Document]) -> pa.RecordBatch:
         [row.source for row in documents],
         [row.line for row in documents],
         [[edge for edges in row.sentences for edge in edges] for row in documents],
+        [row.caseless for row in documents],
     ]
     arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -91,7 +104,7 @@ class Spool:
     Attributes:
         documents: number of documents.
         text_bytes: of their texts in UTF-8.
-        records: number of source records they came from, the unusable ones counted. Kept for the reader of the sources.
+        place: where in the sources they end, as four numbers. Kept for the reader of the sources (walk.py).
         complete: whether every source was read to its end.
     """
 
@@ -104,7 +117,8 @@ class Spool:
         self._parts = 0
         self._batches: list[SpoolBatch] = []
         self._in_part = 0
-        self.documents = self.text_bytes = self.records = 0
+        self.documents = self.text_bytes = 0
+        self.place: tuple[int, ...] = (0, 0, 0, 0)
         self.complete = False
         path.mkdir(parents=True, exist_ok=True)
         if resumable:
@@ -163,6 +177,11 @@ class Spool:
         for batch in self._batches:
             yield batch.documents()
 
+    def caseless_documents(self) -> Iterator[Document]:
+        """The documents with sentences in scripts without letter case, in order; the text of the others is not read."""
+        for batch in self._batches:
+            yield from batch.caseless_documents()
+
     def document_ids(self) -> Iterator[str]:
         """The ids in order; no text is read."""
         for batch in self._batches:
@@ -176,13 +195,13 @@ class Spool:
     def _save_facts(self, more: dict[str, Any]) -> None:
         if self._part_path().exists():
             paths.fsync_file(self._part_path())
-        facts = {"documents": self.documents, "text_bytes": self.text_bytes, "records": self.records, "complete": self.complete}
+        facts = {"documents": self.documents, "text_bytes": self.text_bytes, "place": self.place, "complete": self.complete}
         paths.write_json(self._facts_path(self._parts + 1), facts | more)
 
     def _take_up(self) -> None:
         while self._facts_path(self._parts + 1).exists():
             facts = json.loads(self._facts_path(self._parts + 1).read_text("utf-8"))
-            self.documents, self.text_bytes, self.records = facts["documents"], facts["text_bytes"], facts["records"]
+            self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], tuple(facts["place"])
             self.complete = facts["complete"]
             path = self._part_path()
             if path.exists():

@@ -23,7 +23,7 @@ from realm.corpus.workers import Interrupted
 from realm.errors import RealmError
 
 # Counts up with every change of what is staged.
-FORMAT = "realm-build/1"
+FORMAT = "realm-build/2"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

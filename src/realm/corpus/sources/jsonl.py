@@ -23,10 +23,14 @@ _SPREAD = regex.compile(rb'\s*(?:\[\s*\{|\{[ \t]*\r?\n\s*")')
 _DECODER = json.JSONDecoder()
 
 
-def read_jsonl(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cursor | None = None) -> Iterator[Record]:
     """Documents of a JSON file; ``line`` is that where an object starts.
 
     A file in which the first objects have no id has no ids: its rows are named by file and line.
+
+    Args:
+        path, name, options: as every reader has them.
+        cursor: where to begin, and moved along, in a plain file with one object a line.
 
     Raises:
         DataError: the first objects lack a column that was asked for, or have no text column.
@@ -36,7 +40,7 @@ def read_jsonl(path: Path, name: str, options: SourceOptions) -> Iterator[Record
     except OSError:
         head = b""  # the reader below says why
     columns = _columns(head, options, path)
-    for found in _spread_values(streams.pieces(path), str(path)) if _is_spread(head) else _line_values(path):
+    for found in _spread_values(streams.pieces(path), str(path)) if _is_spread(head) else _line_values(path, cursor):
         if isinstance(found, Rejected):
             yield found
             continue
@@ -66,8 +70,8 @@ def _is_spread(head: bytes) -> bool:
     return _SPREAD.match(head) is not None
 
 
-def _line_values(path: Path) -> Iterator[Found]:
-    for numbered in streams.numbered_lines(path):
+def _line_values(path: Path, cursor: streams.Cursor | None) -> Iterator[Found]:
+    for numbered in streams.numbered_lines(path, cursor):
         if isinstance(numbered, Rejected):
             yield numbered
             continue

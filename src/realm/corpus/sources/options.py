@@ -1,6 +1,6 @@
 """What a user may say about sources instead of letting the readers look."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from realm.errors import ConfigError
 
@@ -34,6 +34,10 @@ class SourceOptions:
     def of(cls, format: str, id_column: str, title_column: str, text_column: str) -> "SourceOptions":
         """From flags and recipes, where an empty string lets the reader look."""
         return cls(format or None, id_column or None, title_column or None, text_column or None)
+
+    def said(self) -> dict[str, str]:
+        """The fields that are not left to the readers."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 LOOK = SourceOptions()

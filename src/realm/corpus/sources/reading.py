@@ -11,6 +11,7 @@ from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
 from realm.corpus.sources.jsonl import read_jsonl
 from realm.corpus.sources.options import LOOK, SourceOptions
 from realm.corpus.sources.parquet import read_parquet
+from realm.corpus.sources.streams import Cursor
 from realm.corpus.sources.tables import read_csv, read_tsv
 from realm.corpus.sources.texts import read_html, read_markdown, read_text
 from realm.corpus.sources.warc import read_warc
@@ -21,13 +22,16 @@ Reader = Callable[[Path, str, SourceOptions], Iterator[Record]]
 """Reads one file: its path, what it is called in ids, and the user's options."""
 
 
-def iter_documents(source: Path, options: SourceOptions = LOOK, workers: Workers | None = None) -> Iterator[Record]:
+def iter_documents(
+    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, cursor: Cursor | None = None
+) -> Iterator[Record]:
     """All records of one source, in its order.
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
         options: what the user said about sources.
         workers: processes that clean the pages of a dump; None does it here.
+        cursor: where to begin in a plain JSONL file, and moved along as it is read. Left alone by every other source.
 
     Raises:
         DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
@@ -37,12 +41,12 @@ def iter_documents(source: Path, options: SourceOptions = LOOK, workers: Workers
     if is_hub_name(source):
         return read_dataset(source, options)
     if source.is_dir():
-        return _read_directory(source, options, workers)
+        return _read_directory(source, options, workers, cursor)
     if not source.exists():
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return _read_file(source, source.name, _format_of(source, options), options, workers)
+    return _read_file(source, source.name, _format_of(source, options), options, workers, cursor)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -58,18 +62,20 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
+def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
     if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
         return read_dataset(folder, options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return _read_file(documents, documents.name, "jsonl", options, workers)
+        return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
     if options.format == "beir":
         raise DataError("no BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
     return read_folder(folder, options, partial(_read_file, workers=workers))
 
 
-def _read_file(path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
+def _read_file(
+    path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None = None
+) -> Iterator[Record]:
     """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:
         empty = path.stat().st_size == 0
@@ -79,8 +85,13 @@ def _read_file(path: Path, name: str, file_format: str, options: SourceOptions, 
     if empty:
         yield Rejected(str(path), 0, EMPTY_FILE)
         return
-    found = False
-    records = _read_mediawiki(path, workers) if file_format == "mediawiki" else _READERS[file_format](path, name, options)
+    found = cursor is not None and cursor.offset > 0
+    if file_format == "mediawiki":
+        records = _read_mediawiki(path, workers)
+    elif file_format == "jsonl":
+        records = read_jsonl(path, name, options, cursor)
+    else:
+        records = _READERS[file_format](path, name, options)
     for record in records:
         found = True
         yield record
@@ -95,7 +106,6 @@ def _read_mediawiki(path: Path, workers: Workers | None) -> Iterator[Record]:
 
 
 _READERS: dict[str, Reader] = {
-    "jsonl": read_jsonl,
     "csv": read_csv,
     "tsv": read_tsv,
     "parquet": read_parquet,

@@ -7,6 +7,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -44,6 +45,14 @@ def compression_of(start: bytes) -> str | None:
 def encoding_of(start: bytes) -> str | None:
     """Python's name of the encoding that a byte order mark announces, else None."""
     return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
+
+
+@dataclass
+class Cursor:
+    """How far a reader has come that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
+
+    line: int = 0
+    offset: int = 0
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -89,22 +98,32 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     return decoder.decode(head).encode("utf-8", "replace")
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes] | Rejected]:
+def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[int, bytes] | Rejected]:
     """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
 
     Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
+
+    Args:
+        path: the file.
+        cursor: where to begin, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
     """
-    number = 0
+    number = cursor.line if cursor else 0
     try:
         with open_bytes(path) as raw:
             file = _as_utf8(raw)
+            plain = cursor if file is raw and isinstance(getattr(raw, "raw", None), io.FileIO) else None
+            offset = (raw.seek(plain.offset) if plain.offset else raw.tell()) if plain else 0
             while line := file.readline(LINE_LIMIT + 1):
                 number += 1
+                offset += len(line)
                 if len(line) > LINE_LIMIT and not (len(line) == LINE_LIMIT + 1 and line.endswith(b"\n")):
-                    _skip_line(file, line)
-                    yield Rejected(str(path), number, TOO_LONG)
+                    offset += _skip_line(file, line)
+                    found: tuple[int, bytes] | Rejected = Rejected(str(path), number, TOO_LONG)
                 else:
-                    yield number, line
+                    found = number, line
+                if plain:
+                    plain.line, plain.offset = number, offset
+                yield found
     except UnicodeDecodeError:
         yield Rejected(str(path), number + 1, INVALID_UTF16)
     except DECOMPRESSION_ERRORS:
@@ -184,10 +203,13 @@ def _as_utf8(raw: IO[bytes]) -> Any:
     return raw if encoding in (None, "utf-8") else _Recoded(raw, encoding)
 
 
-def _skip_line(file: Any, line: bytes) -> None:
-    """Read to the end of a line, a piece at a time."""
+def _skip_line(file: Any, line: bytes) -> int:
+    """Read to the end of a line, a piece at a time. Returns how many bytes that took."""
+    skipped = 0
     while line and not line.endswith(b"\n"):
         line = file.readline(_BUFFER)
+        skipped += len(line)
+    return skipped
 
 
 def _damage(path: Path) -> str:

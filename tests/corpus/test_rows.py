@@ -1,0 +1,73 @@
+"""Rows of a segment: the same as an obvious loop over the blocks makes, whatever the documents are."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.corpus.lookup import block_key
+from realm.corpus.packing import PackingCounts, fill_blocks, hash64, make_pieces
+from realm.corpus.rows import BlockRows
+from realm.corpus.spool import Document
+from realm.text.sentences import split_sentences
+from realm.text.tokenizer import train_wordpiece
+
+TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
+TEXTS = [
+    "The fox met Ada on 12 March 1969. It was in London, in 1970.\nThe 2 foxes met. "
+    + "The brown fox met the quick fox and " * 9
+    + "1971.",
+    "\ufffd",  # not a token in it
+    "Überraschung! 東京タワー 1969.",
+    "\ufffd. The fox.",
+]
+
+
+def numbers(sentence: str) -> Any:
+    """Spans of a tagger that tags numbers."""
+    return [SimpleNamespace(start=match.start(), end=match.end()) for match in re.finditer("[0-9]+", sentence)]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[1:2], TEXTS[:1], []])
+@pytest.mark.parametrize("room", [7, 30])
+def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int) -> None:
+    documents = [Document(f"d{number}", f"T{number}", text, "in", number, split_sentences(text)) for number, text in enumerate(texts)]
+    sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
+    tokens, rows, expected, position = TOKENIZER.tokenize(sentences), BlockRows(), [], 0
+    for number, document in enumerate(documents):
+        tagged = [numbers(document.text[start:end]) for start, end in document.sentences]
+        first, position = position, position + len(document.sentences)
+        pieces = make_pieces(document.text, document.sentences, tokens, first, tagged, room, PackingCounts())
+        blocks = fill_blocks(pieces.lengths, room)
+        rows.add(document, [number] * number, pieces, blocks)
+        token = int(tokens.starts[first])
+        for begin, end in blocks:
+            start, text = pieces.starts[begin], document.text[pieces.starts[begin] : pieces.ends[end - 1]]
+            row = {
+                "block_id": 0, "doc_id": f"d{number}", "title": f"T{number}", "text": text, "source": "in", "line": number,
+                "char_start": start, "title_ids": [number] * number, "sentence_chars": [], "sentence_tokens": [], "sentence_hashes": [],
+                "span_chars": [], "span_tokens": [], "span_sentence": [], "span_hashes": [],
+            }  # fmt: skip
+            filled = 0
+            for piece in range(begin, end):
+                low, high, length = pieces.starts[piece], pieces.ends[piece], pieces.lengths[piece]
+                row["sentence_chars"].append([low - start, high - start])
+                row["sentence_tokens"].append([filled, filled + length])
+                row["sentence_hashes"].append(hash64(document.text[low:high]))
+                for span in (span for span in pieces.spans if span.piece == piece):
+                    row["span_chars"].append([span.char_start - start, span.char_end - start])
+                    row["span_tokens"].append([filled + span.token_start, filled + span.token_end])
+                    row["span_sentence"].append(piece - begin)
+                    row["span_hashes"].append(hash64(document.text[span.char_start : span.char_end]))
+                filled += length
+            row["token_ids"] = tokens.ids[token : token + filled].tolist()
+            token += filled
+            expected.append(row)
+    made = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
+    made.validate(full=True)
+    assert made.to_pylist() == expected
+    assert rows.keys == [block_key(row["title"], row["text"]) for row in expected]
+    assert [f"d{number}" for number in rows.documents] == [row["doc_id"] for row in expected]
+    assert len(texts) < 2 or any(row["span_hashes"] for row in expected)
