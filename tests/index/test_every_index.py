@@ -183,7 +183,7 @@ def test_info(kind: str) -> None:
     vectors, ids = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32), np.arange(800, dtype=np.int64)
     facts = make_index(vectors, ids, ids % 4 > 0, kind=kind, metric="l2").info()
     assert facts.pop("bytes") > 800
-    assert facts == {"kind": kind, "rows": 800, "removed": 200, "dim": 32, "metric": "l2"}
+    assert {"kind": kind, "rows": 800, "removed": 200, "dim": 32, "metric": "l2"}.items() <= facts.items()
 
 
 def test_values_of_any_plain_type(kind: str) -> None:
