@@ -190,7 +190,7 @@ class OpenRun:
             recall = recall_against(exact, index, self._sentence_queries(rows), RECALL_DEPTHS, own)
             measured = {str(k): round(value, 4) for k, value in recall.items()}
         return {
-            **{name: facts[name] for name in ("kind", "metric", "rows", "removed")},
+            **{name: value for name, value in facts.items() if name not in ("dim", "bytes")},
             "memory_bytes": facts["bytes"],
             "recall": measured,
             "recall_measured_on": f"{len(rows)} sentences of the run's own blocks, each searched without its block, against exact search",
