@@ -40,9 +40,7 @@ def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.nda
     return result
 
 
-def _score(
-    vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _score(vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool) -> tuple[np.ndarray, np.ndarray]:
     """As Kernel.score."""
     score, size = np.empty(len(query)), np.empty(len(query))
     on_device = torch.from_numpy(queries).to(vectors.device)
