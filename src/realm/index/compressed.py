@@ -19,8 +19,8 @@ from realm.index.base import Hidden, RowIndex
 from realm.index.checks import checked_norms
 from realm.index.exact import ExactIndex
 from realm.index.group_scan import GroupScan, NativeScan
-from realm.index.listing import Listing
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
+from realm.index.listing import Listing
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.pair_scores import kth_largest, score_bounds
