@@ -1,5 +1,7 @@
 """Scores of single rows to double precision with a bound on their rounding: enough to leave few rows for the definition of a score."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -36,7 +38,7 @@ def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.nda
     values = values[order]
     ends = np.searchsorted(query[order], np.arange(b + 1))
     result = np.full(b, -np.inf)
-    for i, (start, stop) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for i, (start, stop) in enumerate(pairwise(ends)):
         if stop - start >= k:
             result[i] = np.partition(values[start:stop], stop - start - k)[stop - start - k]
     return result
