@@ -15,7 +15,7 @@ help:  ## this list
 env: $(STAMP)  ## install the pinned environment into .venv (the other targets do it when needed)
 	@:
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/index/native/*.[ch])
 	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  for python in $(PYTHON) python3.11 python3; do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \

@@ -9,6 +9,7 @@ query is searched by ``ExactIndex``. The result is that of ``ExactIndex`` bit by
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,6 +76,8 @@ class CompressedIndex(RowIndex):
             dtype = torch.bfloat16 if multiplies_bfloat16(self._vectors.device) else torch.float32
             self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(self._vectors.device), dtype)
         else:
+            if rows is not None and (rows.rows, rows.dim) != (len(self), self.dim):
+                raise SnapshotError(f"codes are of [{rows.rows},{rows.dim}], the vectors are [{len(self)},{self.dim}]")
             if rows is None:
                 rows = quantise(native, self._vectors.numpy(), None if bias is None else bias.numpy())
             self._scan = NativeScan(native, rows)
@@ -97,8 +100,10 @@ class CompressedIndex(RowIndex):
         """
         r = len(rows)
         if rows.dtype != np.int64 or vectors.dtype != np.float32 or rows.ndim != 1 or vectors.shape != (r, self.dim):
-            raise SnapshotError(f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
-                                f"{vectors.dtype} {list(vectors.shape)}")
+            raise SnapshotError(
+                f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
+                f"{vectors.dtype} {list(vectors.shape)}"
+            )
         if r and (rows[0] < 0 or rows[-1] >= len(self) or bool((rows[1:] <= rows[:-1]).any())):
             raise SnapshotError(f"changed rows must be ascending, distinct and below {len(self)}")
         changed = torch.from_numpy(np.ascontiguousarray(vectors))
@@ -109,10 +114,9 @@ class CompressedIndex(RowIndex):
         self._largest_norm = max(self._largest_norm, largest * 1.01)
         self._showing, self._exact = (None, self._scan), None
 
-    @property
-    def scan_name(self) -> str:
-        """What scans: "native avx2", "torch float32"."""
-        return self._scan.name
+    def info(self) -> dict[str, Any]:
+        """See MipsIndex.info; ``scan`` says what scans: "native avx2", "torch float32"."""
+        return {**super().info(), "scan": self._scan.name}
 
     def _bytes(self) -> int:
         return self._scan.nbytes

@@ -123,12 +123,22 @@ class LibraryScan:
             self._values[at] = changed.to(self._values.dtype)
         offset = torch.zeros(len(rows)) if bias is None else torch.from_numpy(bias)
         self._all_offset[at] = offset.to(at.device)
-        norms = (checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR).to(self._norm.dtype)
-        group = at // GROUP
-        self._norm.index_reduce_(0, group, norms, "amax")
+        norms = checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR
+        group = rows // GROUP
+        _raise_to(self._norm, group, norms)
         if self._values.dtype == torch.bfloat16:
-            self._residual.index_reduce_(0, group, norms * 2.0**-8 + NORM_FLOOR, "amax")
-        self._slack.index_reduce_(0, group, self._all_offset[at].abs() * 2.0**-20, "amax")
+            _raise_to(self._residual, group, norms * 2.0**-8 + NORM_FLOOR)
+        _raise_to(self._slack, group, offset.abs() * 2.0**-20)
+
+
+def _raise_to(bounds: torch.Tensor, group: np.ndarray, values: torch.Tensor) -> None:
+    """bounds[group[i]] = max(bounds[group[i]], values[i]) for ascending groups [r], in place."""
+    first = np.flatnonzero(np.diff(group, prepend=-1))
+    if not len(first):
+        return
+    largest = torch.from_numpy(np.maximum.reduceat(values.cpu().numpy(), first)).to(bounds)
+    at = torch.from_numpy(group[first]).to(bounds.device)
+    bounds[at] = torch.maximum(bounds[at], largest)
 
 
 def _group_max(values: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """Scores of single rows to double precision with a bound on their rounding: enough to leave few rows for the definition of a score."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -32,17 +34,17 @@ def score_bounds(
 
 def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.ndarray:
     """The k-th largest of the values [c] of each query, -inf where there are fewer: float64 [b]."""
-    order = np.lexsort((-values, query))
-    ordered = query[order]
-    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    order = np.argsort(query, kind="stable")
+    values = values[order]
+    ends = np.searchsorted(query[order], np.arange(b + 1))
     result = np.full(b, -np.inf)
-    result[ordered[rank == k - 1]] = values[order[rank == k - 1]]
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        if stop - start >= k:
+            result[i] = np.partition(values[start:stop], stop - start - k)[stop - start - k]
     return result
 
 
-def _score(
-    vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _score(vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool) -> tuple[np.ndarray, np.ndarray]:
     """As Kernel.score."""
     score, size = np.empty(len(query)), np.empty(len(query))
     on_device = torch.from_numpy(queries).to(vectors.device)

@@ -24,9 +24,9 @@ ARRAYS = ("codes", "scale", "offset", "residual", "norm", "slack")
 class QuantisedRows:
     """Codes of n rows in g groups; the last group is filled up with hidden rows.
 
-    codes: uint8 [g,4,quads,16,4], bundles of 16 rows, a quad being four consecutive components, 128 standing for zero. scale, offset: float32 [g*64]; the offset
-    is added to a row's score, -inf hides the row. residual, norm, slack: float32 [g], bounds on |x - decoded x|, |decoded x| and the
-    rounding of offsets.
+    codes: uint8 [g,4,quads,16,4], bundles of 16 rows, a quad being four consecutive components, 128 standing for zero. scale, offset:
+    float32 [g*64]; the offset is added to a row's score, -inf hides the row. residual, norm, slack: float32 [g], bounds on |x - decoded x|,
+    |decoded x| and the rounding of offsets.
     """
 
     rows: int

@@ -49,7 +49,7 @@ def open_codes(directory: Path, *, made_from: str, metric: str, verify: bool = F
         SnapshotError: made from other vectors, for another metric, or by another version.
     """
     facts = _header(directory / HEADER)
-    if facts.get("format") != FORMAT:
+    if facts["format"] != FORMAT:
         raise SnapshotError(f"codes of format {facts.get('format')}, this version reads {FORMAT}", path=directory, cure=REMAKE)
     if (facts["made_from"], facts["metric"]) != (made_from, metric):
         raise SnapshotError("these codes were made from other vectors or for another metric", path=directory, cure=REMAKE)

@@ -12,8 +12,15 @@
 #define LANES 8
 #define PARTS 2
 #define LARGER(a, b) _mm256_max_ps(b, a)
+#define LARGEST_LANE(a) largest_of_eight(a)
 #define LOWEST _mm256_set1_ps(-INFINITY)
 #define STORE(pointer, vector) _mm256_storeu_ps(pointer, vector)
+
+TARGET static inline float largest_of_eight(__m256 a) {
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
 
 TARGET static inline __m256i four_components(const int8_t *components) {
     int32_t word;

@@ -9,6 +9,7 @@
 #define LANES 1
 #define PARTS 1
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define LARGEST_LANE(a) (a)
 #define LOWEST (-INFINITY)
 #define STORE(pointer, value) (*(pointer) = (value))
 

@@ -1,7 +1,7 @@
 /* The scan of one level. Include after defining
  *   TARGET, NAME(x)        function attributes and suffix of the level,
  *   VECTOR, LANES, PARTS   a vector of LANES floats; PARTS * LANES rows are worked on at a time,
- *   LARGER(a, b), LOWEST, STORE(pointer, vector),
+ *   LARGER(a, b), LARGEST_LANE(a), LOWEST, STORE(pointer, vector),
  *   NAME(part)(...)        the scan's scores of PARTS * LANES rows for `used` planes of a panel, from `plane` on. */
 #include <math.h>
 #include <stddef.h>
@@ -30,13 +30,8 @@ TARGET static inline __attribute__((always_inline)) void NAME(best)(const realm_
             for (int part = 0; part < PARTS; part++)
                 largest[query] = LARGER(largest[query], scores[query][part]);
     }
-    for (int query = 0; query < used / planes; query++) {
-        float lanes[LANES];
-        STORE(lanes, largest[query]);
-        best[query] = lanes[0];
-        for (int lane = 1; lane < LANES; lane++)
-            best[query] = lanes[lane] > best[query] ? lanes[lane] : best[query];
-    }
+    for (int query = 0; query < used / planes; query++)
+        best[query] = LARGEST_LANE(largest[query]);
 }
 
 TARGET void NAME(realm_scan)(void *argument, int64_t first, int64_t last) {

@@ -12,6 +12,7 @@
 #define LANES 16
 #define PARTS 4
 #define LARGER(a, b) _mm512_max_ps(b, a)
+#define LARGEST_LANE(a) _mm512_reduce_max_ps(a)
 #define LOWEST _mm512_set1_ps(-INFINITY)
 #define STORE(pointer, vector) _mm512_storeu_ps(pointer, vector)
 

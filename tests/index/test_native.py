@@ -1,0 +1,188 @@
+"""The native kernel: its codes and bounds against numpy, level against level, and under the sanitizers."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm.errors import SnapshotError
+from realm.index.native import build as native_build
+from realm.index.native.build import SOURCES, build, find_compiler, library_path
+from realm.index.native.kernel import GROUP, LEVELS, Kernel
+from realm.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
+
+Kernels = Callable[..., Kernel]
+
+
+def decoded(rows: QuantisedRows) -> np.ndarray:
+    """The vectors that the codes stand for, float64 [n,d]."""
+    codes = rows.codes.transpose(0, 1, 3, 2, 4).reshape(rows.groups * GROUP, -1).astype(np.float64) - 128
+    return (codes * rows.scale[:, None])[: rows.rows, : rows.dim]
+
+
+def group_max(values: np.ndarray) -> np.ndarray:
+    return np.array([values[start : start + GROUP].max() for start in range(0, len(values), GROUP)])
+
+
+def awkward(n: int, d: int, seed: int) -> np.ndarray:
+    """Rows of very different lengths, some zero, some tiny, some with one large component."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-3, 4, (n, 1))
+    vectors[::7] = 0
+    vectors[::11] *= 1e-40
+    vectors[::13, d // 2] = 1e20
+    return vectors.astype(np.float32)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("n", "d"), [(1, 8), (64, 1), (200, 13), (130, 128), (65, 2048)])
+def test_codes_and_their_bounds(kernel: Kernels, level: str, n: int, d: int) -> None:
+    vectors = awkward(n, d, n + d)
+    bias = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    rows = quantise(kernel(level), vectors, bias)
+    back = decoded(rows)
+    lost = np.linalg.norm(vectors.astype(np.float64) - back, axis=1)
+    assert (lost <= np.abs(vectors).max(axis=1) / 127 * np.sqrt(d) * 0.501 + 1e-30 * np.sqrt(d)).all(), "each component to half a step"
+    norm = group_max(np.linalg.norm(back, axis=1))
+    assert (rows.residual >= group_max(lost)).all() and (rows.residual <= group_max(lost) * 1.001 + norm * 1e-6 + 1e-14).all()
+    assert (rows.norm >= norm).all() and (rows.norm <= norm * 1.001 + 1e-14).all()
+    assert (rows.offset[:n] == bias).all() and np.isneginf(rows.offset[n:]).all()
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize("d", [1, 5, 16, 50, 128, 2048])
+def test_query_codes_never_overflow_16_bits(planes: int, d: int) -> None:
+    rng = np.random.default_rng(d)
+    queries = np.concatenate([rng.standard_normal((3, d)), np.ones((1, d)), -np.ones((1, d)), np.eye(1, d) * 1e30, np.zeros((1, d))])
+    coded = code_queries(torch.from_numpy(queries.astype(np.float32)), planes)
+    quads = coded.panels.shape[1]
+    codes = coded.panels.transpose(0, 2, 1, 3).reshape(-1, quads * 4).astype(np.int64)
+    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 16))).reshape(len(codes), -1, 4, 2, 2)
+    for sign in (1, -1):
+        assert np.maximum(sign * padded, 0).sum(axis=(2, 4)).max() <= LANE_SUM
+    assert 255 * LANE_SUM <= 32767 and np.abs(codes).max() <= 127
+    planes_of = (codes[:, :d] * coded.step[:, None].astype(np.float64))[: planes * len(queries)].reshape(len(queries), planes, d)
+    back = planes_of.sum(axis=1)
+    assert (np.linalg.norm(queries.astype(np.float32) - back, axis=1) <= coded.by_norm).all()
+    assert (coded.shift == 128 * codes.sum(axis=1)).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("b", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize(("n", "d"), [(3, 8), (321, 30), (640, 128), (70, 2047)])
+def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, d: int) -> None:
+    rng = np.random.default_rng(n)
+    vectors = rng.standard_normal((n, d)).astype(np.float32)
+    bias = -np.square(vectors.astype(np.float64)).sum(axis=1).astype(np.float32) / 2
+    queries = rng.standard_normal((b, d)).astype(np.float32)
+    true = queries.astype(np.float64) @ vectors.T.astype(np.float64) + bias
+    used = kernel(level)
+    rows = quantise(used, vectors, bias)
+    removed = rng.random(n) < 0.3
+    removed[:GROUP] = True
+    for planes in (1, 2):
+        coded = code_queries(torch.from_numpy(queries), planes)
+        upper = np.empty((b, rows.groups), np.float32)
+        used.scan(rows.struct(), coded.struct(), upper)
+        best = np.stack([group_max(scores) for scores in true])
+        room = 0.1 * np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(vectors, axis=1).max()
+        assert (upper >= best).all() and (upper <= best + room).all()
+        query, group = (index.ravel() for index in np.indices((b, rows.groups)).astype(np.int64))
+        single = np.empty((len(query), GROUP), np.float32)
+        used.rows(rows.struct(), coded.struct(), query, group, single)
+        single = single.reshape(b, -1)
+        assert (single[:, :n] >= true).all() and (single[:, :n] <= true + room).all() and np.isneginf(single[:, n:]).all()
+        assert (single.reshape(b, -1, GROUP).max(axis=2) <= upper * (1 + 1e-6) + 1e-3).all()
+        without = rows.hidden(removed)
+        used.rows(without.struct(), coded.struct(), query, group, single.reshape(-1, GROUP))
+        assert np.isneginf(single[:, :n][:, removed]).all() and (single[:, :n][:, ~removed] >= true[:, ~removed]).all()
+        used.scan(without.struct(), coded.struct(), upper)
+        assert np.isneginf(upper[:, 0]).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_replaced_rows_equal_rows_coded_afresh(kernel: Kernels, level: str) -> None:
+    rng = np.random.default_rng(5)
+    vectors, bias = awkward(5000, 20, 1), rng.standard_normal(5000).astype(np.float32)
+    rows = quantise(kernel(level, 3), vectors, bias)
+    changed = np.sort(rng.choice(5000, 2500, replace=False))
+    vectors[changed] = rng.standard_normal((2500, 20)).astype(np.float32) * 3
+    bias[changed] += 1
+    rows.replace(kernel(level, 3), changed, vectors[changed], bias[changed])
+    fresh = quantise(kernel(level), vectors, bias)
+    for name in ("codes", "scale", "offset"):
+        assert (getattr(rows, name) == getattr(fresh, name)).all()
+    for name in ("residual", "norm", "slack"):
+        assert (getattr(rows, name) >= getattr(fresh, name)).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("distance", [False, True])
+def test_scores_of_single_rows(kernel: Kernels, level: str, distance: bool) -> None:
+    rng = np.random.default_rng(2)
+    for d in (1, 7, 64, 131):
+        vectors, queries = rng.standard_normal((40, d)).astype(np.float32), rng.standard_normal((3, d))
+        query, row = rng.integers(0, 3, 1500), rng.integers(0, 40, 1500)
+        score, size = kernel(level).score(vectors, queries, query, row, distance)
+        x = vectors[row].astype(np.float64)
+        terms = x * (queries[query] - (x / 2 if distance else 0))
+        np.testing.assert_allclose(score, terms.sum(axis=1), atol=1e-12 * d)
+        np.testing.assert_allclose(size, np.abs(terms).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("level", LEVELS)
+def test_components_that_are_not_finite_are_refused(kernel: Kernels, level: str, value: float) -> None:
+    vectors = np.ones((300, 9), np.float32)
+    vectors[217, 8] = value
+    with pytest.raises(SnapshotError, match="vector 217 has a component that is not finite"):
+        quantise(kernel(level), vectors)
+
+
+def test_unknown_levels_and_thread_counts_are_refused(kernel_library: Path) -> None:
+    with pytest.raises(ValueError):
+        Kernel(kernel_library, "mmx")
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        Kernel(kernel_library, "scalar", 0)
+
+
+def test_without_a_compiler_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert build(tmp_path) is None and list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "broken-cc"
+    compiler.write_text("#!/bin/sh\necho cannot compile today >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(RuntimeError, match="could not build the search kernel: cannot compile today"):
+        build(tmp_path)
+    assert native_build.main() == 1
+
+
+def test_a_build_replaces_libraries_of_other_sources(tmp_path: Path) -> None:
+    if find_compiler() is None:
+        pytest.skip("no C compiler")
+    old = tmp_path / "kernel-0123456789abcdef.so"
+    old.touch()
+    built = build(tmp_path, ["-O0"])
+    assert built == library_path(tmp_path) and list(tmp_path.iterdir()) == [built]
+
+
+def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C compiler")
+    program = tmp_path / "driver"
+    sources = [Path(__file__).with_name("kernel_driver.c"), *sorted(SOURCES.glob("*.c"))]
+    flags = ["-std=c11", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCES}"]
+    built = subprocess.run([compiler, *flags, "-o", program, *sources, "-lm"], capture_output=True, text=True)
+    if built.returncode:
+        pytest.skip(f"the compiler has no sanitizers: {built.stderr.strip()[-200:]}")
+    done = subprocess.run([program], capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"})
+    assert done.returncode == 0 and done.stdout.strip() == "sound", done.stderr[-3000:]
