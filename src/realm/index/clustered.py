@@ -27,9 +27,9 @@ FLOOR = 0.98
 DEPTH = 8  # the k whose recall is measured
 SMALLEST = 20_000  # rows below which an exact search takes no longer
 LARGEST_SHARE = 0.25  # of the rows that a query may have to see: beyond it, an exact search takes hardly longer
-SAMPLE = 128  # queries that say how many rows must be seen; as many others measure the recall
+SAMPLE = 256  # queries that say how many rows must be seen; as many others measure the recall
 NOISE = 0.7  # of sample queries, in root mean squares of the components
-SPARE, LEAST_LIST = 4, 32  # rows scored exactly: SPARE * k + LEAST_LIST
+SPARE, LEAST_LIST = 2, 16  # rows scored exactly: SPARE * k + LEAST_LIST
 PROBED_ROWS = 1 << 24  # of all queries that are scanned together: bounds the memory of their scores
 SEEN_PER_RESULT = 16  # rows that a query looks at for each result it wants, at least
 WIDER = 4  # how many times as much is seen when a search found too little
@@ -78,8 +78,8 @@ class ClusteredIndex(RowIndex):
         self._seen = 0  # rows that a query looks at
         self._clusters: ClusterScan | None = None  # None: all searches are exact
         self._exact: CompressedIndex | None = None
-        self._exact_index()  # refuses rows that are not finite
-        if self._vectors.device.type == "cpu" and len(self) >= SMALLEST:
+        largest = self._exact_index()._largest_norm  # made here: it refuses rows that are not finite
+        if self._vectors.device.type == "cpu" and len(self) >= SMALLEST and (1 + largest) ** 2 <= SAFE_PRODUCT:
             self._try_clusters(self._made_up_queries(seed) if sample is None else sample, seed)
 
     @property
@@ -121,7 +121,7 @@ class ClusteredIndex(RowIndex):
             if self._recall >= self._floor:
                 logger.info("clustered index: recall@%d %.3f with %d of %d rows a query", DEPTH, self._recall, self._seen, len(self))
                 return
-            self._seen *= 2
+            self._seen = self._seen * 5 // 4 + 1
         self._clusters = None
         self._exact_index()
         found = "more than a quarter of the rows would be seen" if self._recall is None else f"{self._recall:.3f}"

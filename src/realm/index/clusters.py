@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 ROUNDS = 6  # of k-means, on each level
-SAMPLE = 48  # rows a centroid is learnt from
+SAMPLE = 24  # rows a centroid is learnt from
 NEAREST_CELLS = 2  # whose centroids a row is compared with
 CHUNK = 1 << 17  # rows assigned together
 
@@ -26,10 +26,12 @@ class Centroids:
 
     def nearest(self, vectors: torch.Tensor) -> torch.Tensor:
         """The centroid of each of vectors [r,d], near to the nearest: int64 [r]."""
-        cells = distance_ranks(vectors, self.cells).topk(min(NEAREST_CELLS, len(self.cells)), dim=1).indices
+        ranks = distance_ranks(vectors, self.cells).numpy()
         best = torch.full((len(vectors),), -torch.inf)
         found = torch.zeros(len(vectors), dtype=torch.int64)
-        for column in cells.T:
+        for _ in range(min(NEAREST_CELLS, len(self.cells))):
+            column = torch.from_numpy(ranks.argmax(axis=1))  # some times as fast as torch's topk or max
+            ranks[np.arange(len(ranks)), column] = -np.inf
             order = column.argsort()
             bounds = torch.searchsorted(column[order], torch.arange(len(self.cells) + 1)).tolist()
             for cell, (start, stop) in enumerate(pairwise(bounds)):
@@ -37,7 +39,9 @@ class Centroids:
                 if start == stop or first == last:
                     continue
                 rows = order[start:stop]
-                rank, number = distance_ranks(vectors[rows], self.values[first:last]).max(1)
+                near = distance_ranks(vectors[rows], self.values[first:last])
+                number = torch.from_numpy(near.numpy().argmax(axis=1))
+                rank = near.gather(1, number[:, None])[:, 0]
                 better = rank > best[rows]
                 best[rows[better]], found[rows[better]] = rank[better], number[better] + first
         return found

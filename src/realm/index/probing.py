@@ -15,7 +15,7 @@ from realm.index.native.kernel import GROUP, Kernel, installed_kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes
 
 REACH = 5.0  # standard deviations above a centroid's score at which the best row of a cluster is expected
-CLUSTERS_PER_ROOT = 8  # clusters for n rows: this times the root of n, some 450 rows each at 13 million
+CLUSTERS_PER_ROOT = 5  # clusters for n rows: this times the root of n, some 730 rows each at 13 million; ranking them costs as much as the scan
 CHUNK = 1 << 16  # rows read in the new order at a time, a multiple of GROUP
 
 
@@ -88,7 +88,7 @@ class ClusterScan:
 
     def seen_until(self, queries: torch.Tensor, rows: np.ndarray) -> np.ndarray:
         """How many rows a query sees before the clusters of these rows int64 [b,k] are done: int64 [b,k]."""
-        order = self._ranked(queries)
+        order = np.argsort(-self._facts.ranks(queries, self._metric).numpy(), axis=1)
         seen = np.diff(self._starts)[order].cumsum(axis=1)
         place = np.argsort(order, axis=1)
         return np.take_along_axis(seen, np.take_along_axis(place, self.cluster[rows].astype(np.int64), 1), 1)
@@ -105,7 +105,7 @@ class ClusterScan:
         Returns:
             Pairs of query and row, int64 [c] each, ordered by query; fewer than wanted where the scan found fewer.
         """
-        groups = [self._groups_of(order, seen) for order in self._ranked(queries)]
+        groups = [self._groups_of(ranks, seen) for ranks in self._facts.ranks(queries, self._metric).numpy()]
         numbers = np.repeat(np.arange(len(groups)), [len(some) for some in groups])
         upper = scan.pairs(scan.prepare(queries), numbers, np.concatenate(groups))
         stops = np.cumsum([len(some) for some in groups])
@@ -114,18 +114,27 @@ class ClusterScan:
             found.append(self._order[_best_rows(upper[stop - len(some) : stop], some, int(best[query]))].astype(np.int64))
         return np.repeat(np.arange(len(found)), [len(rows) for rows in found]), np.concatenate(found)
 
-    def _ranked(self, queries: torch.Tensor) -> np.ndarray:
-        """Clusters of each query, the likeliest first: int64 [b,c]."""
-        return np.argsort(-self._facts.ranks(queries, self._metric).numpy(), axis=1)
-
-    def _groups_of(self, order: np.ndarray, seen: int) -> np.ndarray:
-        """The groups that hold the first clusters in this order with ``seen`` rows in all: int64 [g], ascending."""
-        sizes = self._starts[order + 1] - self._starts[order]
-        chosen = order[: int(np.searchsorted(sizes.cumsum(), seen)) + 1]
-        chosen = chosen[self._starts[chosen + 1] > self._starts[chosen]]
+    def _groups_of(self, ranks: np.ndarray, seen: int) -> np.ndarray:
+        """The groups that hold the best-ranked clusters with ``seen`` rows in all: int64 [g], ascending."""
+        chosen = self._best_clusters(ranks, seen)
         first, last = self._starts[chosen] // GROUP, (self._starts[chosen + 1] - 1) // GROUP
         counts = last - first + 1
-        return np.unique(np.repeat(first - (counts.cumsum() - counts), counts) + np.arange(counts.sum()))
+        groups = np.repeat(first - (counts.cumsum() - counts), counts) + np.arange(counts.sum())
+        return groups[np.diff(groups, prepend=-1) > 0]  # neighbours share a group where one ends and the next begins
+
+    def _best_clusters(self, ranks: np.ndarray, seen: int) -> np.ndarray:
+        """The best of ranks [c] with ``seen`` rows in all, none of them empty: int64, ascending."""
+        sizes = np.diff(self._starts)
+        count = min(len(ranks), 2 * seen * len(ranks) // len(self._order) + 8)
+        while True:  # a share of the clusters is sorted; twice their mean size is nearly always enough
+            chosen = np.argpartition(ranks, len(ranks) - count)[len(ranks) - count :]
+            chosen = chosen[np.argsort(-ranks[chosen])]
+            total = sizes[chosen].cumsum()
+            if total[-1] >= seen or count == len(ranks):
+                break
+            count = min(len(ranks), 4 * count)
+        chosen = np.sort(chosen[: int(np.searchsorted(total, seen)) + 1])
+        return chosen[sizes[chosen] > 0]
 
     def _read(self, vectors: torch.Tensor, bias: torch.Tensor | None, kernel: Kernel | None) -> tuple[ClusterFacts, QuantisedRows | None]:
         """One pass over the sorted rows: means, spreads, and codes where there is a kernel."""
