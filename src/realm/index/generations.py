@@ -15,6 +15,7 @@ from realm.write_points import reached
 
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
+BUILDING_SUFFIX = ".building"
 logger = logging.getLogger(__name__)
 
 
@@ -70,8 +71,8 @@ def current_generation(directory: Path) -> int | None:
 
 
 def next_generation(directory: Path) -> int:
-    """A number never used before in this directory, from 1: above CURRENT and every directory, quarantined ones included."""
-    names = (path.name.removesuffix(QUARANTINE_SUFFIX) for path in directory.glob("[0-9]*"))
+    """A number never used before in this directory, from 1: above CURRENT and every directory, damaged and unfinished ones included."""
+    names = (path.name.removesuffix(QUARANTINE_SUFFIX).removesuffix(BUILDING_SUFFIX) for path in directory.glob("[0-9]*"))
     return 1 + max([number for name in names if (number := _number(name)) is not None] + [read_current(directory) or 0])
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import BUILDING_SUFFIX, PROGRESS, Building, remove_dead_builds
+from realm.index.building import PROGRESS, Building, remove_dead_builds
 from realm.index.generations import (
+    BUILDING_SUFFIX,
     advance_current,
     current_generation,
     generation_path,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from realm.errors import SnapshotError
+from realm.index.building import remove_dead_builds
 from realm.index.generations import generation_numbers, next_generation, prune, published_generations, read_current
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths, publish_directory, remove_staging, write_json
@@ -90,7 +91,8 @@ def request_index(
     Args:
         step, protect: see ``ParameterFacts``.
         spare: a request that is being answered right now.
-        instead: take over a request for the very same parameters, which a killed call left.
+        instead: the caller answers it himself and holds the index: what killed calls left is taken over if the parameters are the very
+            same, and otherwise removed.
 
     Returns:
         Its number.
@@ -100,7 +102,9 @@ def request_index(
         known = read_facts(parameters_path(paths, unanswered))
         if known is not None and (known.sha256, known.step) == (sha256, step):
             return unanswered
+    if instead:
         withdraw_requests(paths, above=0)
+        remove_dead_builds(paths.index)
     number = next_number(paths)
     publish_parameters(model, parameters_path(paths, number), step=step, protect=protect)
     for old in generation_numbers(paths.params):

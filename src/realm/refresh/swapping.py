@@ -138,9 +138,7 @@ class Beside(Inline):
         return 0 if self.companion is None else self.companion.restarts
 
     def resume(self, number: int) -> Generation:
-        # Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in.
-        withdraw_requests(self.paths, above=number)
-        self._forgotten = range(number + 1, next_number(self.paths))
+        self._forget(above=number)
         generation = super().resume(number)
         self._asked = generation.step
         return generation
@@ -161,12 +159,19 @@ class Beside(Inline):
         if self.companion is not None:
             self.companion.stop()  # this process is the one that publishes now
             return super().settle(step, model)
+        if self.generation is None:
+            self._forget(above=0)
         self._ask(step, model)
         return self._wait(step, model, step)
 
     def close(self) -> None:
         if self.companion is not None:
             self.companion.stop()
+
+    def _forget(self, above: int) -> None:
+        """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
+        self._forgotten = range(above + 1, next_number(self.paths))
+        withdraw_requests(self.paths, above)
 
     def _ask(self, step: int, model: RealmModel) -> None:
         status = read_status(self.paths.index)
