@@ -6,6 +6,7 @@ One process at a time publishes; any number read.
 """
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,12 @@ __all__ = [
     "publish_snapshot",
 ]
 
+logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"
+
+
+class ForeignSnapshot(SnapshotError):
+    """A generation of another corpus, tokenizer or document embedder than it was opened for."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ class Snapshot:
         document_embedder_sha256: str | None,
         verify: bool = True,
     ) -> "Snapshot":
-        """Open a generation, by default the newest valid one. A damaged one is renamed to NAME.quarantined, with a warning in the log.
+        """Open a generation, by default the newest valid one that belongs to what it is opened for.
+
+        A damaged one is renamed to NAME.quarantined, a foreign one is passed over, both with a warning in the log.
 
         Args:
             directory: the run's ``index/``.
@@ -94,6 +102,7 @@ class Snapshot:
         """
         expected = {"corpus_id": corpus_id, "tokenizer_sha256": tokenizer_sha256, "document_embedder_sha256": document_embedder_sha256}
         damage: DamagedSnapshot | None = None
+        foreign: ForeignSnapshot | None = None
         for number in published_generations(directory)[::-1] if generation is None else [generation]:
             path = generation_path(directory, number)
             try:
@@ -102,6 +111,11 @@ class Snapshot:
                 if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
                     damage = error
                     quarantine(path, error)
+            except ForeignSnapshot as error:  # it may be whole and somebody's: it stays
+                foreign = foreign or error
+                logger.warning("generation %d is passed over: %s", number, error)
+        if foreign is not None:
+            raise foreign
         if damage is not None:
             what = "no index generation is valid" if generation is None else f"index generation {generation} is damaged"
             raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
@@ -250,14 +264,14 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
 
     Raises:
         DamagedSnapshot: it is damaged.
-        SnapshotError: it belongs to another corpus, tokenizer or document embedder.
+        ForeignSnapshot: it belongs to another corpus, tokenizer or document embedder.
     """
     manifest = read_manifest(path, generation)
     for field, value in expected.items():
         found = getattr(manifest, field)
         if value is not None and found != value:
             what = {"corpus_id": "corpus", "tokenizer_sha256": "tokenizer"}.get(field, "document embedder")
-            raise SnapshotError(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
+            raise ForeignSnapshot(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
     return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)

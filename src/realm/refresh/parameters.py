@@ -10,7 +10,7 @@ from pathlib import Path
 
 from realm.errors import SnapshotError
 from realm.index.building import remove_dead_builds
-from realm.index.generations import generation_numbers, next_generation, prune, published_generations, read_current
+from realm.index.generations import building_numbers, generation_numbers, next_generation, prune, published_generations, read_current
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths, publish_directory, remove_staging, write_json
 from realm.write_points import reached
@@ -73,8 +73,9 @@ def read_facts(directory: Path) -> ParameterFacts | None:
 
 
 def next_number(paths: RunPaths) -> int:
-    """A number that neither parameters nor an index ever had in this run."""
-    return max(next_generation(paths.index), 1 + max(generation_numbers(paths.params), default=0))
+    """A number that neither parameters nor an index ever had in this run, one that is being built included."""
+    used = [*generation_numbers(paths.params), *building_numbers(paths.index)]
+    return max(next_generation(paths.index), 1 + max(used, default=0))
 
 
 def requested(paths: RunPaths) -> int | None:
