@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from realm.index.generations import BUILDING_SUFFIX
-from realm.index.manifest import Shard
+from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, write_array
 from realm.paths import fsync_directory, write_json
 from realm.write_points import reached
@@ -135,6 +135,12 @@ class Building:
             return self._digest.hexdigest() == note["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+
+def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
+    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
+    return {**fields_of(facts), "segments": [list(pair) for pair in facts.segments], "generation": number, "block_ids_sha256": ids}
 
 
 def remove_dead_builds(directory: Path, but: str = "") -> None:
