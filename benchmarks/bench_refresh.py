@@ -69,7 +69,8 @@ def model_of(store: BlockStore, hidden: int, layers: int, heads: int, intermedia
 
 def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
     """sentence-transformers around the same weights and wordpieces."""
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
     from transformers import PreTrainedTokenizerFast
 
     store.tokenizer.save(scratch / "pieces")
@@ -78,8 +79,8 @@ def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
     assert model.embedder is not None
     model.embedder.body.model.save_pretrained(scratch / "body")
     tokenizer.save_pretrained(scratch / "body")
-    body = models.Transformer(str(scratch / "body"), max_seq_length=LENGTH)
-    return SentenceTransformer(modules=[body, models.Pooling(model.spec.body.hidden, pooling_mode="mean")], device="cpu")
+    body = modules.Transformer(str(scratch / "body"), max_seq_length=LENGTH)
+    return SentenceTransformer(modules=[body, modules.Pooling(model.spec.body.hidden, pooling_mode="mean")], device="cpu")
 
 
 def gemm_peak(width: int, inner: int, dtype: torch.dtype) -> float:
@@ -196,6 +197,13 @@ def slowdown(root: Path, documents: Path, threads: int, steps: int) -> list[dict
     return [{"method": f"step, {mode}", "seconds": round(min(taken), 4)} for mode, taken in rows.items()]
 
 
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, written to standard error as soon as they are known."""
+    for row in rows:
+        print(row, file=sys.stderr, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=Path, help="JSONL.xz of documents")
@@ -221,12 +229,12 @@ def main() -> None:
         build_corpus([documents], scratch / "corpus", vocab_size=8000, tagger="none")
         store = BlockStore.open(scratch / "corpus")
         print(f"{len(store)} blocks, {float(store.lengths.mean()):.0f} wordpieces each", file=sys.stderr)
-        rows = encoding(store, options.encode, scratch)
-        rows += refreshes(scratch, documents, options.workers, options.changed or max(1, len(store) // 300))
+        rows = shown(encoding(store, options.encode, scratch))
+        rows += shown(refreshes(scratch, documents, options.workers, options.changed or max(1, len(store) // 300)))
         if options.steps:
             few = scratch / "few.jsonl"
-            take_documents(options.documents, few, 2000)
-            rows += slowdown(scratch, few, options.threads, options.steps)
+            take_documents(options.documents, few, min(options.blocks, 2000))
+            rows += shown(slowdown(scratch, few, options.threads, options.steps))
     finally:
         shutil.rmtree(scratch)
     by = {row["method"]: row for row in rows}
@@ -237,8 +245,6 @@ def main() -> None:
             ratios[f"{name} to sentence-transformers"] = best / peer["blocks_per_second"]
     if options.steps:
         ratios["step beside a refresher to frozen"] = by["step, process"]["seconds"] / by["step, frozen"]["seconds"]
-    for row in rows:
-        print(row, file=sys.stderr)
     fields = {"rows": rows, "ratios": {name: round(value, 3) for name, value in ratios.items()}}
     print(json.dumps(result("refresh", options.threads, **fields)))
 

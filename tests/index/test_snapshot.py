@@ -195,6 +195,8 @@ def test_foreign_is_refused_and_left_alone(field: str, what: str, tmp_path: Path
         open_snapshot(tmp_path, None, **{field: "other"})
     assert (tmp_path / "000001").is_dir()
     assert open_snapshot(tmp_path, document_embedder_sha256=None).manifest.generation == 1
+    publish(tmp_path, **{field: "other"})
+    assert open_snapshot(tmp_path).manifest.generation == 1, "a foreign one is passed over for an older one"
 
 
 def test_another_format_is_refused_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The trainer's side: skipped, not queued; no wait below the limit; swaps recorded and replayed; a refresher that dies or lingers."""
 
-import json
 import os
 import shutil
 import signal
@@ -231,14 +230,17 @@ def test_a_run_beside_a_refresher_can_be_replayed(tmp_path: Path, write_tiny: Wr
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_trainer_that_ends_leaves_no_orphan(tmp_path: Path, write_tiny: Write, how: signal.Signals) -> None:
-    recipe = write_tiny(tmp_path)
-    values = settings(steps=4000)
-    flags = [f"--set={s}.{key}={json.dumps(value)}" for s, section in values.items() for key, value in section.items()]
-    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(STAGES), *flags]
-    trainer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals) -> None:
+    for stage in ("pretrain", "finetune"):
+        shutil.rmtree(run.stage(stage))
+    pretraining = run.config.read_text().replace('refresh = "inline"', 'refresh = "process"').split("[pretrain]")
+    longer = pretraining[1].replace("steps = 5", "steps = 100000", 1)
+    run.config.write_text(f"{pretraining[0]}[pretrain]{longer}")
+    trainer = subprocess.Popen(
+        [sys.executable, "-m", "realm", "pretrain", str(run.root)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        status = until(lambda: read_status(tmp_path / "run" / "index") or trainer.poll() is not None)
+        status = until(lambda: read_status(run.index) or trainer.poll() is not None)
         assert trainer.poll() is None and alive(status.pid)
     finally:
         trainer.send_signal(how)

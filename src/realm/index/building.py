@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from realm.index.manifest import Shard
+from realm.index.generations import BUILDING_SUFFIX
+from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, write_array
 from realm.paths import fsync_directory, write_json
 from realm.write_points import reached
 
-BUILDING_SUFFIX = ".building"
 PROGRESS = "progress.json"
 HASHED_AT_ONCE = 1 << 24
 
@@ -137,7 +137,13 @@ class Building:
             return False
 
 
-def remove_dead_builds(directory: Path, but: str) -> None:
+def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
+    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
+    return {**fields_of(facts), "segments": [list(pair) for pair in facts.segments], "generation": number, "block_ids_sha256": ids}
+
+
+def remove_dead_builds(directory: Path, but: str = "") -> None:
     """Delete what killed builders of other generations left. The caller holds the directory for writing.
 
     Args:

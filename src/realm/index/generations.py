@@ -15,6 +15,7 @@ from realm.write_points import reached
 
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
+BUILDING_SUFFIX = ".building"
 logger = logging.getLogger(__name__)
 
 
@@ -70,9 +71,15 @@ def current_generation(directory: Path) -> int | None:
 
 
 def next_generation(directory: Path) -> int:
-    """A number never used before in this directory, from 1: above CURRENT and every directory, quarantined ones included."""
+    """A number that no generation has had in this directory, from 1: above CURRENT and every directory, damaged ones included."""
     names = (path.name.removesuffix(QUARANTINE_SUFFIX) for path in directory.glob("[0-9]*"))
     return 1 + max([number for name in names if (number := _number(name)) is not None] + [read_current(directory) or 0])
+
+
+def building_numbers(directory: Path) -> list[int]:
+    """Numbers of the generations that somebody has begun to build."""
+    numbers = (_number(path.name.removesuffix(BUILDING_SUFFIX)) for path in directory.glob(f"[0-9]*{BUILDING_SUFFIX}"))
+    return [number for number in numbers if number is not None]
 
 
 def advance_current(directory: Path, generation: int) -> None:

@@ -6,7 +6,7 @@ the manifest first and then only the files it names can never mix two of them.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,15 @@ class SnapshotManifest(SnapshotFacts):
     format_version: int = FORMAT_VERSION
 
 
+def fields_of(facts: SnapshotFacts) -> dict[str, Any]:
+    """The facts alone, of a manifest too."""
+    return {field.name: getattr(facts, field.name) for field in fields(SnapshotFacts)}
+
+
 def write_manifest(generation_directory: Path, manifest: SnapshotManifest) -> None:
     """Publish a revision: readers see the old manifest or this one."""
-    fields = asdict(manifest)
-    write_json(generation_directory / MANIFEST, {**fields, "manifest_sha256": _checksum(fields)})
+    values = asdict(manifest)
+    write_json(generation_directory / MANIFEST, {**values, "manifest_sha256": _checksum(values)})
 
 
 def read_manifest(generation_directory: Path, generation: int) -> SnapshotManifest:
@@ -119,6 +124,6 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     return manifest
 
 
-def _checksum(fields: dict[str, Any]) -> str:
+def _checksum(values: dict[str, Any]) -> str:
     """SHA-256 of the fields in canonical JSON. The same in all format versions, so that damage is told from another version."""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()

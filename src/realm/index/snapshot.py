@@ -5,21 +5,21 @@ reaches it. Shards are never changed: a delta adds some and then replaces the ma
 One process at a time publishes; any number read.
 """
 
-import hashlib
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import BUILDING_SUFFIX, PROGRESS, Building, remove_dead_builds
+from realm.index.building import PROGRESS, Building, build_key, remove_dead_builds
 from realm.index.checks import check_block_ids
 from realm.index.generations import (
+    BUILDING_SUFFIX,
     advance_current,
     current_generation,
     generation_path,
@@ -29,7 +29,7 @@ from realm.index.generations import (
     quarantine,
     remove,
 )
-from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, read_manifest, write_manifest
+from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
 from realm.index.shards import read_shard, write_shard
 from realm.paths import rename_durably
 from realm.write_points import reached
@@ -45,7 +45,12 @@ __all__ = [
     "publish_snapshot",
 ]
 
+logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"
+
+
+class ForeignSnapshot(SnapshotError):
+    """A generation of another corpus, tokenizer or document embedder than it was opened for."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,9 @@ class Snapshot:
         document_embedder_sha256: str | None,
         verify: bool = True,
     ) -> "Snapshot":
-        """Open a generation, by default the newest valid one. A damaged one is renamed to NAME.quarantined, with a warning in the log.
+        """Open a generation, by default the newest valid one that belongs to what it is opened for.
+
+        A damaged one is renamed to NAME.quarantined, a foreign one is passed over, both with a warning in the log.
 
         Args:
             directory: the run's ``index/``.
@@ -92,20 +99,44 @@ class Snapshot:
             SnapshotError: none is there, none is valid, or it belongs to another corpus, tokenizer or document embedder.
         """
         expected = {"corpus_id": corpus_id, "tokenizer_sha256": tokenizer_sha256, "document_embedder_sha256": document_embedder_sha256}
-        damage: DamagedSnapshot | None = None
-        for number in published_generations(directory)[::-1] if generation is None else [generation]:
-            path = generation_path(directory, number)
+        if generation is not None:
+            return _first_valid(directory, [generation], expected, verify, asked=generation)
+        while True:
+            numbers = published_generations(directory)[::-1]
             try:
-                return read_generation(path, number, expected, verify)
-            except DamagedSnapshot as error:
-                if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
-                    damage = error
-                    quarantine(path, error)
-        if damage is not None:
-            what = "no index generation is valid" if generation is None else f"index generation {generation} is damaged"
-            raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
-        what = "no index generation has been published" if generation is None else f"index generation {generation} is not there"
-        raise SnapshotError(what, path=directory, cure=REBUILD)
+                return _first_valid(directory, numbers, expected, verify)
+            except SnapshotError:
+                # Newer ones may have been published, and all that we knew of deleted, while we looked.
+                if max(published_generations(directory), default=0) <= max(numbers, default=0):
+                    raise
+
+
+def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | None], verify: bool, asked: int | None = None) -> Snapshot:
+    """The first of the generations that can be used; ``asked`` is the one to name if it was asked for by its number.
+
+    Raises:
+        SnapshotError: none can.
+    """
+    damage: DamagedSnapshot | None = None
+    foreign: ForeignSnapshot | None = None
+    for number in numbers:
+        path = generation_path(directory, number)
+        try:
+            return read_generation(path, number, expected, verify)
+        except DamagedSnapshot as error:
+            if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
+                damage = error
+                quarantine(path, error)
+        except ForeignSnapshot as error:  # it may be whole and somebody's: it stays
+            foreign = foreign or error
+            logger.warning("generation %d is passed over: %s", number, error)
+    if foreign is not None:
+        raise foreign
+    if damage is not None:
+        what = "no index generation is valid" if asked is None else f"index generation {asked} is damaged"
+        raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
+    what = "no index generation has been published" if asked is None else f"index generation {asked} is not there"
+    raise SnapshotError(what, path=directory, cure=REBUILD)
 
 
 Parts = Callable[[int], Iterable[np.ndarray]]
@@ -146,12 +177,12 @@ def publish_snapshot(
         remove_dead_builds(directory, staging.name)
         if not callable(vectors):
             shutil.rmtree(staging, ignore_errors=True)
-        build = Building.take_up(staging, _key(number, block_ids, facts), len(block_ids), facts.dtype)
+        build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
         for part in vectors(build.rows) if callable(vectors) else _parts(vectors):
             build.append(part)
         shard, dim = build.finish(block_ids)
         manifest = SnapshotManifest(
-            **_fields(facts),
+            **fields_of(facts),
             generation=number,
             revision=0,
             dim=dim,
@@ -173,22 +204,12 @@ def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts)
         found = read_generation(path, number, {}, verify=True)
     except SnapshotError:
         return None
-    same = _fields(found.manifest) == _fields(facts) and np.array_equal(found.block_ids, block_ids)
+    same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
     return found.manifest if same else None
 
 
 def _parts(vectors: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
     return [vectors] if isinstance(vectors, np.ndarray) else vectors
-
-
-def _fields(facts: SnapshotFacts) -> dict[str, Any]:
-    return {field.name: getattr(facts, field.name) for field in fields(SnapshotFacts)}
-
-
-def _key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
-    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
-    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
-    return {**_fields(facts), "segments": [list(pair) for pair in facts.segments], "generation": number, "block_ids_sha256": ids}
 
 
 def append_delta(
@@ -249,14 +270,14 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
 
     Raises:
         DamagedSnapshot: it is damaged.
-        SnapshotError: it belongs to another corpus, tokenizer or document embedder.
+        ForeignSnapshot: it belongs to another corpus, tokenizer or document embedder.
     """
     manifest = read_manifest(path, generation)
     for field, value in expected.items():
         found = getattr(manifest, field)
         if value is not None and found != value:
             what = {"corpus_id": "corpus", "tokenizer_sha256": "tokenizer"}.get(field, "document embedder")
-            raise SnapshotError(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
+            raise ForeignSnapshot(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
     return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)

@@ -92,7 +92,7 @@ class PretrainTask(Task):
         self.nll = losses.marginal_nll_per_token if self.section.marginal == "token" else losses.marginal_nll_joint
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
-        self.swaps = SwapLog(context)
+        self.swaps = SwapLog(context.paths.swaps)
         self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
@@ -137,7 +137,7 @@ class PretrainTask(Task):
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
         """Search ``found`` from this step on. What it changes is measured on the probe set and logged."""
         previous, self.generation = self.probe.retrieved, found
-        self.swaps.add(step, found)
+        self.swaps.add(step, self.source)
         metrics = {"probe_recall": self.probe.recall(self)}
         self.collapsed = self.probe.collapse()
         metrics["collapsed"] = float(self.collapsed)
@@ -165,7 +165,7 @@ class PretrainTask(Task):
         assert self.generation is not None
         if self.generation.step != step:  # ended early, between two refreshes
             self.generation = self.source.settle(step, self.model)
-            self.swaps.add(step, self.generation)
+            self.swaps.add(step, self.source)
         return self.generation
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from realm.recipes.context import StageContext
 from realm.refresh import EmbedOptions, Generation
 from realm.refresh.beside import Companion
-from realm.refresh.parameters import parameters_path
 from realm.refresh.replay import Replay, as_row, read_swaps, swap_of
 from realm.refresh.swapping import Beside, Inline, Schedule
 from realm.train.metrics import MetricsLog, Row
@@ -26,30 +25,24 @@ def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -
     if refresher.replay:
         return Replay(inline, read_swaps(Path(refresher.replay)))
     if section.refresh == "process":
-        return Beside(inline, Companion(context.paths, refresher.threads, context.device.type))
-    return Beside(inline, None) if section.refresh == "external" else inline
+        return Beside(inline, Companion(context.paths, refresher.threads, context.device.type), refresher.threads)
+    return Beside(inline, None, refresher.threads) if section.refresh == "external" else inline
 
 
 class SwapLog:
     """``swaps.jsonl``: a row for each swap; a checkpoint carries the rows, and a resumed run takes back what came after it."""
 
-    def __init__(self, context: StageContext):
+    def __init__(self, path: Path):
         self.rows: list[Row] = []
-        self._context = context
-        self._log = MetricsLog(context.paths.swaps)
+        self._log = MetricsLog(path)
 
-    def add(self, step: int, found: Generation) -> None:
-        """Note that ``found`` is searched from ``step`` on."""
-        recipe = self._context.recipe
-        here = found.step == step  # embedded by this process, which waited for it
-        last = step == recipe.pretrain.steps or (step == 0 and recipe.pretrain.refresh == "process")
-        directory = parameters_path(self._context.paths, found.snapshot.manifest.params_generation)
-        threads = recipe.run.threads if here else recipe.refresher.threads
-        swap = swap_of(step, found, directory, threads=threads, bf16=recipe.run.bf16 and not last)
+    def add(self, step: int, source: Inline) -> None:
+        """Note that the generation of ``source`` is searched from ``step`` on."""
         if not self.rows:
             self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
-        self.rows.append({"step": step, **as_row(swap)})
-        self._log.write(STAGE, step, **as_row(swap))
+        row = as_row(swap_of(step, source))
+        self.rows.append({"step": step, **row})
+        self._log.write(STAGE, step, **row)
 
     def restore(self, rows: list[dict[str, Any]]) -> None:
         """Take back the rows of a checkpoint."""

@@ -14,6 +14,7 @@ import torch
 
 from realm.corpus.workers import Workers, usable_cores
 from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
@@ -114,6 +115,10 @@ def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) 
     inputs = open_inputs(Path(corpus), query_length)
 
     def embed(item: tuple[int, np.ndarray]) -> np.ndarray:
-        return embed_corpus(embedder, inputs, inputs.store.rows_of(item[1]), bf16=options.bf16)
+        try:
+            rows = inputs.store.rows_of(item[1])
+        except KeyError as error:  # compacted meanwhile
+            raise SnapshotError(f"the corpus changed while it was embedded: {error.args[0]}", path=corpus, cure="Start again") from error
+        return embed_corpus(embedder, inputs, rows, bf16=options.bf16)
 
     return embed

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from realm.errors import SnapshotError
-from realm.index.generations import generation_numbers, next_generation, prune, published_generations, read_current
+from realm.index.building import remove_dead_builds
+from realm.index.generations import building_numbers, generation_numbers, next_generation, prune, published_generations, read_current
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths, publish_directory, remove_staging, write_json
 from realm.write_points import reached
@@ -26,11 +27,13 @@ class ParameterFacts:
         step: optimiser steps behind these parameters.
         sha256: over all networks here (``state_sha256``).
         protect: generations that the trainer and its kept checkpoints need: whoever answers deletes old ones.
+        exact: embed in float32 whatever the recipe says: this index outlives pre-training.
     """
 
     step: int
     sha256: str
     protect: tuple[int, ...] = ()
+    exact: bool = False
 
 
 def parameters_path(paths: RunPaths, number: int) -> Path:
@@ -38,17 +41,19 @@ def parameters_path(paths: RunPaths, number: int) -> Path:
     return paths.params / f"{number:06d}"
 
 
-def publish_parameters(model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset()) -> ParameterFacts:
+def publish_parameters(
+    model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset(), exact: bool = False
+) -> ParameterFacts:
     """Write the document embedder of ``model``, and the query embedder where it is another, as one new parameter generation.
 
     Args:
-        step, protect: see ``ParameterFacts``.
+        step, protect, exact: see ``ParameterFacts``.
 
     Raises:
         SnapshotError: the disk refuses.
     """
     searching = model.with_parts(encoder=None, reader=None)
-    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)))
+    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)), exact)
     try:
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
@@ -72,8 +77,9 @@ def read_facts(directory: Path) -> ParameterFacts | None:
 
 
 def next_number(paths: RunPaths) -> int:
-    """A number that neither parameters nor an index ever had in this run."""
-    return max(next_generation(paths.index), 1 + max(generation_numbers(paths.params), default=0))
+    """A number that neither parameters nor an index ever had in this run, one that is being built included."""
+    used = [*generation_numbers(paths.params), *building_numbers(paths.index)]
+    return max(next_generation(paths.index), 1 + max(used, default=0))
 
 
 def requested(paths: RunPaths) -> int | None:
@@ -83,14 +89,22 @@ def requested(paths: RunPaths) -> int | None:
 
 
 def request_index(
-    model: RealmModel, paths: RunPaths, step: int, *, protect: frozenset[int] = frozenset(), spare: int | None = None, instead: bool = False
+    model: RealmModel,
+    paths: RunPaths,
+    step: int,
+    *,
+    protect: frozenset[int] = frozenset(),
+    exact: bool = False,
+    spare: int | None = None,
+    instead: bool = False,
 ) -> int:
     """Publish parameters as a request for an index of them; older requests that nobody has answered are withdrawn: skip, do not queue.
 
     Args:
-        step, protect: see ``ParameterFacts``.
+        step, protect, exact: see ``ParameterFacts``.
         spare: a request that is being answered right now.
-        instead: take over a request for the very same parameters, which a killed call left.
+        instead: the caller answers it himself and holds the index: what killed calls left is taken over if the parameters are the very
+            same, and otherwise removed.
 
     Returns:
         Its number.
@@ -100,9 +114,11 @@ def request_index(
         known = read_facts(parameters_path(paths, unanswered))
         if known is not None and (known.sha256, known.step) == (sha256, step):
             return unanswered
+    if instead:
         withdraw_requests(paths, above=0)
+        remove_dead_builds(paths.index)
     number = next_number(paths)
-    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect)
+    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact)
     for old in generation_numbers(paths.params):
         if (read_current(paths.index) or 0) < old < number and old != spare:
             shutil.rmtree(parameters_path(paths, old), ignore_errors=True)

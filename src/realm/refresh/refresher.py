@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -119,7 +119,8 @@ class Refresher:
             if self._progress is not None:
                 self._progress(done, total)
 
-        build_generation(self._paths, self._inputs, number, embedder, facts.step, self._options, progress)
+        options = replace(self._options, bf16=self._options.bf16 and not facts.exact)
+        build_generation(self._paths, self._inputs, number, embedder, facts.step, options, progress)
         prune_run(self._paths, frozenset(facts.protect))
 
     def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:

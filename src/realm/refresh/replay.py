@@ -44,11 +44,13 @@ class Swap:
     bf16: bool
 
 
-def swap_of(step: int, found: Generation, parameters: Path, *, threads: int, bf16: bool) -> Swap:
-    """The row for going over to ``found`` before ``step``."""
-    facts = read_facts(parameters)
+def swap_of(step: int, source: Inline) -> Swap:
+    """The row for going over to the generation that ``source`` has now, before ``step``."""
+    found = source.generation
+    assert found is not None
     manifest = found.snapshot.manifest
-    return Swap(step, found.number, found.step, "" if facts is None else facts.sha256, manifest.shards[0].sha256, threads, bf16)
+    facts = read_facts(parameters_path(source.paths, manifest.params_generation))
+    return Swap(step, found.number, found.step, "" if facts is None else facts.sha256, manifest.shards[0].sha256, *source.made_with)
 
 
 def read_swaps(path: Path) -> list[Swap]:
@@ -115,6 +117,7 @@ class Replay(Inline):
             build_generation(self.paths, self.inputs, number, embedder.to(self.device), swap.params_step, options)
             prune_run(self.paths, self.protect() | frozenset(self.kept.values()))
         self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+        self.made_with = (swap.threads, swap.bf16)
         return self.generation
 
 

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from realm.refresh.beside import Companion
 from realm.refresh.building import ALONE, refresh_index
 from realm.refresh.embedding import EmbedOptions
 from realm.refresh.generation import Generation, open_generation
-from realm.refresh.parameters import next_number, request_index, withdraw_requests
+from realm.refresh.parameters import next_number, parameters_path, read_facts, request_index, withdraw_requests
 from realm.refresh.refresher import Status, read_status
 
 WAIT_SECONDS = 0.05
@@ -61,7 +61,11 @@ class Inline:
         paths, inputs, device: of the run.
         schedule: when.
         protect: generations that kept checkpoints need, asked before anything is deleted.
-        options: how to embed while training; what outlives the stage is always embedded in float32 and in this process.
+        options: how to embed while training; what outlives the stage is always embedded in float32.
+
+    Attributes:
+        generation: what is searched; None before the first.
+        made_with: CPU threads that embedded it, and whether in bfloat16.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Inline:
         self.protect = protect
         self.options = options
         self.generation: Generation | None = None
+        self.made_with = (0, False)
 
     @property
     def restarts(self) -> int:
@@ -113,7 +118,7 @@ class Inline:
 
     def _here(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
         found = refresh_index(model, self.inputs, self.paths, step=step, protect=self.protect(), options=options)
-        self.generation = found
+        self.generation, self.made_with = found, (torch.get_num_threads(), options.bf16)
         return found
 
 
@@ -123,11 +128,13 @@ class Beside(Inline):
     Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
 
     Args:
+        like: what an inline refresh would have: places, schedule, protection.
         companion: the refresher as a child; None: somebody else has started one (``realm refresh RUN``).
+        threads: CPU threads of the refresher, for the record.
     """
 
-    def __init__(self, inline: Inline, companion: Companion | None):
-        super().__init__(inline.paths, inline.inputs, inline.device, inline.schedule, inline.protect, inline.options)
+    def __init__(self, like: Inline, companion: Companion | None, threads: int = 1):
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, replace(like.options, threads=threads))
         self.companion = companion
         self._seen: tuple[int, int] | None = None
         self._asked = 0  # step of the last request
@@ -138,9 +145,7 @@ class Beside(Inline):
         return 0 if self.companion is None else self.companion.restarts
 
     def resume(self, number: int) -> Generation:
-        # Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in.
-        withdraw_requests(self.paths, above=number)
-        self._forgotten = range(number + 1, next_number(self.paths))
+        self._forget(above=number)
         generation = super().resume(number)
         self._asked = generation.step
         return generation
@@ -161,18 +166,25 @@ class Beside(Inline):
         if self.companion is not None:
             self.companion.stop()  # this process is the one that publishes now
             return super().settle(step, model)
-        self._ask(step, model)
+        if self.generation is None:
+            self._forget(above=0)
+        self._ask(step, model, exact=True)
         return self._wait(step, model, step)
 
     def close(self) -> None:
         if self.companion is not None:
             self.companion.stop()
 
-    def _ask(self, step: int, model: RealmModel) -> None:
+    def _forget(self, above: int) -> None:
+        """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
+        self._forgotten = range(above + 1, next_number(self.paths))
+        withdraw_requests(self.paths, above)
+
+    def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         status = read_status(self.paths.index)
         in_use = () if self.generation is None else (self.generation.number,)
         spare = None if status is None else status.generation
-        request_index(model, self.paths, step, protect=self.protect() | frozenset(in_use), spare=spare)
+        request_index(model, self.paths, step, protect=self.protect() | frozenset(in_use), exact=exact, spare=spare)
         self._asked = step
 
     def _poll(self) -> Generation | None:
@@ -194,6 +206,8 @@ class Beside(Inline):
         except SnapshotError as error:
             logger.warning("generation %d cannot be used, the index stays as it is: %s", number, error)
             return None
+        facts = read_facts(parameters_path(self.paths, number))
+        self.made_with = (self.options.threads, self.options.bf16 and not (facts is not None and facts.exact))
         if self.companion is not None:
             self.companion.well()
         return self.generation
