@@ -256,6 +256,31 @@ def test_a_dying_worker_is_named_in_one_line() -> None:
     assert 3 <= len(seen) <= 5
 
 
+@pytest.mark.parametrize("out", ["in.jsonl/x", "a\0b", "y" * 300])
+def test_a_corpus_that_cannot_be_made_there(source: Path, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "build", str(source), "--out", str(tmp_path / out)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "no directory can be made here" in error and error.endswith("Choose another --out")
+
+
+def test_a_corpus_below_its_own_sources(tmp_path: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    """Neither what is staged there nor a finished corpus is read as documents, and a build there goes on."""
+    write_jsonl("in.jsonl", city_rows())
+    with pytest.raises(KeyboardInterrupt):
+        build_corpus([tmp_path], tmp_path / "c", progress=Stop(at=2), **SMALL)
+    said: list[str] = []
+    first = build_corpus([tmp_path], tmp_path / "c", say=said.append, **SMALL)
+    assert said[0].startswith("taking up")
+    second = build_corpus([tmp_path], tmp_path / "deep" / "d", **SMALL)
+    assert first.documents == second.documents == 24 and first.rejected == second.rejected == {}
+
+
+def test_a_source_whose_name_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a\0b"):
+        with pytest.raises(DataError, match="no such file or folder"):
+            build_corpus([tmp_path / name], tmp_path / "c", **SMALL)
+
+
 def test_workers_below_one_and_two_builds_at_once(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="workers = 0 is below 1"):
         build_corpus([source], tmp_path / "c", workers=0, **SMALL)

@@ -11,6 +11,7 @@ bytes for each different written form of a word (casing).
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -96,7 +97,7 @@ def build_corpus(
 
 
 def _check(out: Path) -> None:
-    if out.exists():
+    if os.path.lexists(out):
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)

@@ -19,8 +19,9 @@ from realm import paths
 from realm.corpus import manifest as manifests
 from realm.corpus.locking import LOCK_FILE, writer_lock
 from realm.corpus.manifest import CorpusManifest
+from realm.corpus.sources.folders import is_ours
 from realm.corpus.workers import Interrupted
-from realm.errors import RealmError
+from realm.errors import CorpusError, RealmError
 
 # Counts up with every change of what is staged.
 FORMAT = "realm-build/2"
@@ -71,8 +72,12 @@ def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], sa
         CorpusError: another process is building here.
     """
     staging = Staging(out.with_name(f"{out.name}{paths.STAGING_SUFFIX}"))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    staging.root.mkdir(exist_ok=True)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging.root.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        problem = f"no directory can be made here ({getattr(error, 'strerror', None) or error})"
+        raise CorpusError(problem, path=out, cure="Choose another --out") from error
     with writer_lock(staging.root), full_disk_ends_cleanly(staging.root):
         try:
             _take_up(staging, _fingerprint(sources, options), say)
@@ -124,8 +129,13 @@ def _fingerprint(sources: Sequence[Path], options: dict[str, Any]) -> str:
     """Paths, sizes and times of all source files, and the options."""
     rows: list[Any] = [options]
     for source in sources:
-        files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-        for path in files:
-            stat = path.stat() if path.exists() else None
+        for path in sorted(_files_below(source)) if os.path.isdir(source) else [source]:
+            stat = path.stat() if os.path.exists(path) else None
             rows.append([os.fspath(source.absolute()), os.fspath(path), stat and stat.st_size, stat and stat.st_mtime_ns])
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(folder):
+        names[:] = [name for name in names if not is_ours(os.path.join(directory, name))]
+        yield from (path for name in files if os.path.isfile(path := Path(directory, name)))

@@ -153,7 +153,7 @@ class TextTokenizer:
 
         try:
             loaded: Any = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
-        except (OSError, ValueError, ImportError) as error:
+        except Exception as error:  # a damaged file makes the library raise whatever its parts raise
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
             cure = "Give a hub name that can be reached or a directory with tokenizer.json"
             raise DataError(f"no tokenizer '{name}': {first_line}", cure=cure) from error

@@ -8,6 +8,7 @@ from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, R
 from realm.corpus.sources.detect import DATA_FORMATS, DOCUMENT_FORMATS, format_by_name
 from realm.corpus.sources.options import SourceOptions
 from realm.errors import DataError
+from realm.paths import STAGING_SUFFIX
 
 ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
 """Reads (path, what it is called in ids, format, options)."""
@@ -56,12 +57,18 @@ def _walk(folder: Path) -> Iterator[Path | Rejected]:
     """Files in order of their path; folders that cannot be listed and links to folders as rejected."""
     unlisted: list[Rejected] = []
     for directory, names, files in os.walk(folder, onerror=lambda error: unlisted.append(Rejected(str(error.filename), 0, UNREADABLE))):
-        names.sort()
+        names[:] = sorted(name for name in names if not is_ours(os.path.join(directory, name)))
         yield from (
             Rejected(os.path.join(directory, name), 0, LINK_TO_FOLDER) for name in names if os.path.islink(os.path.join(directory, name))
         )
         yield from (Path(directory, name) for name in sorted(files))
     yield from unlisted
+
+
+def is_ours(directory: str) -> bool:
+    """Whether a corpus lies here, or what is to become one: its files are no documents. It may lie below the folder it is made of."""
+    is_corpus = os.path.isfile(os.path.join(directory, "CURRENT")) and os.path.isdir(os.path.join(directory, "segments"))
+    return is_corpus or directory.endswith(STAGING_SUFFIX)
 
 
 def _reason_against(path: Path, folder: Path) -> str | None:

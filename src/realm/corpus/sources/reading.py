@@ -1,5 +1,6 @@
 """One source in, its records out: looks at the source and picks the reader."""
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -40,9 +41,9 @@ def iter_documents(
     source = Path(source)
     if is_hub_name(source):
         return read_dataset(source, options)
-    if source.is_dir():
+    if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
         return _read_directory(source, options, workers, cursor)
-    if not source.exists():
+    if not os.path.exists(source):
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
