@@ -13,11 +13,17 @@ from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
+from realm.index.live import LiveIndex
+from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh import Generation, embed_difference, missing_rows, open_generation
 from realm.stages import check_run_format, has_stage, stage_facts
+
+RECALL_DEPTHS = (5, 20, 100)
+SAMPLE = 64
+"""Queries on which the recall of an index is measured."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class OpenRun:
         return replace(self, inputs=inputs, generation=generation), count
 
     def index_facts(self) -> dict[str, Any]:
-        """What ``realm index info`` prints."""
+        """What ``realm index build`` prints."""
         manifest = self.generation.snapshot.manifest
         size = sum(file.stat().st_size for file in (self.paths.index / f"{self.generation.number:06d}").iterdir())
         return {
@@ -165,3 +171,38 @@ class OpenRun:
             "document_embedder_sha256": manifest.document_embedder_sha256,
             "versions": self.versions,
         }
+
+    def searching_facts(self) -> dict[str, Any]:
+        """What ``realm index info`` prints besides: how blocks are searched, and how much of what exact search finds that finds.
+
+        Recall is measured now, on SAMPLE sentences spread evenly over the run's own blocks, each as a query without its own block.
+        """
+        index, store = self.generation.index, self.inputs.store
+        facts = index.info()
+        rows = np.flatnonzero(store.newest().is_live(store.block_ids) & store.live)
+        rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(np.int64)]
+        rows = rows[[len(store.sentences(int(row)).tokens) > 0 for row in rows]]
+        measured: dict[str, float] = {}
+        if len(rows):
+            ids = self.generation.snapshot.block_ids
+            exact = LiveIndex(self.generation.snapshot.vectors, ids, store, kind="exact")
+            own = [np.array([block_id]) for block_id in store.block_ids[rows]]
+            recall = recall_against(exact, index, self._sentence_queries(rows), RECALL_DEPTHS, own)
+            measured = {str(k): round(value, 4) for k, value in recall.items()}
+        return {
+            **{name: value for name, value in facts.items() if name not in ("dim", "bytes")},
+            "memory_bytes": facts["bytes"],
+            "recall": measured,
+            "recall_measured_on": f"{len(rows)} sentences of the run's own blocks, each searched without its block, against exact search",
+        }
+
+    @torch.inference_mode()
+    def _sentence_queries(self, rows: np.ndarray) -> torch.Tensor:
+        """Embedded queries [r,d]: the sentence in the middle of each block, which must have one."""
+        store, featurizer = self.inputs.store, self.inputs.featurizer
+        queries = []
+        for row in rows.tolist():
+            sentences = store.sentences(row).tokens
+            start, end = (int(place) for place in sentences[len(sentences) // 2])
+            queries.append(featurizer.query(store.token_ids(row)[start:end].tolist()))
+        return self.source.embedder(queries).float().cpu()

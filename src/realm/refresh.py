@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from realm.config import run_index_kind
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
@@ -138,7 +139,8 @@ def open_generation(
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
     queries = None if published.document_embedder is None else published.embedder
-    return Generation(snapshot, embedder, LiveIndex(vectors, np.asarray(snapshot.block_ids), store), queries)
+    index = LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=run_index_kind(paths.config))
+    return Generation(snapshot, embedder, index, queries)
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:

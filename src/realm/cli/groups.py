@@ -48,7 +48,7 @@ def index_build(run: Run, /, *, json: bool = False) -> None:
 
 
 def index_info(run: Run, /, *, json: bool = False) -> None:
-    """What the index of a run holds.
+    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample.
 
     Args:
         run: a run directory.
@@ -56,7 +56,8 @@ def index_info(run: Run, /, *, json: bool = False) -> None:
     """
     from realm.opening import open_run
 
-    found = open_run(run).index_facts()
+    opened = open_run(run)
+    found = {**opened.index_facts(), **opened.searching_facts()}
     if not json:
         show.facts(found)
     show.last_line(found, json)

@@ -4,12 +4,13 @@ A recipe says everything a run depends on; the resolved one is written into the 
 recipes and the refresher see these objects: below them they are unpacked into plain arguments.
 """
 
-from realm.config.loading import build_recipe, dump_recipe, load_recipe, preset_names
+from realm.config.loading import build_recipe, dump_recipe, load_recipe, preset_names, run_index_kind
 from realm.config.recipe import (
     CorpusConfig,
     EvalConfig,
     FinetuneConfig,
     IctConfig,
+    IndexConfig,
     ModelConfig,
     PretrainConfig,
     Recipe,
@@ -22,6 +23,7 @@ __all__ = [
     "EvalConfig",
     "FinetuneConfig",
     "IctConfig",
+    "IndexConfig",
     "ModelConfig",
     "PretrainConfig",
     "Recipe",
@@ -31,4 +33,5 @@ __all__ = [
     "dump_recipe",
     "load_recipe",
     "preset_names",
+    "run_index_kind",
 ]

@@ -51,6 +51,15 @@ def build_recipe(values: Values, *, path: Path | None = None, overrides: Values 
     return _resolve_paths(recipe, path.parent) if path is not None else recipe
 
 
+def run_index_kind(config: Path) -> str:
+    """The kind of index that the ``config.toml`` of a run names; "auto" where there is no such file.
+
+    Raises:
+        ConfigError: see :func:`load_recipe`.
+    """
+    return load_recipe(config).index.kind if config.is_file() else "auto"
+
+
 def preset_names() -> list[str]:
     """The presets that exist."""
     return sorted(p.name.removesuffix(".toml") for p in (files("realm") / "presets").iterdir() if p.name.endswith(".toml"))
@@ -113,6 +122,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
 CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
     ("run", "optimizer"): ("adamw", "bert"),
+    ("index", "kind"): ("auto", "exact", "compressed", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
     ("pretrain", "refresh"): ("inline", "frozen"),

@@ -89,6 +89,15 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class IndexConfig:
+    """How blocks are searched. It may change at any time: nothing stored depends on it."""
+
+    kind: str = "auto"
+    """auto, exact or compressed find exactly the same blocks, and auto chooses by their number; faiss-flat (exact, too), faiss-ivf and
+    faiss-ivfpq (approximate) need the extra faiss. realm index info measures their recall."""
+
+
+@dataclass(frozen=True)
 class IctConfig:
     """Inverse cloze task: the retriever's warm start."""
 
@@ -209,6 +218,7 @@ class Recipe:
     run: RunConfig = field(default_factory=RunConfig)
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
     ict: IctConfig = field(default_factory=IctConfig)
     warm: WarmConfig = field(default_factory=WarmConfig)
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)

@@ -37,6 +37,37 @@ class Hidden:
             at = torch.from_numpy(self.query[first:last]), torch.from_numpy(self.row[first:last] - start)
             scores[at[0].to(scores.device), at[1].to(scores.device)] = -torch.inf
 
+    def only(self, queries: np.ndarray) -> "Hidden":
+        """The same for some of the queries, numbered from 0: int64 [m], ascending."""
+        if not len(self.query):
+            return self
+        place = np.minimum(np.searchsorted(queries, self.query), len(queries) - 1)
+        kept = queries[place] == self.query if len(queries) else np.zeros(len(self.query), np.bool_)
+        return Hidden(place[kept], self.row[kept], self.removed)
+
+    def most_excluded(self) -> int:
+        """A number of rows that the exclusion list of no query exceeds."""
+        return int(np.bincount(self.query).max()) if len(self.query) else 0
+
+    def available(self, b: int, n: int) -> np.ndarray:
+        """How many of n rows each of b queries may get, int64 [b]."""
+        live = n if self.removed is None else n - int(self.removed.sum())
+        pairs = np.unique(self.query * n + self.row)
+        query, row = np.divmod(pairs, n)
+        if self.removed is not None:
+            query = query[~self._is_removed(row)]
+        return live - np.bincount(query, minlength=b)
+
+    def allows(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Whether the pairs (query, row), int64 [c] each, may be returned: bool [c]."""
+        n = 1 + max(int(row.max(initial=0)), int(self.row.max(initial=0)))
+        allowed = ~np.isin(query * n + row, self.query * n + self.row)
+        return allowed if self.removed is None else allowed & ~self._is_removed(row)
+
+    def _is_removed(self, row: np.ndarray) -> np.ndarray:
+        assert self.removed is not None
+        return self.removed[torch.from_numpy(row).to(self.removed.device)].cpu().numpy()
+
 
 class RowIndex(ABC):
     """An index of n rows; subclasses say how the best rows are found (``_best``) and what they keep (``_bytes``).
@@ -133,9 +164,13 @@ class RowIndex(ABC):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
         wanted = np.concatenate([np.asarray(ids, np.int64) for ids in exclude])
-        order = np.argsort(wanted)  # in order, ids are looked up several times as fast
+        order = np.argsort(wanted)  # looking ids up in order is several times as fast as at random
         query, wanted = query[order], wanted[order]
-        row = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        first, last = self._ids[0], self._ids[-1]
+        if last - first + 1 == len(self):  # consecutive, as in a corpus from which nothing was ever removed: no look-up at all
+            known = (wanted >= first) & (wanted <= last)
+            return query[known], wanted[known] - first
+        row = np.minimum(np.searchsorted(self._ids, wanted), len(self) - 1)
         known = self._ids[row] == wanted
         return query[known], row[known]
 

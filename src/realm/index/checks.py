@@ -113,12 +113,15 @@ def checked_queries(queries: torch.Tensor, dim: int, device: torch.device) -> to
 
 
 def check_request(b: int, k: int, exclude: Sequence[np.ndarray] | None) -> None:
-    """Refuse a number of results or of exclusion lists that cannot be meant.
+    """Refuse a number of results or exclusion lists that cannot be meant.
 
     Raises:
-        ValueError: k < 0, or not one exclusion list for each of the b queries.
+        ValueError: k < 0, not one exclusion list for each of the b queries, or one that does not hold ids.
     """
     if k < 0:
         raise ValueError(f"k must be at least 0, not {k}")
     if exclude is not None and len(exclude) != b:
         raise ValueError(f"{len(exclude)} exclusion lists for {b} queries")
+    for number, ids in enumerate(exclude or ()):
+        if len(ids) and np.asarray(ids).dtype.kind not in "iu":  # an empty list has no type worth a word
+            raise ValueError(f"exclusion list {number} must be int64 block ids, not {np.asarray(ids).dtype}")

@@ -22,6 +22,9 @@ class ExactIndex(RowIndex):
     matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
 
     Args: see RowIndex.
+
+    Attributes:
+        largest_norm: of all rows, removed ones included; 0 without rows.
     """
 
     kind = "exact"
@@ -37,7 +40,7 @@ class ExactIndex(RowIndex):
     ):
         super().__init__(vectors, ids, live, metric=metric, values=values)
         self._norms = checked_norms(self._vectors)
-        self._largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
+        self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
 
     def _bytes(self) -> int:
         return self._vectors.nbytes + self._norms.nbytes
@@ -45,7 +48,7 @@ class ExactIndex(RowIndex):
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
         """Scan all rows in blocks, keep the k best of each query by float64 score."""
         best = Best(len(queries), k)
-        scan = Scan(queries, self._largest_norm, self._metric)
+        scan = Scan(queries, self.largest_norm, self._metric)
         exact_queries = queries.cpu().numpy().astype(np.float64)
         step = max(1, SCORE_ENTRIES // len(queries))
         for start in range(0, len(self), step):

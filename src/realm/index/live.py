@@ -7,25 +7,25 @@ import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
-from realm.index.exact import ExactIndex
+from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 
 
 class LiveIndex:
-    """An exact index of blocks of a corpus. Every search first asks whether the corpus has another version, and hides what that removed.
+    """An index of blocks of a corpus, of any kind. Each search first asks if the corpus has another version, and hides what that removed.
 
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids: as for ``ExactIndex``.
+        vectors, ids, kind: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore):
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = ExactIndex(vectors, ids, self._readable)
+        self._index = make_index(vectors, ids, self._readable, kind=kind)
 
     def __len__(self) -> int:
         return len(self._index)

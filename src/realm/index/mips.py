@@ -48,7 +48,7 @@ class MipsIndex(Protocol):
         ...
 
     def info(self) -> dict[str, Any]:
-        """What this index is: {"kind", "rows", "removed", "dim", "metric", "bytes"}.
+        """What this index is: {"kind", "rows", "removed", "dim", "metric", "bytes"}; a kind may tell more.
 
         ``bytes`` is the memory that searches go through, memory-mapped files that every search reads included, those that only serve to
         score single rows again not.
@@ -64,6 +64,6 @@ class MipsIndex(Protocol):
             exclude: for each of the b queries the block ids (int64, any order, unknown ids ignored) it must not get.
 
         Raises:
-            ValueError: wrong shape or type, a value that is not finite, k < 0, or one exclusion list too many or too few.
+            ValueError: wrong shape or type, a value that is not finite, k < 0, one exclusion list too many or too few, or one of no ids.
         """
         ...

@@ -65,7 +65,7 @@ class Scan:
         margin = torch.from_numpy(_round_down(-self.margin, self.dtype)).to(lower.device)
         floor = torch.from_numpy(_round_down(threshold, self.dtype)).to(lower.device) + margin
         possible = (upper >= floor[:, None]) & (upper > -torch.inf)
-        if int(possible.sum()) > 8 * k * len(lower) and lower.shape[1] > k:
+        if int(possible.sum()) > 2 * k * len(lower) and lower.shape[1] > k:
             # k rows of this block reach at least the k-th largest lower bound: nothing with an upper bound below it can be among the best.
             floor = torch.maximum(floor, lower.topk(k, dim=1).values[:, -1] + margin)
             possible &= upper >= floor[:, None]

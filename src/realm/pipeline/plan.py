@@ -17,7 +17,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
 from realm.data.qa import load_questions
 from realm.data.types import Question
-from realm.index.exact import ExactIndex
+from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
@@ -208,7 +208,7 @@ class _Probe:
             corpus_version=store.version,
         )
         snapshot = Snapshot.open(index, corpus_id=corpus, tokenizer_sha256=tokenizer, document_embedder_sha256=None)
-        return Generation(snapshot, embedder, ExactIndex(snapshot.vectors, snapshot.block_ids, np.ones(len(ids), np.bool_)))
+        return Generation(snapshot, embedder, make_index(snapshot.vectors, snapshot.block_ids, kind=self.context.recipe.index.kind))
 
     def _pretrain_task(self) -> PretrainTask:
         task = PretrainTask(self.context, self.model)

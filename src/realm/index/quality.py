@@ -1,0 +1,35 @@
+"""How much of what exact search finds an index finds, too."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from realm.index.mips import MipsIndex
+
+
+def recall_against(
+    exact: MipsIndex, index: MipsIndex, queries: torch.Tensor, depths: Sequence[int], exclude: Sequence[np.ndarray] | None = None
+) -> dict[int, float]:
+    """Mean share of the k exactly best rows that ``index`` returns among its k, for each depth k.
+
+    Args:
+        exact, index: over the same rows.
+        queries: floating point [b,d].
+        depths: the k, each at least 1.
+        exclude: as for ``MipsIndex.search``.
+
+    Returns:
+        {k: recall}, over the queries for which there is anything to find; 1.0 where there is none.
+    """
+    wanted = exact.search(queries, max(depths), exclude)
+    recall = {}
+    for k in depths:
+        found = index.search(queries, k, exclude)
+        shares = [
+            np.isin(best[:k][valid[:k]], ids).mean()
+            for best, valid, ids in zip(wanted.ids, wanted.valid, found.ids, strict=True)
+            if valid[:k].any()
+        ]
+        recall[k] = float(np.mean(shares)) if shares else 1.0
+    return recall

@@ -1,0 +1,278 @@
+"""The promises of every kind of index: exact kinds equal float64 brute force, the others keep the contract, on hostile input too."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realm.errors import MissingExtra, SnapshotError
+from realm.index.base import RowIndex
+from realm.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
+from realm.index.mips import Hits, Metric
+
+EXACT = ("exact", "compressed", "faiss-flat")
+METRICS: tuple[Metric, ...] = ("ip", "l2")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param.startswith("faiss"):
+        pytest.importorskip("faiss")
+    return str(request.param)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return str(request.param)
+
+
+def brute_force(vectors: np.ndarray, queries: np.ndarray, metric: Metric) -> np.ndarray:
+    """The definition of a score: float64 [b,n]."""
+    rows = vectors.astype(np.float64)
+    if metric == "ip":
+        return np.stack([(rows * query).sum(axis=1) for query in queries.astype(np.float64)])
+    return np.stack([-np.square(rows - query).sum(axis=1) for query in queries.astype(np.float64)])
+
+
+def check(
+    index: RowIndex,
+    hits: Hits,
+    scores: np.ndarray,
+    ids: np.ndarray,
+    live: np.ndarray | None = None,
+    exclude: Sequence[np.ndarray] | None = None,
+    values: np.ndarray | None = None,
+) -> None:
+    """Hold hits against the contract, and those of an exact kind against the best rows by ``scores`` [b,n], ties by id."""
+    k = hits.ids.shape[1]
+    largest = np.finfo(np.float32).max
+    for i, score in enumerate(scores):
+        allowed = np.ones(len(ids), bool) if live is None else live.copy()
+        if exclude is not None:
+            allowed &= ~np.isin(ids, exclude[i])
+        count = min(k, int(allowed.sum()))
+        assert hits.valid[i].tolist() == [True] * count + [False] * (k - count)
+        assert (hits.ids[i, count:] == -1).all() and np.isneginf(hits.scores[i, count:]).all()
+        rows = np.searchsorted(ids, hits.ids[i, :count])
+        assert (ids[rows] == hits.ids[i, :count]).all() and allowed[rows].all() and len(set(rows.tolist())) == count
+        np.testing.assert_array_equal(hits.scores[i, :count], score[rows].clip(-largest, largest).astype(np.float32))
+        assert rows.tolist() == rows[np.lexsort((rows, -score[rows]))].tolist(), "best first, ties by id"
+        if index.kind in EXACT:
+            best = np.lexsort((ids, -score))
+            assert rows.tolist() == best[allowed[best]][:count].tolist()
+        if values is not None:
+            assert hits.values is not None and hits.values.dtype == values.dtype
+            np.testing.assert_array_equal(hits.values[i, :count], values[rows])
+            assert not hits.values[i, count:].any()
+
+
+def hostile(name: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    gaussian = rng.standard_normal((n, d)).astype(np.float32)
+    if name == "gaussian":
+        return gaussian
+    if name == "clusters":
+        return gaussian[rng.integers(0, 9, n)] + gaussian * np.float32(0.05)
+    if name == "all equal":
+        return np.repeat(gaussian[:1], n, 0)
+    if name == "near ties":
+        return np.float32(1) + gaussian * np.float32(2e-7)
+    if name == "duplicates":
+        return gaussian[rng.integers(0, 7, n)]
+    if name == "one huge row":
+        gaussian[n // 2] *= 1e30
+        return gaussian
+    if name == "norms of all sizes":
+        return gaussian * (10 ** rng.uniform(-25, 15, (n, 1))).astype(np.float32)
+    if name == "float32 overflow":
+        return (gaussian * np.float32(5e37)).clip(-3e38, 3e38)
+    if name == "denormals":
+        return gaussian * np.float32(1e-41)
+    if name == "few denormals":
+        return np.where(rng.random((n, d)) < 0.5, gaussian, np.float32(1e-44))
+    assert name == "zeros"
+    return np.zeros((n, d), np.float32)
+
+
+NAMES = ["gaussian", "clusters", "all equal", "near ties", "duplicates", "one huge row", "norms of all sizes", "float32 overflow"]
+NAMES += ["denormals", "few denormals", "zeros"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("metric", METRICS)
+def test_friendly_and_hostile_vectors(kind: str, metric: Metric, name: str, device: str) -> None:
+    rng = np.random.default_rng(NAMES.index(name))
+    n, d, b = 901, 24, 8
+    vectors, ids = hostile(name, n, d, rng), np.sort(rng.choice(10**12, n, replace=False)).astype(np.int64)
+    queries = rng.standard_normal((b, d)).astype(np.float32)
+    queries[0], queries[1], queries[2], queries[3] = vectors[3], 0, queries[2] * 1e3, queries[3] * 1e-30
+    live = rng.random(n) < 0.8
+    exclude = [rng.choice(ids, size, replace=False) for size in (0, 1, 50, 300, 5, 890, 0, n)]
+    exclude[1] = np.concatenate([exclude[1], exclude[1], [-1, 5, 2**62]])  # repeated and unknown ids
+    values = rng.integers(0, 30000, n).astype(np.uint16)
+    scores = brute_force(vectors, queries, metric)
+    index = make_index(torch.from_numpy(vectors).to(device), ids, live, kind=kind, metric=metric, values=values)
+    for k in (1, 5, 8, 600, 2000):
+        hits = index.search(torch.from_numpy(queries), k, exclude)
+        assert hits.ids.shape == hits.scores.shape == hits.valid.shape == (b, k)
+        check(index, hits, scores, ids, live, exclude, values)
+    index.set_live(None)
+    check(index, index.search(torch.from_numpy(queries), 8), scores, ids, values=values)
+    index.set_live(np.zeros(n, bool))
+    assert not index.search(torch.from_numpy(queries), 8).valid.any()
+
+
+@pytest.mark.parametrize("dim", [1, 7, 8, 100, 2048])
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_dimension(kind: str, metric: Metric, dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    n = 700 if dim <= 100 else 100
+    vectors, ids = rng.standard_normal((n, dim)).astype(np.float32), np.arange(n, dtype=np.int64)
+    queries = rng.standard_normal((3, dim)).astype(np.float32)
+    index = make_index(vectors, ids, kind=kind, metric=metric)
+    check(index, index.search(torch.from_numpy(queries), 20), brute_force(vectors, queries, metric), ids)
+    assert (index.dim, index.metric, index.kind) == (dim, metric, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 90), st.integers(1, 40), st.integers(0, 95), st.integers(0, 5), st.sampled_from(METRICS), st.integers(0, 2**32 - 1))
+def test_tiny_corpora(kind: str, n: int, d: int, k: int, b: int, metric: Metric, seed: int) -> None:
+    if kind.startswith("faiss") and not find_spec("faiss"):
+        return
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(-1, 2, (n, d)).astype(np.float32)  # small integers: plenty of exact ties
+    ids = np.cumsum(rng.integers(1, 5, n)).astype(np.int64)
+    live = rng.random(n) < rng.random()
+    exclude = [rng.integers(0, 250, rng.integers(0, 90)).astype(np.int64) for _ in range(b)]
+    queries = rng.integers(-1, 2, (b, d)).astype(np.float32)
+    index = make_index(vectors, ids, live, kind=kind, metric=metric)
+    scores = brute_force(vectors, queries, metric) if b else np.zeros((0, n))
+    check(index, index.search(torch.from_numpy(queries), k, exclude), scores, ids, live, exclude)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_many_results(kind: str, metric: Metric) -> None:
+    rng = np.random.default_rng(9)
+    vectors, ids = hostile("clusters", 6000, 16, rng), np.arange(6000, dtype=np.int64) + 7  # consecutive ids take a way of their own
+    queries = vectors[:3] + np.float32(0.01)
+    exclude = [ids[:1000] - 10, ids[5000:] + 10, ids[::2]]
+    index = make_index(vectors, ids, kind=kind, metric=metric)
+    check(index, index.search(torch.from_numpy(queries), 5000, exclude), brute_force(vectors, queries, metric), ids, exclude=exclude)
+
+
+def test_a_query_alone_gets_what_it_gets_in_a_batch(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    vectors, ids = hostile("near ties", 700, 32, rng), np.arange(700, dtype=np.int64)
+    queries = torch.from_numpy(rng.standard_normal((300, 32)).astype(np.float32))
+    index = make_index(vectors, ids, kind=kind)
+    together = index.search(queries, 10)
+    for i in (0, 17, 299) if kind in EXACT else ():
+        alone = index.search(queries[i : i + 1], 10)
+        np.testing.assert_array_equal(alone.ids[0], together.ids[i])
+        np.testing.assert_array_equal(alone.scores[0], together.scores[i])
+    check(index, together, brute_force(vectors, queries.numpy(), "ip"), ids)
+
+
+def test_info(kind: str) -> None:
+    vectors, ids = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32), np.arange(800, dtype=np.int64)
+    facts = make_index(vectors, ids, ids % 4 > 0, kind=kind, metric="l2").info()
+    assert facts.pop("bytes") > 800
+    assert {"kind": kind, "rows": 800, "removed": 200, "dim": 32, "metric": "l2"}.items() <= facts.items()
+
+
+def test_values_of_any_plain_type(kind: str) -> None:
+    vectors, ids = np.eye(40, dtype=np.float32), np.arange(40, dtype=np.int64) + 7
+    queries = torch.from_numpy(vectors[[3, 39]])
+    for values in (np.arange(40, dtype=np.int32), np.arange(80.0).reshape(40, 2), np.array([f"v{i}" for i in range(40)])):
+        hits = make_index(vectors, ids, kind=kind, values=values).search(queries, 50)
+        assert hits.values is not None and hits.values.shape == (2, 50, *values.shape[1:])
+        np.testing.assert_array_equal(hits.values[:, 0], values[[3, 39]])
+        assert not hits.values[:, 40:].astype(bool).any()
+    assert make_index(vectors, ids, kind=kind).search(queries, 3).values is None
+    for wrong in (np.arange(39), np.array(3), np.array([None] * 40)):
+        with pytest.raises(SnapshotError, match=r"values must be \[40,...\] of a plain type"):
+            make_index(vectors, ids, kind=kind, values=wrong)
+
+
+def test_empty_index_empty_batch_and_k_zero(kind: str) -> None:
+    empty = make_index(np.zeros((0, 8), np.float32), np.zeros(0, np.int64), kind=kind)
+    assert len(empty) == 0 and empty.dim == 8 and empty.info()["rows"] == 0
+    hits = empty.search(torch.ones(2, 8), 3, [np.array([1]), np.array([2])])
+    assert hits.ids.tolist() == [[-1] * 3] * 2 and not hits.valid.any()
+    one = make_index(np.ones((1, 8), np.float32), np.zeros(1, np.int64), kind=kind)
+    assert one.search(torch.ones(0, 8), 3).ids.shape == (0, 3)
+    assert one.search(torch.ones(2, 8), 0).ids.shape == (2, 0)
+    assert one.search(torch.ones(2, 8), 3).ids.tolist() == [[0, -1, -1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("vectors", "ids", "live", "match"),
+    [
+        (np.array([[1.0, np.nan]], np.float32), [3], None, "vector 0 .*not finite"),
+        (np.array([[1.0, 1.0], [np.inf, 0]], np.float32), [3, 4], None, "vector 1 .*not finite"),
+        (np.array([[1.0, 1.0], [-np.inf, np.inf]], np.float32), [3, 4], None, "vector 1 .*not finite"),
+        (np.array([[1.0, 1.0], [1e300, 0]]), [3, 4], None, "vector 1 .*not finite"),
+        (np.ones((2, 2), np.int32), [3, 4], None, "floating point"),
+        (np.ones(2, np.float32), [3, 4], None, r"\[n,d\]"),
+        (np.ones((2, 0), np.float32), [3, 4], None, r"\[n,d\]"),
+        (np.ones((2, 2049), np.float32), [3, 4], None, "d of 1 to 2048"),
+        (np.ones((2, 2), np.float32), [3], None, r"int64 \[2\]"),
+        (np.ones((2, 2), np.float32), [4, 4], None, "ascending"),
+        (np.ones((2, 2), np.float32), [-1, 4], None, "non-negative"),
+        (np.ones((2, 2), np.float32), [3, 4], [True], r"bool \[2\]"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_bad_input_is_refused_at_build(kind: str, vectors: np.ndarray, ids: list[int], live: list[bool] | None, match: str) -> None:
+    with pytest.raises(SnapshotError, match=match):
+        make_index(vectors, np.array(ids, np.int64), None if live is None else np.array(live), kind=kind)
+
+
+def test_bad_names_are_refused(kind: str) -> None:
+    vectors, ids = np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)
+    with pytest.raises(ValueError, match="metric must be ip or l2, not cosine"):
+        make_index(vectors, ids, kind=kind, metric="cosine")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no index kind 'hnsw'; there are: auto, exact"):
+        make_index(vectors, ids, kind="hnsw")
+
+
+def test_bad_queries_are_refused(kind: str) -> None:
+    index = make_index(torch.ones(3, 8, dtype=torch.bfloat16), np.arange(3, dtype=np.int64), kind=kind)
+    for queries in (torch.ones(2, 7), torch.ones(8), torch.ones(1, 2, 8)):
+        with pytest.raises(ValueError, match=r"\[b,8\]"):
+            index.search(queries, 1)
+    with pytest.raises(ValueError, match="floating point"):
+        index.search(torch.ones(2, 8, dtype=torch.int64), 1)
+    for wrong in (torch.nan, torch.inf, -torch.inf):
+        with pytest.raises(ValueError, match=r"query 1 .*not finite"):
+            index.search(torch.tensor([[0.0] * 8, [0.0] * 7 + [wrong]]), 1)
+    with pytest.raises(ValueError, match="k must be"):
+        index.search(torch.ones(2, 8), -1)
+    with pytest.raises(ValueError, match="1 exclusion lists for 2 queries"):
+        index.search(torch.ones(2, 8), 1, [np.zeros(0, np.int64)])
+    with pytest.raises(ValueError, match="exclusion list 1 must be int64 block ids, not float64"):
+        index.search(torch.ones(2, 8), 1, [np.zeros(0), np.ones(1)])
+    with pytest.raises(SnapshotError, match=r"block ids must be int64 \[3\], not int32"):
+        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int32), kind=kind)
+    with pytest.raises(SnapshotError, match=r"bool \[3\]"):
+        index.set_live(np.ones(3, np.int64))
+
+
+def test_the_rule_of_auto() -> None:
+    cpu = torch.device("cpu")
+    assert chosen_kind(EXACT_ENTRIES // 128, 128, cpu) == "exact"
+    assert chosen_kind(EXACT_ENTRIES // 128 + 1, 128, cpu) == "compressed"
+    assert chosen_kind(13_353_718, 128, torch.device("cuda", 0)) == "exact"
+    assert make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)).kind == "exact"
+
+
+def test_faiss_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(MissingExtra, match=r"the index kind faiss-ivf needs the extra 'faiss'.*pip install 'realm-qa\[faiss\]'"):
+        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64), kind="faiss-ivf")

@@ -1,0 +1,34 @@
+"""Recall against exact search."""
+
+import numpy as np
+import pytest
+import torch
+
+from realm.index.choice import make_index
+from realm.index.exact import ExactIndex
+from realm.index.quality import recall_against
+
+
+def test_recall_counts_what_was_missed() -> None:
+    vectors, ids = np.eye(8, dtype=np.float32), np.arange(8, dtype=np.int64)
+    queries = torch.tensor([[8.0, 7, 6, 5, 4, 3, 2, 1]])
+    exact = ExactIndex(vectors, ids)
+    blind = ExactIndex(vectors, ids, ids != 1)  # misses the second best row
+    assert recall_against(exact, exact, queries, (1, 2, 5)) == {1: 1.0, 2: 1.0, 5: 1.0}
+    assert recall_against(exact, blind, queries, (1, 2, 5)) == {1: 1.0, 2: 0.5, 5: 0.8}
+    assert recall_against(exact, blind, queries, (1, 2), [np.array([1])]) == {1: 1.0, 2: 1.0}
+    assert recall_against(exact, blind, queries, (8, 100), [np.array([0, 2, 3, 4])]) == {8: 0.75, 100: 0.75}
+    assert recall_against(exact, blind, queries, (3,), [ids]) == {3: 1.0}
+    assert recall_against(exact, blind, queries[:0], (3,)) == {3: 1.0}
+
+
+def test_an_approximate_index_misses_some_and_more_effort_less() -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    vectors, ids = rng.standard_normal((6000, 64)).astype(np.float32), np.arange(6000, dtype=np.int64)
+    queries = torch.from_numpy(rng.standard_normal((32, 64)).astype(np.float32))
+    exact = ExactIndex(vectors, ids)
+    for kind in ("faiss-ivf", "faiss-ivfpq"):
+        recall = recall_against(exact, make_index(vectors, ids, kind=kind), queries, (5, 20))
+        assert 0.1 < recall[20] < 1 and 0.1 < recall[5] < 1
+    assert recall_against(exact, make_index(vectors, ids, kind="faiss-flat"), queries, (5, 20)) == {5: 1.0, 20: 1.0}

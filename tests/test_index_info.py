@@ -1,0 +1,96 @@
+"""The kind of index a run searches with: chosen in its recipe, changed at any time, told by ``realm index info``."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.config import IndexConfig, load_recipe, run_index_kind
+from realm.config.loading import CHOICES
+from realm.index.choice import KINDS
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline.directory import settle
+
+QUESTION = "What is the currency of Arvad?"
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+def set_kind(run: Path, kind: str) -> None:
+    config = run / "config.toml"
+    config.write_text(config.read_text("utf-8").replace('kind = "auto"', f'kind = "{kind}"'), "utf-8")
+    assert run_index_kind(config) == kind
+
+
+def info(run: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert main(["index", "info", str(run), "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_recipes_know_every_kind() -> None:
+    assert CHOICES["index", "kind"] == ("auto", *KINDS)
+
+
+def test_info_of_the_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = info(run, capsys)
+    assert (found["kind"], found["metric"], found["rows"], found["removed"]) == ("exact", "ip", 12, 0)
+    assert found["recall"] == {"5": 1.0, "20": 1.0, "100": 1.0} and found["recall_measured_on"].startswith("12 sentences")
+    assert found["memory_bytes"] >= 12 * 16 * 4 and found["versions"]["corpus"] == 1
+    assert main(["corpus", "remove", str(run / "corpus"), "Arvad/0", "Belmor/1"]) == 0
+    found = info(run, capsys)
+    assert (found["rows"], found["removed"], found["blocks"]) == (12, 2, 10) and found["recall_measured_on"].startswith("10 sentences")
+    assert main(["index", "info", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "kind" in shown and "5 1.000, 20 1.000, 100 1.000" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_serves_a_run(kind: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if kind.startswith("faiss"):
+        pytest.importorskip("faiss")
+    expected = open_run(run).search(QUESTION, 12)
+    set_kind(run, kind)
+    opened = open_run(run)
+    assert opened.generation.index.info()["kind"] == kind
+    assert opened.search(QUESTION, 12) == expected  # so few blocks are one list, which every kind searches whole
+    found = info(run, capsys)
+    assert found["kind"] == kind and found["recall"]["5"] == 1.0
+
+
+def test_the_kind_may_change_at_any_time(run: Path) -> None:
+    recipe = load_recipe(run / "config.toml")
+    settle(RunPaths(run), dataclasses.replace(recipe, index=IndexConfig(kind="exact")))
+    assert run_index_kind(run / "config.toml") == "exact"
+
+
+def test_a_kind_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    set_kind(run, "faiss-ivf")
+    assert main(["index", "search", str(run), QUESTION]) == 2
+    assert capsys.readouterr().err.strip() == (
+        "error: the index kind faiss-ivf needs the extra 'faiss'. Install it: pip install 'realm-qa[faiss]'"
+    )
+
+
+def test_an_unknown_kind_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = run / "config.toml"
+    config.write_text(config.read_text("utf-8").replace('kind = "auto"', 'kind = "hnsw"'), "utf-8")
+    assert main(["index", "info", str(run)]) == 2
+    assert "'index.kind' cannot be 'hnsw'. It is one of: auto, exact, compressed" in capsys.readouterr().err
+
+
+def test_a_shard_cut_short_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = max((run / "index").glob("0*/vectors-00000.npy"))
+    shard.write_bytes(shard.read_bytes()[:-100])
+    assert main(["index", "info", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "vectors-00000.npy" in error and "SHA-256" in error and len(error.strip().splitlines()) <= 2
