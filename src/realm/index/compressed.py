@@ -16,7 +16,7 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index.base import Hidden, RowIndex
-from realm.index.checks import checked_norms
+from realm.index.checks import checked_norms, refuse_row
 from realm.index.exact import ExactIndex
 from realm.index.group_scan import GroupScan, NativeScan
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
@@ -107,11 +107,12 @@ class CompressedIndex(RowIndex):
         if r and (rows[0] < 0 or rows[-1] >= len(self) or bool((rows[1:] <= rows[:-1]).any())):
             raise SnapshotError(f"changed rows must be ascending, distinct and below {len(self)}")
         changed = torch.from_numpy(np.ascontiguousarray(vectors))
-        largest = float(checked_norms(changed).max()) if r else 0.0
+        if r and not all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(changed)):
+            refuse_row(int(rows[int((~torch.isfinite(changed)).any(1).nonzero()[0])]))
         self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
         bias = self._bias(changed)
         self._scan.replace(rows, changed.numpy(), None if bias is None else bias.numpy())
-        self._largest_norm = max(self._largest_norm, largest * 1.01)
+        self._largest_norm = self._scan.largest_norm
         self._showing, self._exact = (None, self._scan), None
 
     def info(self) -> dict[str, Any]:

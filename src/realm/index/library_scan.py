@@ -45,17 +45,17 @@ class LibraryScan:
     def __init__(self, vectors: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.name = f"torch {str(dtype).removeprefix('torch.')}"
         self._vectors = vectors
-        self._offset = torch.zeros(len(vectors), device=vectors.device) if bias is None else bias.clone()
-        self._all_offset = self._offset
+        self._bias = None if bias is None else bias.clone()
+        self._offset = self._bias  # added to scores, -inf for hidden rows; None: nothing to add
         self._norm = _group_max(checked_norms(vectors)) * (1 + 1e-6) + NORM_FLOOR
-        self._slack = _group_max(self._offset.abs()) * 2.0**-20
+        self._slack = torch.zeros_like(self._norm) if bias is None else _group_max(bias.abs().to(self._norm)) * 2.0**-20
         self._values = vectors if dtype == torch.float32 else vectors.to(dtype)
         # Rounding to bfloat16 loses 2^-9 of a component at most, less than 2^-40 where the component is tiny.
         self._residual = (self._norm * 2.0**-8 if dtype == torch.bfloat16 else torch.zeros_like(self._norm)) + NORM_FLOOR
 
     @property
     def nbytes(self) -> int:
-        return self._values.nbytes + self._offset.nbytes + 3 * self._norm.nbytes
+        return self._values.nbytes + (0 if self._offset is None else self._offset.nbytes) + 3 * self._norm.nbytes
 
     @property
     def largest_norm(self) -> float:
@@ -64,7 +64,11 @@ class LibraryScan:
     def hidden(self, removed: torch.Tensor | None) -> "LibraryScan":
         other = LibraryScan.__new__(LibraryScan)
         other.__dict__.update(self.__dict__)
-        other._offset = self._all_offset if removed is None else self._all_offset.masked_fill(removed, -torch.inf)
+        if removed is None:
+            other._offset = self._bias
+        else:
+            shown = torch.zeros(len(self._vectors), device=self._vectors.device) if self._bias is None else self._bias
+            other._offset = shown.masked_fill(removed, -torch.inf)
         return other
 
     def prepare(self, queries: torch.Tensor) -> PreparedQueries:
@@ -84,7 +88,8 @@ class LibraryScan:
         for start in range(0, n, step):
             stop = min(start + step, n)
             scores = (prepared.values @ self._values[start:stop].T).float()
-            scores += self._offset[start:stop]
+            if self._offset is not None:
+                scores += self._offset[start:stop]
             whole = (stop - start) // GROUP * GROUP
             first = start // GROUP
             if whole:
@@ -109,7 +114,9 @@ class LibraryScan:
             rows = groups[:, None] * GROUP + torch.arange(GROUP, device=device)
             beyond = rows >= len(self._vectors)
             rows = rows.clamp_max(len(self._vectors) - 1)
-            scores = torch.bmm(self._values[rows], prepared.values[at][:, :, None])[:, :, 0].float() + self._offset[rows]
+            scores = torch.bmm(self._values[rows], prepared.values[at][:, :, None])[:, :, 0].float()
+            if self._offset is not None:
+                scores += self._offset[rows]
             error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
             scores += error[:, None].float()
             upper[start : start + step] = scores.masked_fill_(beyond, -torch.inf).cpu().numpy()
@@ -121,14 +128,15 @@ class LibraryScan:
         changed = torch.from_numpy(vectors).to(self._vectors.device)
         if self._values is not self._vectors:
             self._values[at] = changed.to(self._values.dtype)
-        offset = torch.zeros(len(rows)) if bias is None else torch.from_numpy(bias)
-        self._all_offset[at] = offset.to(at.device)
         norms = checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR
         group = rows // GROUP
         _raise_to(self._norm, group, norms)
         if self._values.dtype == torch.bfloat16:
             _raise_to(self._residual, group, norms * 2.0**-8 + NORM_FLOOR)
-        _raise_to(self._slack, group, offset.abs() * 2.0**-20)
+        if bias is not None and self._bias is not None:
+            biases = torch.from_numpy(bias).to(self._bias)
+            self._bias[at] = biases
+            _raise_to(self._slack, group, biases.abs() * 2.0**-20)
 
 
 def _raise_to(bounds: torch.Tensor, group: np.ndarray, values: torch.Tensor) -> None:

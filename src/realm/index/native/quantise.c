@@ -27,14 +27,14 @@ typedef struct {
 
 /* Codes of eight components; adds the squares of what the codes lose, and of the codes, both in units of the scale. */
 static inline __attribute__((always_inline)) void code_lanes(const float *vector, float inverse, uint8_t *code, floats *lost,
-                                                             ints *square) {
+                                                             floats *square) {
     floats value;
     memcpy(&value, vector, sizeof value);
     value *= inverse;
     const ints whole = __builtin_convertvector(value + 128.5f, ints); /* in 1..255: truncation rounds to the nearest */
-    const floats rest = value - __builtin_convertvector(whole - 128, floats);
+    const floats near = __builtin_convertvector(whole - 128, floats), rest = value - near;
     *lost += rest * rest;
-    *square += (whole - 128) * (whole - 128);
+    *square += near * near;
     const bytes narrow = __builtin_convertvector(whole, bytes);
     memcpy(code, &narrow, sizeof narrow);
 }
@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) int row_codes(const float *vector, 
         return 1;
     }
     floats lost = {0};
-    ints square = {0};
+    floats square = {0};
     int64_t i = 0;
     for (; i + LANES <= dim; i += LANES)
         code_lanes(vector + i, 127 / largest, code + i, &lost, &square);
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) int row_codes(const float *vector, 
     float sum = 0, whole_square = 0;
     for (int lane = 0; lane < LANES; lane++) {
         sum += lost[lane];
-        whole_square += (float)square[lane];
+        whole_square += square[lane];
     }
     *scale = largest / 127;
     *norm = fminf(*scale * sqrtf(whole_square) * ROUNDED_UP, FLT_MAX);
