@@ -15,9 +15,8 @@ from realm.index.native.kernel import GROUP, Kernel, installed_kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes
 
 REACH = 5.0  # standard deviations above a centroid's score at which the best row of a cluster is expected
-CLUSTERS_PER_ROOT = (
-    5  # clusters for n rows: this times the root of n, some 730 rows each at 13 million; ranking them costs as much as the scan
-)
+# Clusters for n rows: this times the root of n, some 730 rows each at 13 million. Ranking more costs more than a better choice saves.
+CLUSTERS_PER_ROOT = 5
 CHUNK = 1 << 16  # rows read in the new order at a time, a multiple of GROUP
 
 
