@@ -229,7 +229,10 @@ def test_a_run_beside_a_refresher_can_be_replayed(tmp_path: Path, write_tiny: Wr
     assert [[row[key] for key in keys] for row in repeated] == [[row[key] for key in keys] for row in swaps]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=SLOW), pytest.param(signal.SIGINT, marks=SLOW)])
 def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals) -> None:
     for stage in ("pretrain", "finetune"):
         shutil.rmtree(run.stage(stage))
