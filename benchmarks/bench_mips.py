@@ -126,6 +126,7 @@ def compare(task: Task, names: list[str], rounds: int) -> tuple[list[dict[str, A
             for what in ("q1", "q64"):
                 ratios[f"{what}: {method} / {OURS}"] = times[method][f"{what}_ms"] / times[OURS][f"{what}_ms"]
             show(rows[-1])
+        print(f"    {OURS} in the same turns: q1 {own[-1]['q1_ms']:.2f} ms, q64 {own[-1]['q64_ms']:.1f} ms", flush=True)
         del made
     own = own or [take_turns(ours, task.queries, rounds)[OURS]]
     rows[0] |= {what: float(np.median([times[what] for times in own])) for what in ("q1_ms", "q64_ms")}
