@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from realm.index.compressed import CompressedIndex
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 
 NAMES = {"corpus_id": "benchmark", "tokenizer_sha256": "0" * 64, "document_embedder_sha256": "0" * 64}
 EXCLUDED = 1000
@@ -92,7 +92,8 @@ def opening(vectors: np.ndarray, directory: Path) -> dict[str, float]:
         print("opening: left out, the disk has no room for a published copy", flush=True)
         return {}
     try:
-        publish_snapshot(published, vectors, np.arange(len(vectors)), params_generation=0, step=0, corpus_version=0, **NAMES)
+        facts = SnapshotFacts(params_generation=0, step=0, corpus_version=0, **NAMES)
+        publish_snapshot(published, vectors, np.arange(len(vectors)), facts)
         figures = {}
         for name in ("first", "again"):
             if name == "first":

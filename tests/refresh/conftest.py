@@ -96,7 +96,9 @@ class Work:
             withdraw_requests(self.paths, above=0)
             publish_parameters(self.model, self.paths.params / f"{next_generation(index):06d}", step=1)
             number = publish(index)
-            self.told.write_text(str(number))
+            staging = self.told.with_suffix(".next")  # a death between truncating and writing would leave it empty
+            staging.write_text(str(number))
+            os.replace(staging, self.told)
             append_delta(index, number, vectors(number, ADDED), ADDED, corpus_version=2)
             prune_run(self.paths, frozenset())
         self.checkpoints.save(number, self.module, self.optimizer, {"task": {"generation": number}})
