@@ -23,7 +23,7 @@ from realm.index.library_scan import LibraryScan, multiplies_bfloat16
 from realm.index.listing import Listing
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
-from realm.index.pair_scores import kth_largest, score_bounds
+from realm.index.pair_scores import ScoredPairs, kth_largest, score_bounds
 from realm.index.quantised import QuantisedRows, quantise
 from realm.index.scan import SAFE_PRODUCT, Best
 
@@ -147,23 +147,22 @@ class CompressedIndex(RowIndex):
         listing = Listing(self._shown(hidden.removed), queries, hidden, n)
         exact_queries = queries.cpu().numpy().astype(np.float64)
         margin = self._margin(exact_queries)
-        query, row = listing.promising_rows(k)
-        lower, upper = self._score_bounds(exact_queries, query, row)
-        query, row, given_up = listing.rows_above(_round_down(kth_largest(query, lower, b, k) - margin), k)
+        scored = self._score_bounds(exact_queries, *listing.promising_rows(k))
+        query, row, given_up = listing.rows_above(_round_down(kth_largest(scored.query, scored.lower, b, k) - margin), k)
         given_up |= ~self._safe(exact_queries)
-        query, row = query[~given_up[query]], row[~given_up[query]]
-        lengths = np.where(given_up, -1, np.bincount(query, minlength=b))
-        lower, upper = self._score_bounds(exact_queries, query, row)
-        possible = upper >= (kth_largest(query, lower, b, k) - margin)[query]
-        query, row = query[possible], row[possible]
+        kept = ~given_up[query]
+        others = self._score_bounds(exact_queries, query[kept], row[kept])
+        scored = scored.only(~given_up[scored.query]).and_also(others)
+        lengths = np.where(given_up, -1, np.bincount(scored.query, minlength=b))
+        possible = scored.only(scored.upper >= (kth_largest(scored.query, scored.lower, b, k) - margin)[scored.query])
         best = Best(b, k)
-        best.add(query, row, self._exact_scores(exact_queries, query, row))
+        best.add(possible.query, possible.row, self._exact_scores(exact_queries, possible.query, possible.row))
         if given_up.any():
             scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
             best.add(scanned.query, scanned.row, scanned.score)
         return best, lengths
 
-    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> ScoredPairs:
         return score_bounds(self._vectors, queries, query, row, self._metric == "l2", self._kernel)
 
     def _shown(self, removed: torch.Tensor | None) -> GroupScan:
