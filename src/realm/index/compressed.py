@@ -25,7 +25,7 @@ from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.pair_scores import ScoredPairs, kth_largest, score_bounds
 from realm.index.quantised import QuantisedRows, quantise
-from realm.index.scan import SAFE_PRODUCT, Best
+from realm.index.scan import SAFE_PRODUCT, Best, joined
 
 SCAN_QUERIES = 64  # queries that share a pass over the rows
 
@@ -129,17 +129,18 @@ class CompressedIndex(RowIndex):
         return (checked_norms(vectors).square() / -2).clamp_min(torch.finfo(torch.float32).min).float().cpu()
 
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
-        best = Best(len(queries), k)
+        parts: list[Best] = []
         lengths = np.zeros(len(queries), np.int64)
         for start in range(0, len(queries), SCAN_QUERIES):
             part = slice(start, min(start + SCAN_QUERIES, len(queries)))
             inside = (hidden.query >= part.start) & (hidden.query < part.stop)
             mine = Hidden(hidden.query[inside] - start, hidden.row[inside], hidden.removed)
             found, lengths[part] = self._best_of_part(queries[part], k, mine)
-            best.add(found.query + start, found.row, found.score)
+            found.query += start
+            parts.append(found)
         listed = lengths[lengths >= 0]
         self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
-        return best
+        return joined(parts)
 
     def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
         """The best rows, and of each query the number of rows that were scored exactly: int64 [b], -1 where that was all of them."""

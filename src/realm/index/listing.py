@@ -87,7 +87,9 @@ class Listing:
             given_up |= self._listed > LISTED + 4 * k + self._n // 64
             found.append(self._numbers((part_query, part_group), at[~given_up[queries]]))
         pairs = np.concatenate(found)
-        pairs = pairs[~_among(pairs, self._hidden)]
+        if len(self._hidden):
+            pairs = np.sort(pairs)  # looking them up in order is several times as fast
+            pairs = pairs[~_among(pairs, self._hidden)]
         return pairs // self._n, pairs % self._n, given_up
 
     def _bounds_of(self, query: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -129,7 +131,5 @@ def _best_of_each(query: np.ndarray, bounds: np.ndarray, limit: int) -> np.ndarr
 
 
 def _among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Which of ``values`` are in ``ordered``: bool like values."""
-    if not len(ordered):
-        return np.zeros(len(values), np.bool_)
+    """Which of ``values`` are in ``ordered``, which is not empty: bool like values."""
     return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
