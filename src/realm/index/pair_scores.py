@@ -26,10 +26,8 @@ class ScoredPairs:
 
     def and_also(self, others: "ScoredPairs") -> "ScoredPairs":
         """These pairs, then the others."""
-        both = np.concatenate
-        return ScoredPairs(
-            both((self.query, others.query)), both((self.row, others.row)), both((self.lower, others.lower)), both((self.upper, others.upper))
-        )
+        pairs = ((self.query, others.query), (self.row, others.row), (self.lower, others.lower), (self.upper, others.upper))
+        return ScoredPairs(*(np.concatenate(pair) for pair in pairs))
 
 
 def score_bounds(

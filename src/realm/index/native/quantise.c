@@ -143,6 +143,12 @@ static inline __attribute__((always_inline)) void groups_range(quantise_task *ta
     }
 }
 
+#define EXPECTED 3 /* changed rows whose codes are asked for before their turn: every quad of a row lies in a cache line of its own */
+
+static inline uint8_t *codes_of(const realm_codes *codes, int64_t row) {
+    return codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
+}
+
 /* Changed rows of the groups first..last-1. What a group's bounds allowed for stays allowed for, so they only grow. */
 static inline __attribute__((always_inline)) void changed_range(quantise_task *task, int64_t first, int64_t last) {
     realm_codes *codes = task->codes;
@@ -158,8 +164,13 @@ static inline __attribute__((always_inline)) void changed_range(quantise_task *t
         if (!ours && !begins)
             continue;
         ours = 1;
+        if (i + EXPECTED < task->changed) {
+            const uint8_t *later = codes_of(codes, task->rows[i + EXPECTED]);
+            for (int64_t quad = 0; quad < codes->quads; quad++)
+                __builtin_prefetch(later + quad * BUNDLE * 4, 1);
+        }
         one_row(task, row, task->vectors + i * codes->dim, code, &residual, &norm);
-        uint8_t *target = codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
+        uint8_t *target = codes_of(codes, row);
         for (int64_t quad = 0; quad < codes->quads; quad++)
             memcpy(target + quad * BUNDLE * 4, code + quad * 4, 4);
         const float bias = task->bias ? task->bias[i] : 0;
