@@ -13,7 +13,7 @@ from realm.index.mips import Hits, Metric
 from realm.index.scan import Best
 
 QUERY_CHUNK = 256  # queries scored together; a larger batch is split, so that a block keeps enough rows for a good matrix product
-RESCORE_ENTRIES = 1 << 21  # components gathered at a time for the float64 scores: 16 MiB
+RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 scores: 512 KiB, which stay in the cache
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from realm.index.library_scan import LibraryScan, multiplies_bfloat16
 from realm.index.listing import Listing
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
-from realm.index.pair_scores import kth_largest, score_bounds
+from realm.index.pair_scores import ScoredPairs, kth_largest, score_bounds
 from realm.index.quantised import QuantisedRows, quantise
-from realm.index.scan import SAFE_PRODUCT, Best
+from realm.index.scan import SAFE_PRODUCT, Best, joined
 
 SCAN_QUERIES = 64  # queries that share a pass over the rows
 
@@ -109,7 +109,10 @@ class CompressedIndex(RowIndex):
         changed = torch.from_numpy(np.ascontiguousarray(vectors))
         if r and not all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(changed)):
             refuse_row(int(rows[int((~torch.isfinite(changed)).any(1).nonzero()[0])]))
-        self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
+        if self._vectors.device.type == "cpu":
+            self._vectors.numpy()[rows] = vectors  # numpy copies whole rows, PyTorch takes twice as long
+        else:
+            self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
         bias = self._bias(changed)
         self._scan.replace(rows, changed.numpy(), None if bias is None else bias.numpy())
         self._largest_norm = self._scan.largest_norm
@@ -129,17 +132,18 @@ class CompressedIndex(RowIndex):
         return (checked_norms(vectors).square() / -2).clamp_min(torch.finfo(torch.float32).min).float().cpu()
 
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
-        best = Best(len(queries), k)
+        parts: list[Best] = []
         lengths = np.zeros(len(queries), np.int64)
         for start in range(0, len(queries), SCAN_QUERIES):
             part = slice(start, min(start + SCAN_QUERIES, len(queries)))
             inside = (hidden.query >= part.start) & (hidden.query < part.stop)
             mine = Hidden(hidden.query[inside] - start, hidden.row[inside], hidden.removed)
             found, lengths[part] = self._best_of_part(queries[part], k, mine)
-            best.add(found.query + start, found.row, found.score)
+            found.query += start
+            parts.append(found)
         listed = lengths[lengths >= 0]
         self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
-        return best
+        return joined(parts)
 
     def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
         """The best rows, and of each query the number of rows that were scored exactly: int64 [b], -1 where that was all of them."""
@@ -147,23 +151,22 @@ class CompressedIndex(RowIndex):
         listing = Listing(self._shown(hidden.removed), queries, hidden, n)
         exact_queries = queries.cpu().numpy().astype(np.float64)
         margin = self._margin(exact_queries)
-        query, row = listing.promising_rows(k)
-        lower, upper = self._score_bounds(exact_queries, query, row)
-        query, row, given_up = listing.rows_above(_round_down(kth_largest(query, lower, b, k) - margin), k)
+        scored = self._score_bounds(exact_queries, *listing.promising_rows(k))
+        query, row, given_up = listing.rows_above(_round_down(kth_largest(scored.query, scored.lower, b, k) - margin), k)
         given_up |= ~self._safe(exact_queries)
-        query, row = query[~given_up[query]], row[~given_up[query]]
-        lengths = np.where(given_up, -1, np.bincount(query, minlength=b))
-        lower, upper = self._score_bounds(exact_queries, query, row)
-        possible = upper >= (kth_largest(query, lower, b, k) - margin)[query]
-        query, row = query[possible], row[possible]
+        kept = ~given_up[query]
+        others = self._score_bounds(exact_queries, query[kept], row[kept])
+        scored = scored.only(~given_up[scored.query]).and_also(others)
+        lengths = np.where(given_up, -1, np.bincount(scored.query, minlength=b))
+        possible = scored.only(scored.upper >= (kth_largest(scored.query, scored.lower, b, k) - margin)[scored.query])
         best = Best(b, k)
-        best.add(query, row, self._exact_scores(exact_queries, query, row))
+        best.add(possible.query, possible.row, self._exact_scores(exact_queries, possible.query, possible.row))
         if given_up.any():
             scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
             best.add(scanned.query, scanned.row, scanned.score)
         return best, lengths
 
-    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> ScoredPairs:
         return score_bounds(self._vectors, queries, query, row, self._metric == "l2", self._kernel)
 
     def _shown(self, removed: torch.Tensor | None) -> GroupScan:

@@ -1,5 +1,6 @@
 """Scores of single rows to double precision with a bound on their rounding: enough to leave few rows for the definition of a score."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -10,10 +11,29 @@ from realm.index.native.kernel import Kernel
 GATHER_ENTRIES = 1 << 21  # components gathered at a time: 16 MiB
 
 
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Pairs of query and row, int64 [c] each, and bounds of their scores, float64 [c] each."""
+
+    query: np.ndarray
+    row: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def only(self, kept: np.ndarray) -> "ScoredPairs":
+        """Those of ``kept`` bool [c]."""
+        return ScoredPairs(self.query[kept], self.row[kept], self.lower[kept], self.upper[kept])
+
+    def and_also(self, others: "ScoredPairs") -> "ScoredPairs":
+        """These pairs, then the others."""
+        pairs = ((self.query, others.query), (self.row, others.row), (self.lower, others.lower), (self.upper, others.upper))
+        return ScoredPairs(*(np.concatenate(pair) for pair in pairs))
+
+
 def score_bounds(
     vectors: torch.Tensor, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool, kernel: Kernel | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds of q.x (for distances: of q.x - |x|^2 / 2) of c pairs of query and row, float64 [c] each.
+) -> ScoredPairs:
+    """Bounds of q.x (for distances: of q.x - |x|^2 / 2) of c pairs of query and row.
 
     The bounds leave room for the rounding of the defined score, too (for distances up to a multiple of |q|^2).
 
@@ -29,7 +49,7 @@ def score_bounds(
     else:
         score, size = kernel.score(vectors.numpy(), queries, query, row, distance)
     error = size * ((vectors.shape[1] + 8) * 2.0**-50)
-    return score - error, score + error
+    return ScoredPairs(query, row, score - error, score + error)
 
 
 def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.ndarray:

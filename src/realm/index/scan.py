@@ -1,5 +1,7 @@
 """The fast part of exact search: bounds on scores from one matrix product, and the best rows so far."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -102,6 +104,14 @@ class Best:
         self.query, self.rank, self.row, self.score = query[kept], rank[kept], row[order][kept], score[order][kept]
         last = self.rank == self.k - 1
         self.threshold[self.query[last]] = self.score[last]
+
+
+def joined(parts: Sequence[Best]) -> Best:
+    """The best rows of all queries from those of one or more parts, whose queries follow each other."""
+    best = Best(0, parts[0].k)
+    for name in ("query", "row", "score", "rank", "threshold"):
+        setattr(best, name, np.concatenate([getattr(part, name) for part in parts]))
+    return best
 
 
 def _round_down(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:

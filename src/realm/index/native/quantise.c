@@ -25,6 +25,19 @@ typedef struct {
     _Atomic int64_t refused; /* the first row found with a component that is not finite, or -1 */
 } quantise_task;
 
+/* The low bytes of eight integers of 0..255. */
+static inline __attribute__((always_inline)) bytes low_bytes(ints whole) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    /* gcc converts lane by lane otherwise, which takes most of the time of a row. */
+    typedef uint8_t all_bytes __attribute__((vector_size(LANES * 4)));
+    const all_bytes each = (all_bytes)whole;
+    return __builtin_shufflevector(each, each, 0, 4, 8, 12, 16, 20, 24, 28);
+#endif
+#endif
+    return __builtin_convertvector(whole, bytes);
+}
+
 /* Codes of eight components; adds the squares of what the codes lose, and of the codes, both in units of the scale. */
 static inline __attribute__((always_inline)) void code_lanes(const float *vector, float inverse, uint8_t *code, floats *lost,
                                                              floats *square) {
@@ -35,7 +48,7 @@ static inline __attribute__((always_inline)) void code_lanes(const float *vector
     const floats near = __builtin_convertvector(whole - 128, floats), rest = value - near;
     *lost += rest * rest;
     *square += near * near;
-    const bytes narrow = __builtin_convertvector(whole, bytes);
+    const bytes narrow = low_bytes(whole);
     memcpy(code, &narrow, sizeof narrow);
 }
 
@@ -130,6 +143,12 @@ static inline __attribute__((always_inline)) void groups_range(quantise_task *ta
     }
 }
 
+#define EXPECTED 3 /* changed rows whose codes are asked for before their turn: every quad of a row lies in a cache line of its own */
+
+static inline uint8_t *codes_of(const realm_codes *codes, int64_t row) {
+    return codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
+}
+
 /* Changed rows of the groups first..last-1. What a group's bounds allowed for stays allowed for, so they only grow. */
 static inline __attribute__((always_inline)) void changed_range(quantise_task *task, int64_t first, int64_t last) {
     realm_codes *codes = task->codes;
@@ -145,8 +164,13 @@ static inline __attribute__((always_inline)) void changed_range(quantise_task *t
         if (!ours && !begins)
             continue;
         ours = 1;
+        if (i + EXPECTED < task->changed) {
+            const uint8_t *later = codes_of(codes, task->rows[i + EXPECTED]);
+            for (int64_t quad = 0; quad < codes->quads; quad++)
+                __builtin_prefetch(later + quad * BUNDLE * 4, 1);
+        }
         one_row(task, row, task->vectors + i * codes->dim, code, &residual, &norm);
-        uint8_t *target = codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
+        uint8_t *target = codes_of(codes, row);
         for (int64_t quad = 0; quad < codes->quads; quad++)
             memcpy(target + quad * BUNDLE * 4, code + quad * 4, 4);
         const float bias = task->bias ? task->bias[i] : 0;

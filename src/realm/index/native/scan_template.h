@@ -11,11 +11,11 @@ static inline float NAME(error)(const realm_codes *codes, const realm_queries *q
     return queries->by_residual[query] * codes->residual[group] + queries->by_norm[query] * codes->norm[group] + codes->slack[group];
 }
 
-/* Ask for the codes of a group before their turn. */
-static inline void NAME(expect)(const realm_codes *codes, int64_t group) {
-    const uint8_t *rows = codes->codes + group * codes->quads * GROUP * 4;
-    for (int64_t at = 0; at < codes->quads * GROUP * 4; at += 64)
-        __builtin_prefetch(rows + at);
+/* Ask for the codes of `rows` rows of a group before their turn. A line of four is enough: processors fetch the neighbours themselves. */
+static inline void NAME(expect)(const realm_codes *codes, int64_t group, int row, int rows) {
+    const uint8_t *first = codes->codes + (group * GROUP + row) * codes->quads * 4;
+    for (int64_t at = 0; at < codes->quads * rows * 4; at += 256)
+        __builtin_prefetch(first + at);
 }
 
 /* The largest score of a group for each query of a panel. */
@@ -66,9 +66,9 @@ TARGET void NAME(realm_rows)(void *argument, int64_t first, int64_t last) {
     for (int64_t pair = first; pair < last; pair++) {
         const int64_t query = task->query[pair], group = task->group[pair];
         float *upper = task->upper + pair * GROUP;
-        if (pair + 1 < last)
-            NAME(expect)(codes, task->group[pair + 1]);
         for (int row = 0; row < GROUP; row += PARTS * LANES) {
+            if (pair + 1 < last)
+                NAME(expect)(codes, task->group[pair + 1], row, PARTS * LANES);
             if (queries->planes == 1)
                 NAME(part)(codes, queries, query, group, row, 1, 1, scores);
             else
