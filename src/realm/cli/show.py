@@ -61,7 +61,7 @@ def facts(values: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> str:
-    if value is None or value == {}:
+    if value is None or value in ({}, []):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -69,6 +69,8 @@ def _plain(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value)
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
