@@ -11,6 +11,7 @@ from realm.cli import show
 from realm.progress import Progress
 
 if TYPE_CHECKING:
+    from realm.corpus.manifest import CorpusManifest
     from realm.corpus.sources import SourceOptions
 
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
@@ -48,6 +49,16 @@ Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
 
 def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
     return lambda what, done, total: progress.count(f"corpus: {what}", done, total)
+
+
+def _changed(
+    change: "Callable[..., CorpusManifest]", corpus: Path, sources: tuple[Path, ...], reading: SourceFlags, workers: int | None, json: bool
+) -> None:
+    """Change a corpus by documents and say what it holds then."""
+    options = reading.options()
+    with Progress() as progress:
+        change(corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=options)
+    corpus_info(corpus, json=json)
 
 
 def corpus_build(
@@ -119,11 +130,7 @@ def corpus_add(
     """
     from realm.corpus.living import add_documents
 
-    with Progress() as progress:
-        add_documents(
-            corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=reading.options()
-        )
-    corpus_info(corpus, json=json)
+    _changed(add_documents, corpus, sources, reading, workers, json)
 
 
 def corpus_info(corpus: Corpus, /, *, json: bool = False) -> None:
@@ -161,11 +168,7 @@ def corpus_update(
     """
     from realm.corpus.living import update_documents
 
-    with Progress() as progress:
-        update_documents(
-            corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=reading.options()
-        )
-    corpus_info(corpus, json=json)
+    _changed(update_documents, corpus, sources, reading, workers, json)
 
 
 def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: bool = False) -> None:

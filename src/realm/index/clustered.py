@@ -19,7 +19,7 @@ from realm.index.compressed import CompressedIndex
 from realm.index.mips import Metric
 from realm.index.probing import ClusterScan
 from realm.index.quality import share_found
-from realm.index.scan import SAFE_PRODUCT, Best
+from realm.index.scan import SAFE_PRODUCT, Best, largest_score
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ClusteredIndex(RowIndex):
         self._seen = 0  # rows that a query looks at
         self._clusters: ClusterScan | None = None  # None: all searches are exact
         self._exact: CompressedIndex | None = None
-        largest = self._exact_index()._largest_norm  # made here: it refuses rows that are not finite
+        largest = self._exact_index().largest_norm  # made here: it refuses rows that are not finite
         if self._vectors.device.type == "cpu" and len(self) >= SMALLEST and (1 + largest) ** 2 <= SAFE_PRODUCT:
             self._try_clusters(self._made_up_queries(seed) if sample is None else sample, seed)
 
@@ -158,5 +158,5 @@ class ClusteredIndex(RowIndex):
 
     def _safe(self, clusters: ClusterScan, queries: torch.Tensor) -> bool:
         """Whether no score can overflow in the scan."""
-        row, query = clusters.largest_norm, float(torch.linalg.vector_norm(queries.double(), dim=1).max())
-        return ((1 + row) * (1 + query) if self._metric == "ip" else (1 + row + query) ** 2) <= SAFE_PRODUCT
+        longest = float(torch.linalg.vector_norm(queries.double(), dim=1).max())
+        return largest_score(clusters.largest_norm, longest, self._metric) <= SAFE_PRODUCT

@@ -25,7 +25,7 @@ from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.pair_scores import ScoredPairs, kth_largest, score_bounds
 from realm.index.quantised import QuantisedRows, quantise
-from realm.index.scan import SAFE_PRODUCT, Best, joined
+from realm.index.scan import SAFE_PRODUCT, Best, joined, largest_score
 
 SCAN_QUERIES = 64  # queries that share a pass over the rows
 
@@ -82,9 +82,13 @@ class CompressedIndex(RowIndex):
                 rows = quantise(native, self._vectors.numpy(), None if bias is None else bias.numpy())
             self._scan = NativeScan(native, rows)
         self._showing: tuple[torch.Tensor | None, GroupScan] = (None, self._scan)
-        self._largest_norm = self._scan.largest_norm
         self._exact: ExactIndex | None = None
         self.statistics = SearchStatistics(0, 0, 0.0)
+
+    @property
+    def largest_norm(self) -> float:
+        """No row is longer, removed ones included; 0 without rows."""
+        return self._scan.largest_norm
 
     def replace_rows(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Change some vectors in place: in the array the index was given (in its private copy where that is a memory map) and in the codes.
@@ -115,7 +119,6 @@ class CompressedIndex(RowIndex):
             self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
         bias = self._bias(changed)
         self._scan.replace(rows, changed.numpy(), None if bias is None else bias.numpy())
-        self._largest_norm = self._scan.largest_norm
         self._showing, self._exact = (None, self._scan), None
 
     def info(self) -> dict[str, Any]:
@@ -136,9 +139,7 @@ class CompressedIndex(RowIndex):
         lengths = np.zeros(len(queries), np.int64)
         for start in range(0, len(queries), SCAN_QUERIES):
             part = slice(start, min(start + SCAN_QUERIES, len(queries)))
-            inside = (hidden.query >= part.start) & (hidden.query < part.stop)
-            mine = Hidden(hidden.query[inside] - start, hidden.row[inside], hidden.removed)
-            found, lengths[part] = self._best_of_part(queries[part], k, mine)
+            found, lengths[part] = self._best_of_part(queries[part], k, hidden.only(np.arange(part.start, part.stop)))
             found.query += start
             parts.append(found)
         listed = lengths[lengths >= 0]
@@ -179,10 +180,7 @@ class CompressedIndex(RowIndex):
 
     def _safe(self, queries: np.ndarray) -> np.ndarray:
         """Of which queries no score can overflow in the scan: bool [b]."""
-        norms = np.linalg.norm(queries, axis=1)
-        if self._metric == "ip":
-            return (1 + self._largest_norm) * (1 + norms) <= SAFE_PRODUCT
-        return (1 + self._largest_norm + norms) ** 2 <= SAFE_PRODUCT
+        return largest_score(self.largest_norm, np.linalg.norm(queries, axis=1), self._metric) <= SAFE_PRODUCT
 
     def _margin(self, queries: np.ndarray) -> np.ndarray:
         """What the defined scores of a query may be off in terms of what bounds speak of, beyond the bounds' own room: float64 [b]."""
@@ -194,9 +192,7 @@ class CompressedIndex(RowIndex):
         """The best rows of the queries ``at`` by a full scan."""
         if self._exact is None:
             self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
-        mine = np.isin(hidden.query, at)
-        sub = Hidden(np.searchsorted(at, hidden.query[mine]), hidden.row[mine], hidden.removed)
-        best = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], k, sub)
+        best = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], k, hidden.only(at))
         best.query = at[best.query]
         return best
 

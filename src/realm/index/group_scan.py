@@ -73,11 +73,13 @@ class NativeScan:
         return code_queries(queries, planes=2 if len(queries) <= FEW_QUERIES else 1)
 
     def groups(self, prepared: CodedQueries) -> torch.Tensor:
+        """See GroupScan.groups."""
         upper = np.empty((len(prepared), self._rows.groups), np.float32)
         self._kernel.scan(self._rows.struct(), prepared.struct(), upper)
         return torch.from_numpy(upper)
 
     def pairs(self, prepared: CodedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """See GroupScan.pairs."""
         upper = np.empty((len(query), GROUP), np.float32)
         self._kernel.rows(self._rows.struct(), prepared.struct(), query, group, upper)
         return upper

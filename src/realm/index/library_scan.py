@@ -82,6 +82,7 @@ class LibraryScan:
         return PreparedQueries(values, norms * relative, norms)
 
     def groups(self, prepared: PreparedQueries) -> torch.Tensor:
+        """See GroupScan.groups."""
         b, n = len(prepared.values), len(self._vectors)
         upper = torch.empty(b, len(self._norm), device=self._vectors.device)
         step = max(1, BLOCK_ENTRIES // (b * GROUP)) * GROUP
@@ -105,6 +106,7 @@ class LibraryScan:
         return scores.add_(self._slack.float())
 
     def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """See GroupScan.pairs."""
         upper = np.empty((len(query), GROUP), np.float32)
         device = self._vectors.device
         step = max(1, GATHER_ENTRIES // (GROUP * self._vectors.shape[1]))

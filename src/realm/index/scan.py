@@ -1,6 +1,7 @@
 """The fast part of exact search: bounds on scores from one matrix product, and the best rows so far."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,12 @@ NORM_FLOOR = 2.0**-50
 SAFE_PRODUCT = 1e37
 # Relative rounding of the *inputs* of a float32 matrix product under torch.set_float32_matmul_precision (TF32, bf16).
 INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}
+Norms = TypeVar("Norms", float, np.ndarray)
+
+
+def largest_score(row_norm: float, query_norms: Norms, metric: Metric) -> Norms:
+    """What no score of such rows exceeds, on the way to it included: to be compared with ``SAFE_PRODUCT``."""
+    return (1 + row_norm) * (1 + query_norms) if metric == "ip" else (1 + row_norm + query_norms) ** 2
 
 
 class Scan:
@@ -30,9 +37,7 @@ class Scan:
 
     def __init__(self, queries: torch.Tensor, largest_norm: float, metric: Metric):
         norms = torch.linalg.vector_norm(queries.double(), dim=1)
-        longest = float(norms.max())
-        largest = (1 + largest_norm) * (1 + longest) if metric == "ip" else (1 + largest_norm + longest) ** 2
-        overflow = largest > SAFE_PRODUCT
+        overflow = largest_score(largest_norm, float(norms.max()), metric) > SAFE_PRODUCT
         self.metric = metric
         self.dtype = torch.float64 if overflow else torch.float32
         self.queries = queries.to(self.dtype)
