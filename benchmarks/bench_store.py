@@ -27,11 +27,10 @@ from common import result
 from realm.corpus import manifest as manifests
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
-from realm.corpus.compaction import SEGMENT_ROWS
 from realm.corpus.living import add_documents, remove_documents
 from realm.corpus.lookup import finish_segment
 from realm.corpus.manifest import SegmentInfo
-from realm.corpus.segments import BATCH_ROWS, segment_schema, token_dtype
+from realm.corpus.segments import BATCH_ROWS, SEGMENT_ROWS, segment_schema, token_dtype
 
 BATCH = 512
 BLOCKS_PER_DOCUMENT = 4
