@@ -72,7 +72,7 @@ def test_one_block_is_searched_and_read(ask: Ask) -> None:
 def test_a_beam_of_one_trains(corpus: SmallCorpus, model: RealmModel) -> None:
     task = corpus.task(model, QUESTIONS)
     task.section = replace(task.section, beam=1, read=1)
-    loss = task.step(0).loss
+    loss = task.step(0).mean
     loss.backward()
     assert math.isfinite(float(loss.detach())) and all(torch.isfinite(g).all() for g in gradients(model).values())
     model.zero_grad()

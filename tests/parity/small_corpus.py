@@ -87,7 +87,7 @@ class SmallCorpus:
 
     def task_loss(self, model: RealmModel, questions: Questions) -> Tensor:
         """Mean loss of all questions."""
-        return self.task(model, questions).step(0).loss
+        return self.task(model, questions).step(0).mean
 
     @torch.no_grad()
     def losses(self, model: RealmModel, questions: Questions) -> Iterator[dict[str, Tensor]]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from realm.data.loader import WHOLE, Share
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, StepResult, Task, fit
 from realm.train.metrics import MetricsLog
@@ -38,7 +39,7 @@ class Tilted(Task):
         self.model = Line()
         self.trace: list[dict[str, float]] = []
 
-    def step(self, step: int) -> StepResult:
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
         loss = sum((slope(step, i) * self.model.get_parameter(name)).sum() for i, name in enumerate(NAMES))
         assert isinstance(loss, torch.Tensor)
         return StepResult(loss, 1)
@@ -116,10 +117,10 @@ def test_a_resumed_run_takes_the_same_steps(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole").trace
 
     class Stopped(Tilted):
-        def step(self, step: int) -> StepResult:
+        def step(self, step: int, share: Share = WHOLE) -> StepResult:
             if step == 7:
                 raise KeyboardInterrupt
-            return super().step(step)
+            return super().step(step, share)
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "parts", checkpoint_every=3, task=Stopped())

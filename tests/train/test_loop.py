@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from realm.data.loader import WHOLE, Share
 from realm.errors import RunError, TrainingError
 from realm.nn.model import state_sha256
 from realm.train.checkpoint import CheckpointDirectory
@@ -41,7 +42,7 @@ class Regression(Task):
         self.drawn = 0.0
         self.calls: list[int] = []
 
-    def step(self, step: int) -> StepResult:
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
         if step == self.killed_at:
             raise Killed
         assert self.model.training
@@ -238,7 +239,7 @@ def test_a_checkpoint_right_after_a_bad_step_resumes_exactly(tmp_path: Path) -> 
 def test_bad_gradients_in_a_row_stop_the_run(tmp_path: Path) -> None:
     train(Regression(broken=frozenset({2, 3, 5, 6, 8})), tmp_path / "scattered")
     task = Regression(broken=frozenset({6, 7, 8}))
-    with pytest.raises(TrainingError, match=r"toy: 3 steps in a row had non-finite gradients.*learning rate"):
+    with pytest.raises(TrainingError, match=r"toy: 3 steps in a row had a loss or gradients that were not finite.*step 8.*learning rate"):
         train(task, tmp_path / "row")
     assert task.calls[-1] == 8
     # Resumed from the checkpoint in the middle of them, the alarm comes at the same step.

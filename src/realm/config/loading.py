@@ -122,14 +122,17 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
 CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
     ("run", "optimizer"): ("adamw", "bert"),
+    ("run", "schedule"): ("linear", "cosine"),
     ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
+    ("pretrain", "publish"): ("last", "best"),
 }
 MINIMUM = {
     ("run", "threads"): 1,
     ("run", "checkpoint_every"): 0,
+    ("run", "rank_timeout"): 1,
     ("corpus", "vocab_size"): 200,
     ("corpus", "block_length"): 16,
     ("model", "hidden"): 8,
@@ -146,6 +149,8 @@ MINIMUM = {
     ("pretrain", "batch"): 1,
     ("pretrain", "candidates"): 2,
     ("pretrain", "refresh_every"): 1,
+    ("pretrain", "held_out"): 0,
+    ("pretrain", "eval_every"): 1,
     ("refresher", "threads"): 1,
     ("refresher", "workers"): 1,
     ("refresher", "nice"): 0,
@@ -157,7 +162,7 @@ MINIMUM = {
     ("finetune", "eval_every"): 1,
     ("eval", "read"): 0,
     ("eval", "closed_book_epochs"): 0,
-    **{(stage, "warmup"): 0 for stage in ("ict", "warm", "pretrain", "finetune")},
+    **{(stage, key): least for stage in ("ict", "warm", "pretrain", "finetune") for key, least in (("warmup", 0), ("accumulate", 1))},
 }
 SHARES = (
     ("model", "dropout"),
@@ -190,6 +195,12 @@ def _check(recipe: Recipe, path: Path | None) -> None:
         stage = getattr(recipe, section)
         if stage.steps < 0 or stage.lr <= 0:
             raise ConfigError(f"[{section}] needs steps >= 0 and lr > 0", path=path)
+        if stage.batch % stage.accumulate:
+            problem = f"'{section}.batch' is {stage.batch}, no multiple of {section}.accumulate = {stage.accumulate}"
+            raise ConfigError(problem, path=path, cure="A batch is computed in equal parts.")
+    if recipe.pretrain.publish == "best" and not recipe.pretrain.held_out:
+        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
+        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", path=path, cure=cure)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
     if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:

@@ -17,8 +17,14 @@ class RunConfig:
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
     optimizer: str = "adamw"
     """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
+    schedule: str = "linear"
+    """How the learning rate falls from its peak to 0: linear or cosine."""
+    gradient_checkpointing: bool = False
+    """Compute the layers of the networks again in the backward pass instead of keeping their activations: less memory, a third slower."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
+    rank_timeout: float = 600.0
+    """Seconds after which a rank (torchrun) that does not answer ends the job."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,10 @@ class IctConfig:
     steps: int = 400
     """Optimiser steps."""
     batch: int = 64
-    """Pseudo-queries a step; the other blocks of the batch are the negatives."""
+    """Pseudo-queries a step over all ranks; the other blocks of the batch are the negatives."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step. Negatives stay those of the whole batch; embeddings
+    are computed twice."""
     lr: float = 1e-3
     """Peak learning rate."""
     warmup: int = 40
@@ -121,7 +130,9 @@ class WarmConfig:
     steps: int = 600
     """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
     batch: int = 32
-    """Masked sentences a step."""
+    """Masked sentences a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-3
     """Peak learning rate."""
     warmup: int = 40
@@ -147,7 +158,9 @@ class PretrainConfig:
     steps: int = 300
     """Optimiser steps."""
     batch: int = 16
-    """Masked sentences a step."""
+    """Masked sentences a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-4
     """Peak learning rate."""
     warmup: int = 20
@@ -163,6 +176,12 @@ class PretrainConfig:
     (realm refresh RUN, started by somebody else), frozen (nobody: the first index stays)."""
     refresh_every: int = 50
     """Steps between refreshes of the index."""
+    held_out: int = 100
+    """Sentences, at most a tenth, that are never trained on: what retrieval is worth is measured on them. 0 holds out none."""
+    eval_every: int = 100
+    """Steps between two evaluations on them; also before the first step and after the last."""
+    publish: str = "last"
+    """Which weights the stage publishes: last, or best: those of the highest marginal utility on held-out sentences."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
     stop_on_collapse: bool = False
@@ -202,7 +221,9 @@ class FinetuneConfig:
     steps: int = 400
     """Optimiser steps."""
     batch: int = 16
-    """Questions a step."""
+    """Questions a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 5e-4
     """Peak learning rate."""
     warmup: int = 40

@@ -15,6 +15,7 @@ from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
+from realm.data.loader import WHOLE, Share
 from realm.data.qa import load_questions
 from realm.data.types import Question
 from realm.index.choice import make_index
@@ -114,8 +115,8 @@ class _Timed(Task):
         self.model = task.model
         self.marks: list[float] = []
 
-    def step(self, step: int) -> StepResult:
-        return self.task.step(step)
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        return self.task.step(step, share)
 
     def between(self, step: int) -> Metrics | None:
         self.marks.append(time.perf_counter())

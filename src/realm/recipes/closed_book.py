@@ -16,7 +16,7 @@ from torch import Tensor
 
 from realm.config import Recipe
 from realm.data.featurize import mask_slots
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.qa import load_questions
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
@@ -53,13 +53,13 @@ class ClosedBookTask(Task):
     def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
         raise NotImplementedError
 
-    def step(self, step: int) -> StepResult:
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
         assert self.model.encoder is not None
-        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch)]
+        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
         where, what, slots = (t.to(self.context.device) for t in mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn]))
         log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what)
         loss, valid = one_document_nll(log_probs, slots)
-        return StepResult(loss.sum() / slots.sum(), int(valid.sum()))
+        return StepResult(loss.sum(), int(valid.sum()), weight=float(slots.sum()))
 
     order: EpochOrder
 
@@ -166,9 +166,9 @@ def run_closed_book(context: StageContext) -> None:
         model = new_model(context).with_parts(embedder=None).to(context.device)
         recipe = context.recipe
         done = [stage_facts(context.paths, stage)["steps"] for stage in ("warm", "pretrain")]
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=sentence_steps(recipe, *done))
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=sentence_steps(recipe, *done), batch=BATCH, accumulate=1)
         train(context, SentencesTask(context, model), section, mark)
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)))
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)), batch=BATCH, accumulate=1)
         steps = train(context, QuestionsTask(context, model, questions), section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps})
         CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard()

@@ -13,15 +13,19 @@ import torch
 from realm.config import ModelConfig, Recipe
 from realm.corpus.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
+from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.hub import is_realm_model
 from realm.nn.model import ModelSpec, RealmModel, start_from_body
 from realm.paths import RunPaths, publish_directory, sha256_file, write_json
+from realm.ranks import place
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.train.checkpoint import CheckpointDirectory
+from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
 from realm.train.metrics import MetricsLog
+from realm.train.recomputing import recompute_layers
 
 __all__ = [
     "RUN_FORMAT",
@@ -76,7 +80,8 @@ def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContex
     wanted = recipe.run.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
-    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+    device = torch.device(kind, place().local) if kind == "cuda" and world() > 1 else torch.device(kind)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
 
@@ -147,6 +152,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
         "optimizer": recipe.run.optimizer,
+        "schedule": recipe.run.schedule,
     }
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
@@ -158,13 +164,22 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
 
 
 def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
-    """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps."""
+    """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps.
+
+    Raises:
+        ConfigError: the batch cannot be divided among the ranks and the parts of each.
+    """
+    Share(0, world() * section.accumulate).places(section.batch)
+    if context.recipe.run.gradient_checkpointing:
+        recompute_layers(task.model)
     options = LoopOptions(
         steps=section.steps,
         lr=section.lr,
         warmup=section.warmup,
         optimizer=context.recipe.run.optimizer,
+        schedule=context.recipe.run.schedule,
         seed=context.seed,
+        accumulate=section.accumulate,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
         checkpoint_every=context.recipe.run.checkpoint_every,
@@ -174,12 +189,15 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
 
 
 def publish_stage(context: StageContext, stage: str, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
-    """Publish a stage's networks and facts; its checkpoints have served and are removed."""
-    final = context.paths.stage(stage)
-    with publish_directory(final) as staging:
-        model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
-        write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
-    CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
+    """Publish a stage's networks and facts; its checkpoints have served and are removed. The first rank does, the others wait."""
+
+    def publish() -> None:
+        with publish_directory(context.paths.stage(stage)) as staging:
+            model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
+            write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+        CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
+
+    on_first(publish)
 
 
 def is_published(context: StageContext, stage: str, mark: str) -> bool:

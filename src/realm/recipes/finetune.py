@@ -5,6 +5,7 @@ The document side is frozen; the question embedder and the reader learn. Each te
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, Source
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
 from realm.data.renaming import Renaming
 from realm.data.types import Question
@@ -22,6 +23,7 @@ from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
 from realm.recipes.scoring import exact_match_share
 from realm.refresh import open_generation
+from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 Spans = dict[int, list[tuple[int, int]]]
@@ -60,9 +62,9 @@ class ReadingTask(Task):
         """Counted over the corpus when the first example needs it: never at a rate of 0."""
         return Renaming(self.context.store)
 
-    def step(self, step: int) -> StepResult:
-        """Retriever loss over the wide beam plus reader loss over the best few, divided by the questions of the batch."""
-        drawn = self.order.batch(step, self.section.batch)
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        """Retriever loss over the wide beam plus reader loss over the best few; a batch is averaged over its questions."""
+        drawn = self.order.batch(step, self.section.batch, share)
         items = [item for _, item in drawn]
         texts, tokens = [self.questions[i].text for i in items], [self.tokens[i] for i in items]
         wide = self.source(texts, tokens, max(self.section.beam, self.section.read))
@@ -73,14 +75,17 @@ class ReadingTask(Task):
         spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
         gold = self._gold(items, read.rows, spans)
         reading, readable = losses.span_marginal(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
-        loss = (retrieval + reading).sum() / len(items)
+        loss = (retrieval + reading).sum()
         metrics = {
             "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
             "reader_loss": float(reading.detach().sum() / readable.sum().clamp(min=1)),
             "found": float(found.float().mean()),
             "readable": float(readable.float().mean()),
         }
-        return StepResult(loss, int((found | readable).sum()), metrics)
+        return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
 
     def _renaming(self, position: int) -> np.ndarray | None:
         """What stands for each wordpiece in the example at ``position``; None where the names are left alone."""
@@ -102,7 +107,7 @@ class ReadingTask(Task):
         if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
             return None
         answerer = Answerer(self.context.inputs, self.source, self.reader, versions={})
-        return {"dev_em": exact_match_share(answerer.answer(q_texts(self.dev), k=self.section.read), self.dev)}
+        return {"dev_em": on_first(lambda: exact_match_share(answerer.answer(q_texts(self.dev), k=self.section.read), self.dev))}
 
 
 def q_texts(questions: list[Question]) -> list[str]:

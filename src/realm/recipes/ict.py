@@ -1,15 +1,44 @@
-"""Inverse cloze task: the embedder's warm start (ORQA, section 5)."""
+"""Inverse cloze task: the embedder's warm start (ORQA, section 5).
 
-import numpy as np
+The negatives of a pseudo-query are the other blocks of the whole batch, on whichever rank and in whichever part they are embedded. One
+part a rank: the blocks of all ranks are gathered with their gradient. Several parts: all are embedded without gradient first, which
+gives the gradient of every embedding; then each part is embedded again and hands that gradient on.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from realm import losses
 from realm.data.ict import InverseCloze
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.types import IctExample
 from realm.errors import CorpusError
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, train
+from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
+from realm.train.stepping import own_shares, seed_share
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Loss and hits of this rank's pseudo-queries against the blocks of the whole batch, [b] each."""
+
+    loss: Tensor
+    valid: Tensor
+    hits: Tensor
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What one part of a step will be worth: its loss and hits, and the gradient of its embeddings, [b, d] each."""
+
+    scored: _Scored
+    queries: Tensor
+    blocks: Tensor
 
 
 class IctTask(Task):
@@ -27,19 +56,63 @@ class IctTask(Task):
             cure = "ICT needs at least two blocks of two sentences: add documents."
             raise CorpusError(f"{len(self.cloze)} blocks have more than one sentence", path=context.paths.corpus, cure=cure)
         self.order = EpochOrder(len(self.cloze), "ict", context.seed)
+        self._ahead: dict[Share, _Ahead] = {}
 
-    def step(self, step: int) -> StepResult:
-        seed, features = self.context.seed, self.context.inputs.featurizer
-        examples = [self.cloze.example(item, generator("ict", seed, at)) for at, item in self.order.batch(step, self.batch)]
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        examples = self._examples(step, share)
+        if share.count == world():
+            scored = self._scored(*self._embed(examples), examples)
+            return _result(scored, scored.loss.sum())
+        if share not in self._ahead:
+            self._ahead = self._look_ahead(step, share.count // world())
+            seed_share(self.context.seed, self.name, step, share)  # the second pass drops what the first one dropped
+        ahead = self._ahead.pop(share)
+        queries, blocks = self._embed(examples)
+        handed_on = (queries * ahead.queries).sum() + (blocks * ahead.blocks).sum()
+        return _result(ahead.scored, handed_on - handed_on.detach() + ahead.scored.loss.sum())
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        return [{"block": int(example.block_id)} for example in self._examples(step, WHOLE)]
+
+    def _examples(self, step: int, share: Share) -> list[IctExample]:
+        drawn = self.order.batch(step, self.batch, share)
+        return [self.cloze.example(item, generator("ict", self.context.seed, at)) for at, item in drawn]
+
+    def _embed(self, examples: list[IctExample]) -> tuple[Tensor, Tensor]:
+        """Pseudo-queries and blocks, [b, d] each."""
         assert self.model.embedder is not None
+        features = self.context.inputs.featurizer
         queries = self.model.embedder([features.query(e.query) for e in examples])
-        blocks = self.model.embedder([features.block(e.title, e.body) for e in examples])
-        ids = np.array([e.block_id for e in examples])
-        collision = torch.from_numpy(ids[:, None] == ids[None, :]).to(queries.device)
-        positive = torch.arange(len(examples), device=queries.device)
-        loss, valid = losses.ict(queries, blocks, positive, collision)
-        hits = (queries.detach() @ blocks.detach().T).argmax(-1) == positive
-        return StepResult(loss.mean(), int(valid.sum()), {"accuracy": float(hits.float().mean())})
+        return queries, self.model.embedder([features.block(e.title, e.body) for e in examples])
+
+    def _scored(self, queries: Tensor, blocks: Tensor, examples: list[IctExample]) -> _Scored:
+        """This rank's pseudo-queries [b, d] against its blocks [b, d] and those of the other ranks."""
+        everywhere = gather(blocks)
+        own = torch.tensor([e.block_id for e in examples])
+        collision = (own[:, None] == gather(own)[None, :]).to(queries.device)
+        positive = torch.arange(len(examples), device=queries.device) + rank() * len(examples)
+        loss, valid = losses.ict(queries, everywhere, positive, collision)
+        return _Scored(loss, valid, (queries.detach() @ everywhere.detach().T).argmax(-1) == positive)
+
+    def _look_ahead(self, step: int, parts: int) -> dict[Share, _Ahead]:
+        """Every part of this rank embedded without gradient, and the gradient of the whole batch's loss by these embeddings."""
+        shares, examples, embedded = own_shares(parts), [], []
+        for share in shares:
+            seed_share(self.context.seed, self.name, step, share)
+            examples.append(self._examples(step, share))
+            with torch.no_grad():
+                embedded.append(self._embed(examples[-1]))
+        queries, blocks = (torch.cat(side).requires_grad_() for side in zip(*embedded, strict=True))
+        scored = self._scored(queries, blocks, [example for part in examples for example in part])
+        by_queries, by_blocks = torch.autograd.grad(scored.loss.sum(), (queries, blocks))
+        columns = (scored.loss.detach(), scored.valid, scored.hits, by_queries, by_blocks)
+        rows = zip(*(column.chunk(parts) for column in columns), strict=True)
+        return {share: _Ahead(_Scored(*row[:3]), *row[3:]) for share, row in zip(shares, rows, strict=True)}
+
+
+def _result(scored: _Scored, loss: Tensor) -> StepResult:
+    metrics = {"accuracy": float(scored.hits.float().mean())}
+    return StepResult(loss, int(scored.valid.sum()), metrics, len(scored.hits))
 
 
 def run_ict(context: StageContext) -> None:

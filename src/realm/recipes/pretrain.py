@@ -12,16 +12,18 @@ from torch import Tensor
 from realm import losses
 from realm.corpus.blocks import NULL_BLOCK
 from realm.data.featurize import mask_slots
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, train
+from realm.recipes.holding_out import choose_weights, evaluate_held_out, hold_out
 from realm.recipes.probe import ProbeSet
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
 from realm.recipes.warm import masked_sentences, require_reading
 from realm.refresh import Generation
 from realm.retrieval import Retrieved, Retriever
+from realm.train.distributed import is_first
 from realm.train.loop import Metrics, StepResult, Task
 
 
@@ -44,22 +46,28 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     Returns:
         log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
     """
-    assert model.embedder is not None and model.encoder is not None
+    assert model.encoder is not None
     inputs, device = context.inputs, context.device
-    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
+    log_p_z = relevance(model, context, queries, retrieved)
     rows = inputs.rows(retrieved.block_ids)
-    # A document that several queries retrieved is embedded once.
-    unique, place = np.unique(rows, return_inverse=True)
-    block_emb = model.documents(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(device)]
-    valid = torch.from_numpy(retrieved.valid).to(device)
-    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), valid)
-
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
     sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
     filled = model.encoder(sequences, where[example], what[example])
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
     return Scored(log_p_z, target_log_probs, slots)
+
+
+def relevance(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Tensor:
+    """log p(z|x) of the candidates by the live embedders, [b, k]; arguments as for :func:`score_candidates`."""
+    assert model.embedder is not None
+    inputs = context.inputs
+    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
+    rows = inputs.rows(retrieved.block_ids)
+    # A document that several queries retrieved is embedded once.
+    unique, place = np.unique(rows, return_inverse=True)
+    block_emb = model.documents(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(context.device)]
+    return losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), torch.from_numpy(retrieved.valid).to(context.device))
 
 
 def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
@@ -81,13 +89,15 @@ class PretrainTask(Task):
     """Retrieve with the published embedder, score with the live one, learn from the marginal likelihood."""
 
     name = "pretrain"
+    best_by = "held_out_utility"
 
     def __init__(self, context: StageContext, model: RealmModel):
         self.context = context
         self.model = model
         self.section = context.recipe.pretrain
         self.sentences = masked_sentences(context)
-        self.order = EpochOrder(len(self.sentences), "pretrain", context.seed)
+        self.held_out, self.training = hold_out(len(self.sentences), self.section.held_out)
+        self.order = EpochOrder(len(self.training), "pretrain", context.seed)
         self.probe = ProbeSet(context, self.sentences, self.section.probe_queries)
         self.nll = losses.marginal_nll_per_token if self.section.marginal == "token" else losses.marginal_nll_joint
         self.generation: Generation | None = None
@@ -108,13 +118,18 @@ class PretrainTask(Task):
             sequences = [features.query(q.ids) for q in queries]
             return retriever.retrieve(sequences, self.section.candidates, null=True, exclude=[q.excluded for q in queries])
 
-    def step(self, step: int) -> StepResult:
-        queries = [self.query(at, item) for at, item in self.order.batch(step, self.section.batch)]
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
         retrieved = self.retrieve(queries)
         scored = score_candidates(self.model, self.context, queries, retrieved)
         loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
         metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
-        return StepResult(loss.sum() / scored.slots.sum(), int(valid.sum()), metrics)
+        return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        drawn = self.order.batch(step, self.section.batch)
+        queries = [(self.training[item], self.query(at, self.training[item])) for at, item in drawn]
+        return [{"item": item, "block": int(query.origin), "sentence": int(query.sentence)} for item, query in queries]
 
     def _generation_step(self) -> int:
         assert self.generation is not None
@@ -132,11 +147,16 @@ class PretrainTask(Task):
             self.probe.retrieve(self)
         started = time.perf_counter()
         found = self.source.between(step, self.model)
-        return None if found is None else self._go_over(step, found, time.perf_counter() - started)
+        metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
+        if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
+            metrics |= evaluate_held_out(self, self.held_out, self.section.batch)
+        return metrics or None
 
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
-        """Search ``found`` from this step on. What it changes is measured on the probe set and logged."""
+        """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         previous, self.generation = self.probe.retrieved, found
+        if not is_first():
+            return {}
         self.swaps.add(step, self.source)
         metrics = {"probe_recall": self.probe.recall(self)}
         self.collapsed = self.probe.collapse()
@@ -165,7 +185,8 @@ class PretrainTask(Task):
         assert self.generation is not None
         if self.generation.step != step:  # ended early, between two refreshes
             self.generation = self.source.settle(step, self.model)
-            self.swaps.add(step, self.source)
+            if is_first():
+                self.swaps.add(step, self.source)
         return self.generation
 
 
@@ -182,5 +203,7 @@ def run_pretrain(context: StageContext) -> None:
     task = PretrainTask(context, model)
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
-        generation = task.settle(steps)
-    publish_stage(context, "pretrain", model, mark, {"steps": steps, "generation": generation.number, "probe": task.probe.history})
+        choice = choose_weights(context, task, steps)
+        generation = task.settle(int(choice["published_step"]))
+    facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
+    publish_stage(context, "pretrain", model, mark, facts)

@@ -7,15 +7,22 @@ from typing import Any
 from realm.recipes.context import StageContext
 from realm.refresh import EmbedOptions, Generation
 from realm.refresh.beside import Companion
+from realm.refresh.ranked import Ranked
 from realm.refresh.replay import Replay, as_row, read_swaps, swap_of
 from realm.refresh.swapping import Beside, Inline, Schedule
+from realm.train.distributed import is_first, world
 from realm.train.metrics import MetricsLog, Row
 
 STAGE = "pretrain"
 
 
 def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> Inline:
-    """What the recipe's ``pretrain.refresh`` says, or a replay if one is asked for."""
+    """What the recipe's ``pretrain.refresh`` says, or a replay if one is asked for; on several ranks, the first one's for all."""
+    source = _index_source(context, protect)
+    return source if world() == 1 else Ranked(source)
+
+
+def _index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> Inline:
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     limit = refresher.staleness_limit or 5 * section.refresh_every
@@ -47,7 +54,8 @@ class SwapLog:
     def restore(self, rows: list[dict[str, Any]]) -> None:
         """Take back the rows of a checkpoint."""
         self.rows = list(rows)
-        self._log.rewind(STAGE, len(rows))
+        if is_first():
+            self._log.rewind(STAGE, len(rows))
 
 
 def speed(found: Generation) -> dict[str, float]:

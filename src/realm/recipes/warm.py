@@ -4,8 +4,7 @@ From nothing, an encoder that cannot copy yet ignores every document, and the re
 stage ends by a test, not by a count: on held-out pairs the encoder must fill the span with the block given far more often than without.
 """
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.data.featurize import mask_slots
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.masking import MaskedSentences, hide_more
 from realm.data.partners import Partners
 from realm.data.types import MaskedQuery
@@ -22,6 +21,8 @@ from realm.errors import CorpusError, RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
+from realm.recipes.holding_out import hold_out
+from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 HELD_OUT = 200
@@ -65,11 +66,7 @@ class Pairs:
         self.context = context
         self.sentences = masked_sentences(context)
         self.partners = Partners(context.store)
-        key = [hashlib.sha256(f"held out {item}".encode()).digest() for item in range(len(self.sentences))]
-        order = sorted(range(len(self.sentences)), key=key.__getitem__)
-        held = min(HELD_OUT, max(1, len(order) // 10))
-        self.held_out = order[:held]
-        self.training = sorted(order[held:]) or self.held_out
+        self.held_out, self.training = hold_out(len(self.sentences), HELD_OUT)
 
     def query(self, item: int, *key: int | str) -> MaskedQuery:
         return self.sentences.query(item, generator("warm", self.context.seed, *key))
@@ -127,22 +124,27 @@ class WarmTask(Task):
         self.order = EpochOrder(len(self.pairs.training), "warm", context.seed)
         self.reading: Reading | None = None
 
-    def step(self, step: int) -> StepResult:
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
         assert self.model.encoder is not None
-        drawn = self.order.batch(step, self.section.batch)
+        drawn = self.order.batch(step, self.section.batch, share)
         examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
         queries = [query for query, _ in examples]
         where, what, slots = self.pairs.slots(queries)
         features = self.context.inputs.featurizer
         log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what)
         loss, valid = one_document_nll(log_probs, slots)
-        return StepResult(loss.sum() / slots.sum(), int(valid.sum()), {"span_log_prob": float(-loss.detach().mean())})
+        metrics = {"span_log_prob": float(-loss.detach().mean())}
+        return StepResult(loss.sum(), int(valid.sum()), metrics, float(slots.sum()))
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        items = [self.pairs.training[item] for _, item in self.order.batch(step, self.section.batch)]
+        return [{"sentence": item} for item in items]
 
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None
         assert self.model.encoder is not None
-        self.reading = self.pairs.test(self.model.encoder)
+        self.reading = Reading(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:

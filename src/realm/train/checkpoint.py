@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.paths import publish_directory, remove_staging, sha256_file, write_json
+from realm.train.distributed import on_first
 from realm.write_points import reached
 
 FORMAT = 1
@@ -60,30 +61,38 @@ class CheckpointDirectory:
             shutil.rmtree(old)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:
-        """Load the newest valid checkpoint in place; None when there is none.
+        """Load the newest valid checkpoint in place, the same on every rank; None when there is none.
 
         Raises:
             RunError: the newest valid checkpoint has another format or belongs to another configuration.
         """
-        remove_staging(self.path) if self.path.is_dir() else None
-        for directory in reversed(self._steps()):
-            state = self._valid_state(directory)
-            if state is None:
-                continue
-            module.load_state_dict(load_file(directory / "weights.safetensors"))
-            _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
-            return Restored(int(state["step"]), state["extra"])
-        return None
+        name = on_first(self._newest)
+        if name is None:
+            return None
+        directory = self.path / name
+        state = json.loads((directory / "state.json").read_text("utf-8"))
+        module.load_state_dict(load_file(directory / "weights.safetensors"))
+        _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
+        return Restored(int(state["step"]), state["extra"])
 
-    def task_states(self) -> list[dict[str, Any]]:
-        """What the task put into each checkpoint that is kept; incomplete ones are passed over."""
+    def _newest(self) -> str | None:
+        """The name of the newest valid checkpoint; what a killed process left half-written is removed."""
+        remove_staging(self.path) if self.path.is_dir() else None
+        return next((found.name for found in reversed(self._steps()) if self._is_valid(found)), None)
+
+    def states(self) -> list[dict[str, Any]]:
+        """What was put into each checkpoint that is kept; incomplete ones are passed over."""
         states = []
         for directory in self._steps():
             try:
-                states.append(json.loads((directory / "state.json").read_text("utf-8"))["extra"]["task"])
+                states.append(json.loads((directory / "state.json").read_text("utf-8"))["extra"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return states
+
+    def task_states(self) -> list[dict[str, Any]]:
+        """What the task put into each checkpoint that is kept."""
+        return [state["task"] for state in self.states() if "task" in state]
 
     def discard(self) -> None:
         """Remove all checkpoints: the stage is published, they have served."""
@@ -92,8 +101,8 @@ class CheckpointDirectory:
     def _steps(self) -> list[Path]:
         return sorted(self.path.glob("step-[0-9]*[0-9]")) if self.path.is_dir() else []
 
-    def _valid_state(self, directory: Path) -> dict[str, Any] | None:
-        """The state of a whole checkpoint, or None (with a warning) when a file is damaged or missing."""
+    def _is_valid(self, directory: Path) -> bool:
+        """Whether a checkpoint is whole; a warning says which one has a file that is damaged or missing."""
         try:
             state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
             if state.get("format") != FORMAT:
@@ -102,14 +111,14 @@ class CheckpointDirectory:
             damaged = [name for name, sha in state["files"].items() if sha256_file(directory / name) != sha]
         except (OSError, ValueError, KeyError, AttributeError) as error:
             log.warning("checkpoint %s is incomplete (%s); using an older one", directory, error)
-            return None
+            return False
         if damaged:
             log.warning("checkpoint %s is damaged (%s); using an older one", directory, ", ".join(damaged))
-            return None
+            return False
         if state.get("fingerprint") != self.fingerprint:
             cure = "Give the same recipe and corpus, or start a new run with --out."
             raise RunError("the checkpoint was made with another recipe or corpus", path=directory, cure=cure)
-        return state
+        return True
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

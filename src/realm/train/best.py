@@ -1,0 +1,87 @@
+"""The best weights of a stage by one of its numbers, kept besides its checkpoints: ``best-N`` directories of weights and a score.
+
+A better one does not replace the best that a kept checkpoint knows: a run that goes on from there must find it.
+"""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from realm.errors import RunError
+from realm.paths import publish_directory, write_json
+from realm.write_points import reached
+
+WEIGHTS, SCORE = "weights.safetensors", "best.json"
+
+
+class BestWeights:
+    """What is the best so far.
+
+    Args:
+        path: the stage's checkpoint directory.
+
+    Attributes:
+        step: finished steps behind the best weights; None before any.
+        score: theirs.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.step: int | None = None
+        self.score = -math.inf
+
+    def offer(self, step: int, score: float, module: nn.Module) -> None:
+        """Publish the weights after ``step`` finished steps if they are better than any before."""
+        if not score > self.score:
+            return
+        target = self._directory(step)
+        shutil.rmtree(target, ignore_errors=True)  # of a run that was killed and has come by again
+        reached("checkpoint: replaced", target)
+        with publish_directory(target) as staging:
+            save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            write_json(staging / SCORE, {"step": step, "score": score})
+        self.step, self.score = step, score
+
+    def state(self) -> dict[str, Any] | None:
+        """JSON for a checkpoint."""
+        return None if self.step is None else {"step": self.step, "score": self.score}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Take back what :meth:`state` gave."""
+        self.step, self.score = (None, -math.inf) if state is None else (state["step"], state["score"])
+
+    def prune(self, known: list[dict[str, Any] | None]) -> None:
+        """Delete all but the best and those that kept checkpoints know as the best."""
+        kept = {state["step"] for state in [*known, self.state()] if state is not None}
+        for directory in self.path.glob("best-[0-9]*[0-9]"):
+            if int(directory.name.removeprefix("best-")) not in kept:
+                shutil.rmtree(directory)
+
+    def _directory(self, step: int) -> Path:
+        return self.path / f"best-{step:07d}"
+
+
+def find_best(path: Path) -> tuple[int, float, Path] | None:
+    """Step, score and weights of the best that a stage which has ended left in its checkpoint directory; None without any."""
+    rows = [(json.loads((found / SCORE).read_text("utf-8")), found / WEIGHTS) for found in path.glob("best-[0-9]*[0-9]")]
+    if not rows:
+        return None
+    facts, weights = max(rows, key=lambda row: float(row[0]["score"]))
+    return int(facts["step"]), float(facts["score"]), weights
+
+
+def load_weights(weights: Path, module: nn.Module) -> None:
+    """Load weights that :class:`BestWeights` wrote.
+
+    Raises:
+        RunError: the file cannot be read.
+    """
+    try:
+        module.load_state_dict(load_file(weights))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RunError(f"the best weights cannot be read: {error}", path=weights, cure='Set pretrain.publish = "last".') from error

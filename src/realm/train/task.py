@@ -1,0 +1,108 @@
+"""What a stage gives to the loop, and how it is trained."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from realm.data.loader import WHOLE, Share
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one share of a step's batch gave.
+
+    Attributes:
+        loss: scalar, summed over whatever the stage averages over.
+        valid: examples that had something to learn from.
+        metrics: numbers for the log, averaged over shares by their weight.
+        weight: how much was summed (masked wordpieces, questions): the step's loss is the sum of losses by the sum of weights, so that
+            it does not depend on how a batch was shared out.
+    """
+
+    loss: Tensor
+    valid: int
+    metrics: Metrics = field(default_factory=dict)
+    weight: float = 1.0
+
+    @property
+    def mean(self) -> Tensor:
+        """The loss of this share on its own."""
+        return self.loss / max(self.weight, 1e-12)
+
+
+class Task:
+    """What a stage gives to :func:`realm.train.loop.fit`. A stage overrides ``step`` and what else it needs.
+
+    ``model`` is the nn.Module whose trainable parameters are learnt and checkpointed; each stage knows its own type.
+    """
+
+    name: str
+    model: Any
+
+    best_by: str = ""
+    """The number among those of :meth:`between` of which the highest value marks the best weights; they are kept besides the newest."""
+
+    kept_states: Callable[[], list[dict[str, Any]]] = list
+    """What :meth:`state` gave for each checkpoint that is still kept; set by :func:`realm.train.loop.fit`."""
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        """The summed loss of a share of step ``step`` (from 0); a pure function of the weights, the task's state and these two."""
+        raise NotImplementedError
+
+    def between(self, step: int) -> Metrics | None:
+        """Called before step ``step``, and once after the last, on every rank: refresh, evaluate. What the first rank's gives is logged."""
+        return None
+
+    def finished(self, step: int) -> bool:
+        """Whether the stage may end before its last step (a test passed); asked on the first rank."""
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """JSON that a checkpoint carries for the task; asked on the first rank."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state` gave, on every rank."""
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        """What a batch is made of, as JSON: ids by which a person finds the examples of a step that went wrong."""
+        return []
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How a stage is trained.
+
+    Args:
+        steps: optimiser steps.
+        lr: peak learning rate.
+        warmup: steps of linear warm-up.
+        optimizer: of ``optim.OPTIMIZERS``.
+        schedule: of ``optim.SCHEDULES``: how the learning rate falls after the warm-up.
+        clip: global gradient norm.
+        seed: of the whole run.
+        accumulate: parts in which each rank computes its share of a batch, one after the other.
+        log_every: steps between metric rows.
+        checkpoint_every: steps between checkpoints; 0 for none.
+        bf16: autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32.
+        device: where the model lives.
+        patience: windows of ``log_every`` steps without a valid example, or steps in a row that are not finite, before stopping.
+    """
+
+    steps: int
+    lr: float
+    warmup: int
+    optimizer: str = "adamw"
+    schedule: str = "linear"
+    clip: float = 1.0
+    seed: int = 0
+    accumulate: int = 1
+    log_every: int = 20
+    checkpoint_every: int = 100
+    bf16: bool = False
+    device: str = "cpu"
+    patience: int = 3
