@@ -52,7 +52,7 @@ def step(corpus: SmallCorpus, model: RealmModel) -> Iterator[Step]:
     def run(questions: tuple[tuple[str, tuple[str, ...]], ...]) -> StepResult:
         model.zero_grad()
         result = corpus.task(model, questions).step(0)
-        result.loss.backward()
+        result.mean.backward()
         return result
 
     yield run
@@ -111,10 +111,10 @@ def test_a_batch_of_questions_has_the_mean_of_their_losses_and_gradients(step: S
     expected = gradients(model)
     alone, summed = 0.0, {name: torch.zeros_like(gradient) for name, gradient in expected.items()}
     for question in QUESTIONS:
-        alone += float(step((question,)).loss.detach())
+        alone += float(step((question,)).mean.detach())
         for name, gradient in gradients(model).items():
             summed[name] += gradient / len(QUESTIONS)
-    assert float(together.loss.detach()) == pytest.approx(alone / len(QUESTIONS), rel=1e-5)
+    assert float(together.mean.detach()) == pytest.approx(alone / len(QUESTIONS), rel=1e-5)
     for name, gradient in expected.items():
         torch.testing.assert_close(gradient, summed[name], rtol=1e-3, atol=1e-5, msg=name)
 

@@ -9,6 +9,7 @@ import tyro
 from realm.cli import show
 from realm.cli.refreshing import refresh
 from realm.progress import Progress
+from realm.ranks import place
 
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -52,13 +53,15 @@ def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: b
 
     loaded = load_recipe(recipe, _overrides(set))
     directory = out or Path("runs") / recipe.stem
-    with Progress() as progress:
+    with Progress(quiet=not place().first) as progress:
         from realm import pipeline
 
         if plan:
             result = pipeline.plan(loaded, directory, progress=progress)
         else:
             result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress)
+    if not place().first:
+        return
     if not json:
         (show.plan if plan else show.results)(result)
     show.last_line(result, json)
@@ -69,10 +72,12 @@ def _one_stage(stage: str, run: Path, json: bool) -> None:
     from realm.paths import RunPaths
 
     recipe = read_run_recipe(RunPaths(run))
-    with Progress() as progress:
+    with Progress(quiet=not place().first) as progress:
         from realm.pipeline import run_recipe
 
         result = run_recipe(recipe, run, stages=(stage,), progress=progress)
+    if not place().first:
+        return
     if not json:
         show.results(result)
     show.last_line(result, json)

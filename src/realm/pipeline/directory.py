@@ -16,6 +16,7 @@ from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_j
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.stages import RUN_FORMAT, check_run_format
+from realm.train.distributed import is_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout")
 """Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
@@ -149,14 +150,15 @@ def read_seconds(paths: RunPaths) -> dict[str, float]:
 
 @contextmanager
 def timed(paths: RunPaths, stage: str) -> Iterator[None]:
-    """Add the time of the block to a stage's seconds, an interrupted block's too."""
+    """Add the time of the block on the first rank to a stage's seconds, an interrupted block's too."""
     started = time.perf_counter()
     try:
         yield
     finally:
         seconds = read_seconds(paths)
         seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
-        write_json(paths.root / "seconds.json", seconds)
+        if is_first():
+            write_json(paths.root / "seconds.json", seconds)
 
 
 def read_json(path: Path) -> Any:

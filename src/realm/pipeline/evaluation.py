@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from realm.recipes.context import StageContext, fingerprint, is_published, load_
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
+from realm.train.distributed import on_first
 
 LAST_ROWS = 5
 """Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
@@ -85,9 +87,14 @@ def evaluate_baselines(context: StageContext) -> None:
     from realm.recipes.closed_book import run_closed_book
 
     for name, run in (("closed_book", run_closed_book), ("bm25", run_bm25)):
-        published = is_published(context, name, fingerprint(context, name, "pretrain"))
-        if not published or read_json(context.paths.results / f"{name}.json") is None:
+        if not on_first(partial(_is_done, context, name)):
             run(context)
+
+
+def _is_done(context: StageContext, name: str) -> bool:
+    """Whether a baseline is trained and evaluated."""
+    published = is_published(context, name, fingerprint(context, name, "pretrain"))
+    return published and read_json(context.paths.results / f"{name}.json") is not None
 
 
 def evaluate_run(root: Path, questions: Path, *, read: int | None = None) -> dict[str, Any]:

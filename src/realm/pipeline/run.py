@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
-from realm.recipes.context import StageContext, open_context
+from realm.recipes.context import StageContext, on_cuda, open_context
 from realm.recipes.finetune import run_finetune
 from realm.recipes.ict import run_ict
 from realm.recipes.pretrain import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
+from realm.train.distributed import joined, on_first
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
 
@@ -55,13 +57,18 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
     """
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-    paths = RunPaths(Path(out))
+    with joined(timeout=loaded.run.rank_timeout, cuda=on_cuda(loaded)):
+        return _run(loaded, RunPaths(Path(out)), wanted, progress)
+
+
+def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress) -> dict[str, Any]:
+    """What :func:`run_recipe` does, on each rank: the first one builds, writes and speaks, all of them train."""
     if set(wanted) - {"corpus"}:
         check_questions(loaded, baselines="eval" in wanted)
-    settle(paths, loaded)
+    on_first(lambda: settle(paths, loaded))
     if "corpus" in wanted:
         with timed(paths, "corpus"):
-            build_run_corpus(paths, loaded, progress)
+            on_first(lambda: build_run_corpus(paths, loaded, progress))
     tell_corpus(corpus_info(paths.corpus), progress)
     results: dict[str, dict[str, Any]] = {}
     skipped: list[str] = []
@@ -69,7 +76,7 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
         check_corpus(paths, loaded)
         run = _Run(paths, loaded, progress, _open(paths, loaded, progress))
         results, skipped = _train(run, wanted)
-        write_report(paths)
+        on_first(lambda: str(write_report(paths)))
     progress.close()
     for reason in skipped:
         progress.say(reason)
@@ -129,12 +136,12 @@ def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]
                 TRAIN[stage](run.context)
             if stage in ("ict", "pretrain") and run.asks:
                 with timed(run.paths, "eval"):
-                    results[stage] = evaluate_stage(run.context, stage)
+                    results[stage] = on_first(partial(evaluate_stage, run.context, stage))
         elif stage == "eval" and not run.asks:
             skipped.append("No questions to evaluate on ([eval] qa is empty): eval was skipped.")
         elif stage == "eval":
             with timed(run.paths, "eval"):
-                results["finetune"] = evaluate_stage(run.context, "finetune")
+                results["finetune"] = on_first(partial(evaluate_stage, run.context, "finetune"))
             if run.recipe.eval.baselines:
                 with timed(run.paths, "baselines"):
                     evaluate_baselines(run.context)

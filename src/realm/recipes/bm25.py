@@ -15,6 +15,7 @@ from realm.recipes.context import StageContext, fingerprint, is_published, load_
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.finetune import ReadingTask, training_questions
 from realm.recipes.scoring import Relevance
+from realm.train.distributed import on_first
 
 
 def bm25_candidates(context: StageContext) -> Bm25Candidates:
@@ -35,6 +36,11 @@ def run_bm25(context: StageContext) -> None:
         steps = train(context, task, context.recipe.finetune, mark)
         facts = {"steps": steps, "scale": float(source.scale.detach())}
         publish_stage(context, "bm25", model.with_parts(embedder=None), mark, facts)
+    on_first(lambda: _evaluate(context, source, started))
+
+
+def _evaluate(context: StageContext, source: Bm25Candidates, started: float) -> None:
+    """Write recall and EM on the evaluation questions."""
     model = load_stage(context, "bm25")
     source.scale = nn.Parameter(torch.tensor(float(stage_facts(context.paths, "bm25")["scale"])))
     assert model.reader is not None

@@ -27,6 +27,7 @@ from realm.recipes.finetune import training_questions
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.recipes.warm import masked_sentences, one_document_nll
 from realm.train.checkpoint import CheckpointDirectory
+from realm.train.distributed import on_first
 from realm.train.loop import StepResult, Task
 
 LONGEST_ANSWER = 6
@@ -171,7 +172,12 @@ def run_closed_book(context: StageContext) -> None:
         section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)), batch=BATCH, accumulate=1)
         steps = train(context, QuestionsTask(context, model, questions), section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps})
-        CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard()
+        on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
+    on_first(lambda: _evaluate(context, questions, started))
+
+
+def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
+    """Write EM on the evaluation questions and on those learnt from."""
     model = load_stage(context, "closed_book")
     test = load_questions(Path(context.recipe.eval.qa))
     hits = share_correct(context, model, test)

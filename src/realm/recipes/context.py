@@ -36,6 +36,7 @@ __all__ = [
     "is_published",
     "load_stage",
     "new_model",
+    "on_cuda",
     "open_context",
     "publish_stage",
     "stage_facts",
@@ -74,14 +75,18 @@ class StageContext:
         return self.recipe.run.seed
 
 
+def on_cuda(recipe: Recipe) -> bool:
+    """Whether the networks of a run live on a GPU of this machine."""
+    return recipe.run.device == "cuda" or (recipe.run.device == "auto" and torch.cuda.is_available())
+
+
 def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContext:
     """Open the run's corpus and build the one featuriser of the run."""
     torch.set_num_threads(recipe.run.threads)
-    wanted = recipe.run.device
-    if wanted == "cuda" and not torch.cuda.is_available():
+    cuda = on_cuda(recipe)
+    if cuda and not torch.cuda.is_available():
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
-    device = torch.device(kind, place().local) if kind == "cuda" and world() > 1 else torch.device(kind)
+    device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
 
@@ -206,6 +211,10 @@ def is_published(context: StageContext, stage: str, mark: str) -> bool:
     Raises:
         RunError: a result is there that another recipe or corpus made; it is not touched.
     """
+    return bool(on_first(lambda: _is_published(context, stage, mark)))
+
+
+def _is_published(context: StageContext, stage: str, mark: str) -> bool:
     if not context.paths.stage(stage).exists():
         return False
     if stage_facts(context.paths, stage)["fingerprint"] != mark:

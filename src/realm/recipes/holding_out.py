@@ -17,8 +17,8 @@ from realm.train.distributed import on_first, rank, total, world
 from realm.train.loop import Metrics
 
 if TYPE_CHECKING:
-    from realm.recipes.context import StageContext
     from realm.data.types import MaskedQuery
+    from realm.recipes.context import StageContext
     from realm.recipes.pretrain import PretrainTask
 
 

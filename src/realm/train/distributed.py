@@ -168,7 +168,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gather(values: Tensor) -> Tensor:
-    """Rows of every rank, [b, ...] each -> [ranks * b, ...] in the order of ranks, with the gradient: it comes back summed over the ranks."""
+    """Rows of every rank, [b, ...] each -> [ranks * b, ...] in the order of ranks, with the gradient, summed over ranks."""
     return values if _job is None else _Gather.apply(values)
 
 

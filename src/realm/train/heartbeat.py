@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 LOST = 1
 """Exit code of a rank that ends because another gave no sign."""
@@ -42,7 +42,7 @@ class Heartbeat:
     def stop(self) -> None:
         """No more beats, and no more looking at others'."""
         self._ended.set()
-        self._thread.join(self._timeout)
+        self._thread.join(self._every)
 
     def _run(self) -> None:
         count, seen = 0, dict.fromkeys(self._others, ("", time.monotonic()))

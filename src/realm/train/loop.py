@@ -7,12 +7,15 @@ one writes.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
+from realm.errors import TrainingError
+from realm.nn.model import state_sha256
 from realm.train.best import BestWeights
 from realm.train.checkpoint import CheckpointDirectory
-from realm.train.distributed import is_first, on_first
+from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.precision import has_bf16
@@ -57,11 +60,22 @@ class _Stage:
 
     def checkpoint(self, done: int) -> None:
         """Publish all that exact resume needs after ``done`` steps."""
+        self.alike(done)
         if is_first():
             rows = self.log.count(self.task.name)
             extra = {"task": self.task.state(), "window": self.window.state(), "best": self.best.state(), "rows": rows}
             self.checkpoints.save(done, self.task.model, self.optimizer, extra)
             self.best.prune([state.get("best") for state in self.checkpoints.states()])
+
+    def alike(self, step: int) -> None:
+        """See that all ranks have the same weights.
+
+        Raises:
+            TrainingError: they have not, so that what they learn from here on is nobody's.
+        """
+        if world() > 1 and len(set(exchange(state_sha256(self.task.model)))) > 1:
+            cure = "Start all ranks with the same version, data and kind of device."
+            raise TrainingError(f"{self.task.name}: the ranks' weights differ at step {step}", cure=cure)
 
     def resume(self) -> int:
         """Go back to the newest checkpoint. Returns its step, 0 without one."""
@@ -72,7 +86,9 @@ class _Stage:
             self.best.restore(restored.extra.get("best"))
         if is_first():
             self.log.rewind(self.task.name, 0 if restored is None else restored.extra["rows"])
-        return 0 if restored is None else restored.step
+        start = 0 if restored is None else restored.step
+        self.alike(start)
+        return start
 
 
 def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: CheckpointDirectory, report: Report) -> int:
@@ -90,7 +106,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
     step = stage.resume()
     while step < options.steps:
         stage.between(step)
-        if on_first(lambda step=step: task.finished(step)):
+        if on_first(partial(task.finished, step)):
             break
         window.add(step, _one_step(task, step, optimizer, options))
         step += 1

@@ -1,0 +1,178 @@
+"""Runs jobs of several ranks: one process imports everything once and forks the ranks of each job, which may be killed.
+
+``python jobs.py PLAN.json``: the plan is a list of jobs {"world", "work", ...}; exit codes of the ranks go to PLAN.json.done.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import realm.train.loop
+from realm.candidates import DenseCandidates
+from realm.config import Recipe, load_recipe
+from realm.data.loader import Share
+from realm.errors import RealmError
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import StageContext, load_stage, new_model, open_context, stage_facts
+from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.ict import IctTask
+from realm.recipes.pretrain import PretrainTask
+from realm.recipes.warm import WarmTask
+from realm.refresh import open_generation
+from realm.train.distributed import is_first, joined, rank, sum_gradients
+from realm.train.stepping import one_step
+from realm.train.task import LoopOptions, Task
+
+Job = dict[str, Any]
+
+
+def recipe_of(job: Job) -> Recipe:
+    return load_recipe(Path(job["run"]) / "config.toml", job.get("set", {}))
+
+
+def exact(model: nn.Module) -> Any:
+    """In float64, without dropout: what remains is the order of sums."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.double()
+
+
+def tasks(context: StageContext) -> list[Task]:
+    """The four stages as they begin, in float64."""
+    number = stage_facts(context.paths, "pretrain")["generation"]
+    generation = open_generation(context.paths, context.inputs, number)
+    pretrain = PretrainTask(context, exact(load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)))
+    pretrain.generation = generation
+    tuned = exact(load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed))
+    source = DenseCandidates(tuned.embedder, generation.snapshot, generation.index, context.inputs)
+    return [
+        IctTask(context, exact(new_model(context).with_parts(encoder=None))),
+        WarmTask(context, exact(new_model(context).with_parts(embedder=None))),
+        pretrain,
+        ReadingTask("finetune", context, source, tuned.reader, *training_questions(context)),
+    ]
+
+
+def gradients(job: Job) -> None:
+    """One step of each stage; the first rank writes its gradients and loss."""
+    with joined(timeout=60, cuda=False):
+        context = open_context(RunPaths(Path(job["run"])), recipe_of(job), lambda *_: None)
+        found = {}
+        for task in tasks(context):
+            options = LoopOptions(steps=9, lr=0.0, warmup=0, clip=1e9, accumulate=job["accumulate"])
+            outcome = one_step(task, 0, torch.optim.SGD(task.model.parameters(), lr=0.0), options)
+            found |= {f"{task.name}.{name}": p.grad.clone() for name, p in task.model.named_parameters() if p.grad is not None}
+            found[f"{task.name} loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
+            if job["world"] == 1:
+                found[f"{task.name} weights"] = torch.tensor([task.step(0, Share(part, 4)).weight for part in range(4)])
+        if is_first():
+            save_file({name: value.contiguous() for name, value in found.items()}, job["out"])
+
+
+def unused(job: Job) -> None:
+    """Gradients that one rank, all ranks and no rank has."""
+    with joined(timeout=60, cuda=False):
+        learnt = [nn.Parameter(torch.zeros(3)) for _ in range(3)]
+        learnt[0].grad = torch.full((3,), 1.0 + rank())
+        if rank() == 1:
+            learnt[1].grad = torch.full((3,), 5.0)
+        sum_gradients(learnt)
+        Path(f"{job['out']}.{rank()}").write_text(json.dumps([None if p.grad is None else p.grad.tolist() for p in learnt]))
+
+
+def stages(job: Job) -> None:
+    """Stages of a recipe; ``kill`` is [rank, step, stage]: SIGKILL inside that step; ``stop`` the same with SIGSTOP."""
+    sent = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+    step_of = realm.train.loop._one_step
+
+    def one_step(task: Task, step: int, *rest: Any) -> Any:
+        for name, number in sent.items():
+            if name in job and job[name] == [rank(), step, task.name]:
+                os.kill(os.getpid(), number)
+        return step_of(task, step, *rest)
+
+    realm.train.loop._one_step = one_step
+    recipe = recipe_of(job)
+    timeout = job.get("timeout", 60)
+    recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, rank_timeout=timeout))
+    run_recipe(recipe, Path(job["run"]), stages=tuple(job["stages"]), progress=Progress(quiet=True))
+
+
+WORK = {"gradients": gradients, "unused": unused, "stages": stages}
+
+
+def start(job: Job, number: int, port: int, errors: Path) -> int:
+    """One rank of a job, forked. Returns its process id."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        with open(errors, "w") as file, contextlib.redirect_stderr(file):
+            world = str(job["world"])
+            os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": world, "MASTER_ADDR": "localhost"}
+            os.environ |= {"MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+            try:
+                WORK[job["work"]](job)
+                code = 0
+            except RealmError as error:
+                print(f"error: {error}", file=file)
+                code = 2
+            except SystemExit as error:
+                code = int(error.code or 0)
+            except BaseException:
+                traceback.print_exc(file=file)
+    finally:
+        os._exit(code)
+
+
+def finish(pids: list[int], seconds: float) -> list[int]:
+    """Exit codes, negative for signals; what does not end in time is killed (-9)."""
+    codes: dict[int, int] = {}
+    deadline = time.monotonic() + seconds
+    while len(codes) < len(pids):
+        for pid in [p for p in pids if p not in codes]:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline or (codes and -signal.SIGKILL not in codes.values() and not pids_alive(pid)):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return [codes[pid] for pid in pids]
+
+
+def pids_alive(pid: int) -> bool:
+    """False for a stopped process: it will never end by itself."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T"
+
+
+def main(plan: Path) -> None:
+    torch.set_num_threads(1)
+    done = []
+    for number, job in enumerate(json.loads(plan.read_text())):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        errors = [plan.with_name(f"{plan.name}.{number}.{place}") for place in range(job["world"])]
+        started = time.monotonic()
+        codes = finish([start(job, place, port, errors[place]) for place in range(job["world"])], job.get("seconds", 100))
+        done.append({"codes": codes, "errors": [path.read_text() for path in errors], "seconds": time.monotonic() - started})
+    Path(f"{plan}.done").write_text(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

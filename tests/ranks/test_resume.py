@@ -1,0 +1,111 @@
+"""SIGKILL inside a step of a real training process, started again: the weights, the metrics and the swaps of the uninterrupted run."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.paths import sha256_file
+from realm.train.metrics import TIMES, MetricsLog
+
+Jobs = Callable[..., list[dict[str, Any]]]
+STEPS = 10
+PRETRAIN = {"steps": STEPS, "refresh_every": 4, "accumulate": 2, "held_out": 3, "eval_every": 5, "batch": 4}
+SETTINGS = {"run": {"checkpoint_every": 3}, "pretrain": PRETRAIN}
+KILLED = -9
+
+
+@pytest.fixture(scope="module")
+def before_pretraining(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which warm and ict have ended."""
+    run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("before") / "run")
+    for name in ("stages/pretrain", "stages/finetune", "index", "params", "results"):
+        shutil.rmtree(run / name)
+    (run / "swaps.jsonl").unlink()
+    rows = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] in ("warm", "ict")]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def job(run: Path, world: int, settings: dict[str, Any] = SETTINGS, **more: Any) -> dict[str, Any]:
+    return {"work": "stages", "run": str(run), "world": world, "set": settings, "stages": ["pretrain"], **more}
+
+
+def outcome(run: Path) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Weights, metrics and swaps but for times."""
+    logs = [list(MetricsLog(run / name).rows()) for name in ("metrics.jsonl", "swaps.jsonl")]
+    metrics, swaps = ([{key: value for key, value in row.items() if key not in TIMES} for row in rows] for rows in logs)
+    # A generation that a killed run had begun leaves a gap in the numbers.
+    return sha256_file(run / "stages/pretrain/model.safetensors"), metrics, [row | {"generation": 0} for row in swaps]
+
+
+def assert_resumes(jobs: Jobs, start: Path, root: Path, world: int, kills: list[tuple[int, int]], settings: dict[str, Any]) -> None:
+    """An uninterrupted run, and one that is killed at each (rank, step) in turn."""
+    whole, broken = (shutil.copytree(start, root / name) for name in ("whole", "broken"))
+    starts = [job(broken, world, settings, kill=[rank, step, "pretrain"]) for rank, step in kills]
+    done = jobs(job(whole, world, settings), *starts, job(broken, world, settings))
+    assert done[0]["codes"] == done[-1]["codes"] == [0] * world, done
+    for (rank, _), killed in zip(kills, done[1:-1], strict=True):
+        assert killed["codes"][rank] == KILLED and 0 not in killed["codes"], killed
+    assert outcome(broken) == outcome(whole)
+    facts = json.loads((whole / "stages/pretrain/stage.json").read_text())
+    assert facts["steps"] == STEPS and facts["published"] == "last" and 0 <= facts["best_step"] <= STEPS
+    steps = [row["step"] for row in outcome(whole)[1] if "held_out_utility" in row]
+    assert steps == [0, 5, 10]
+
+
+def test_killed_on_one_rank(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
+    assert_resumes(jobs, before_pretraining, tmp_path, 1, [(0, 4), (0, 8)], SETTINGS)
+
+
+def test_killed_on_two_ranks(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
+    assert_resumes(jobs, before_pretraining, tmp_path, 2, [(1, 5), (0, 7)], SETTINGS)
+
+
+def test_killed_in_a_replay(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
+    """The recorded run is an inline one whose second swap was, as it were, two steps late."""
+    recorded = shutil.copytree(before_pretraining, tmp_path / "recorded")
+    (done,) = jobs(job(recorded, 1))
+    assert done["codes"] == [0], done
+    first, second, *_ = MetricsLog(recorded / "swaps.jsonl").rows()
+    assert (second["step"], second["params_step"]) == (4, 4)
+    record = tmp_path / "swaps.jsonl"
+    record.write_text("".join(json.dumps(row) + "\n" for row in (first, second | {"step": 6})))
+    settings = {**SETTINGS, "refresher": {"replay": str(record)}}
+    assert_resumes(jobs, before_pretraining, tmp_path, 1, [(0, 5), (0, 9)], settings)
+    assert [row["step"] for row in MetricsLog(tmp_path / "broken/swaps.jsonl").rows()] == [0, 6, STEPS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_killed_at_random_steps_again_and_again(
+    before_pretraining: Path, tmp_path: Path, jobs: Jobs, world: int, accumulate: int
+) -> None:
+    draw = random.Random(10 * world + accumulate)
+    kills = sorted((step, draw.randrange(world)) for step in draw.sample(range(STEPS), 6))
+    settings = {**SETTINGS, "pretrain": {**PRETRAIN, "accumulate": accumulate}}
+    assert_resumes(jobs, before_pretraining, tmp_path, world, [(rank, step) for step, rank in kills], settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["warm", "ict", "finetune"])
+def test_the_other_stages_on_two_ranks(tiny_run: Path, tmp_path: Path, jobs: Jobs, stage: str) -> None:
+    runs = [shutil.copytree(tiny_run, tmp_path / name) for name in ("whole", "broken")]
+    for run in runs:
+        shutil.rmtree(run / "stages" / stage)
+        (run / "metrics.jsonl").unlink()
+    common = {"work": "stages", "world": 2, "stages": [stage]}
+    done = jobs(
+        {**common, "run": str(runs[0])},
+        {**common, "run": str(runs[1]), "kill": [1, 3, stage]},
+        {**common, "run": str(runs[1])},
+    )
+    assert done[0]["codes"] == done[2]["codes"] == [0, 0] and done[1]["codes"][1] == KILLED, done
+    weights = [sha256_file(run / "stages" / stage / "model.safetensors") for run in runs]
+    rows = [[{k: v for k, v in row.items() if k not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()] for run in runs]
+    assert weights[0] == weights[1] and rows[0] == rows[1] and rows[0]
