@@ -1,9 +1,9 @@
-"""Jobs of several ranks, in processes of their own."""
+"""Jobs of several ranks, in processes of their own: one process has imported everything and forks them."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,27 @@ import pytest
 Jobs = Callable[..., list[dict[str, Any]]]
 
 
+@pytest.fixture(scope="session")
+def launcher() -> Iterator["subprocess.Popen[str]"]:
+    """The process that forks the ranks (see jobs.py)."""
+    command = [sys.executable, Path(__file__).with_name("jobs.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
 @pytest.fixture
-def jobs(tmp_path: Path) -> Jobs:
-    """Runs jobs one after the other (see jobs.py); returns the exit codes and errors of each."""
+def jobs(launcher: "subprocess.Popen[str]", tmp_path: Path) -> Jobs:
+    """Runs jobs one after the other; returns the exit codes and errors of each."""
 
     def run(*plan: dict[str, Any]) -> list[dict[str, Any]]:
         path = tmp_path / "plan.json"
         path.write_text(json.dumps(plan))
-        done = subprocess.run([sys.executable, Path(__file__).with_name("jobs.py"), path], capture_output=True, text=True, timeout=250)
-        assert done.returncode == 0, done.stderr
+        assert launcher.stdin is not None and launcher.stdout is not None
+        launcher.stdin.write(f"{path}\n")
+        launcher.stdin.flush()
+        assert launcher.stdout.readline() == "done\n"
         return json.loads(Path(f"{path}.done").read_text())
 
     return run

@@ -1,6 +1,7 @@
 """Runs jobs of several ranks: one process imports everything once and forks the ranks of each job, which may be killed.
 
-``python jobs.py PLAN.json``: the plan is a list of jobs {"world", "work", ...}; exit codes of the ranks go to PLAN.json.done.
+Standard input names a plan a line, a JSON list of jobs {"world", "work", ...}; exit codes of the ranks go to PLAN.done, "done" to standard
+output.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers.models.bert.modeling_bert  # noqa: F401  (what the forked ranks would each import)
 from safetensors.torch import save_file
 from torch import nn
 
@@ -160,8 +162,7 @@ def pids_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T"
 
 
-def main(plan: Path) -> None:
-    torch.set_num_threads(1)
+def run_plan(plan: Path) -> None:
     done = []
     for number, job in enumerate(json.loads(plan.read_text())):
         with socket.socket() as free:
@@ -175,4 +176,7 @@ def main(plan: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        run_plan(Path(line.strip()))
+        print("done", flush=True)
