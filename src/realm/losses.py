@@ -126,6 +126,48 @@ def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
     return torch.where(kept, (joint + log_p_z - total.unsqueeze(-1)).exp() - log_p_z.exp(), 0.0)
 
 
+def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:
+    """log p(z|x) of each query's own candidates, normalised over the candidates of the whole batch.
+
+    Those of the other queries are read by nobody for this one: they count as documents that explain nothing, hence as negatives.
+
+    Args:
+        scores: [b, u] relevance of the u different documents of the batch.
+        candidate: [b, u] whether a document may be one for this query; its own always are.
+        own: [b, k] columns of each query's own candidates.
+        valid: [b, k] True at real candidates.
+
+    Returns:
+        [b, k], -inf where not valid; the mass of a row is at most 1.
+    """
+    read = torch.zeros_like(candidate, dtype=torch.long).scatter_add(1, own, valid.long()) > 0
+    return candidate_log_probs(scores, candidate | read).gather(1, own).masked_fill(~valid, float("-inf"))
+
+
+def emdr2_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
+    """-log sum over z of p(z|x) p(y|z,x) with the encoder's side held fixed (EMDR2, Singh et al. 2021).
+
+    Its gradient by f(x,z) is p(z|x) - p(z|x,y): the retriever moves to the posterior of the documents under what fills the whole span.
+    Arguments as in :func:`marginal_token_log_probs`.
+    """
+    return marginal_nll_joint(target_log_probs.detach(), log_p_z, slots)
+
+
+def distilled_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, temperature: float) -> Loss:
+    """KL(softmax(log p(y|z,x) / temperature) || p(z|x)) with the encoder's side held fixed (perplexity distillation, Izacard et al. 2022).
+
+    Unlike the posterior, the target does not depend on what the retriever believes already. Its gradient by f(x,z) is p(z|x) - target.
+    Arguments as in :func:`marginal_token_log_probs`; the divergence is 0 at the least where p(z|x) sums to 1.
+    """
+    kept = torch.isfinite(log_p_z)
+    target = candidate_log_probs(span_log_probs(target_log_probs.detach(), slots) / temperature, kept)
+    gap = target.masked_fill(~kept, 0.0) - log_p_z.masked_fill(~kept, 0.0)
+    # A target of -inf is a probability of 0, and 0 log 0 is 0.
+    divergence = (target.exp() * gap.masked_fill(torch.isinf(target), 0.0)).sum(-1)
+    valid = slots.any(-1) & kept.any(-1)
+    return torch.where(valid, divergence, 0.0), valid
+
+
 def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
     """log of all mass minus log of the correct mass, over one row of logits. [b, n] each -> [b]."""
     kept = valid & (logits != float("-inf"))

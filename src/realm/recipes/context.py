@@ -52,6 +52,7 @@ class StageContext:
         device: where networks live.
         log: metrics.jsonl.
         report: called with (stage, step, steps, metrics) whenever a row was logged.
+        say: called with a line for people, said once.
     """
 
     paths: RunPaths
@@ -60,6 +61,7 @@ class StageContext:
     device: torch.device
     log: MetricsLog
     report: Report
+    say: Callable[[str], None] = lambda line: None
 
     @property
     def store(self) -> BlockStore:
@@ -70,7 +72,7 @@ class StageContext:
         return self.recipe.run.seed
 
 
-def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContext:
+def open_context(paths: RunPaths, recipe: Recipe, report: Report, say: Callable[[str], None] = lambda line: None) -> StageContext:
     """Open the run's corpus and build the one featuriser of the run."""
     torch.set_num_threads(recipe.run.threads)
     wanted = recipe.run.device
@@ -78,7 +80,7 @@ def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContex
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
+    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report, say)
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:
@@ -135,18 +137,19 @@ STAGE_SECTIONS = {
 }
 
 
-def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
-    """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
+def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
+    """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
     sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
-    # What is in the files of questions counts, below; not where they lie.
-    sections = [{key: value for key, value in section.items() if key not in ("train", "dev")} for section in sections]
+    # What is in the files of questions and sentences counts; not where they lie.
+    sections = [{key: value for key, value in section.items() if key not in ("train", "dev", "sentences")} for section in sections]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
         "optimizer": recipe.run.optimizer,
+        **more,
     }
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
