@@ -17,7 +17,7 @@ from realm.recipes.context import StageContext, is_published, load_stage, new_mo
 from realm.recipes.objectives import Scored, pretraining_loss
 from realm.recipes.probe import ProbeSet
 from realm.recipes.retrieving import allowed_among, retrieve_candidates
-from realm.recipes.sentences import pretraining_fingerprint, pretraining_sentences, probe_sentences
+from realm.recipes.sentences import pretraining_fingerprint, pretraining_sentences, probe_sentences, require_same_corpus
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
 from realm.recipes.warm import require_reading
@@ -54,7 +54,8 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
     sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
-    filled = model.encoder(sequences, where[example], what[example])
+    # Without a null document every candidate of a batch may be excluded.
+    filled = model.encoder(sequences, where[example], what[example]) if sequences else log_p_z.new_zeros(0, where.shape[1])
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
     return Scored(log_p_z, target_log_probs, slots, among_batch)
 
@@ -129,6 +130,7 @@ class PretrainTask(Task):
 
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
         """Search ``found`` from this step on. What it changes is measured on the probe set and logged."""
+        require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
         self.swaps.add(step, self.source)
         metrics = {"probe_recall": self.probe.recall(self)}

@@ -8,6 +8,7 @@ import torch
 from realm.data.blocks import BlockInputs
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
+from realm.errors import TrainingError
 from realm.refresh import Generation
 from realm.retrieval import Retrieved, Retriever
 
@@ -25,8 +26,14 @@ def retrieve_candidates(
         k: candidates, the null document included.
         null: whether candidate 0 is the null document.
         overlap: documents that share so many wordpieces in a row with the sentence are not found either; 0 for no such rule.
+
+    Raises:
+        TrainingError: the embedder has damaged weights.
     """
     query_emb = generation.queries([inputs.featurizer.query(query.ids) for query in queries])
+    if not bool(torch.isfinite(query_emb).all()):
+        problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
+        raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
     retriever = Retriever(lambda emb: emb, generation.index)
     excluded = [query.excluded for query in queries]
     if not overlap:

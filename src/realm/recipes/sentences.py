@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from realm.corpus.blocks import BlockStore
-from realm.corpus.manifest import CURRENT_FILE
+from realm.corpus.manifest import CURRENT_FILE, read_manifest
 from realm.data.masking import Exclusion, MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
 from realm.data.masking.exclusion import NoExclusion
 from realm.errors import CorpusError
@@ -30,6 +30,17 @@ def sentences_store(context: StageContext) -> BlockStore:
         cure = f"Build it with: realm corpus build --tokenizer {context.paths.corpus}"
         raise CorpusError("the sentences have other wordpieces than the run's corpus", path=store.path, cure=cure)
     return store
+
+
+def require_same_corpus(store: BlockStore) -> None:
+    """Refuse to go on where another corpus was put in the place of the one that is open.
+
+    Raises:
+        CorpusError: that happened, or the corpus is gone.
+    """
+    if read_manifest(store.path).corpus_id != store.manifest.corpus_id:
+        cure = "What was trained belongs to the old one: start a new run with --out."
+        raise CorpusError("another corpus was built here while the run was using it", path=store.path, cure=cure)
 
 
 def warm_sentences(context: StageContext) -> MaskedSentences:
