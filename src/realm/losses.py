@@ -21,6 +21,11 @@ def _logsumexp(values: Tensor, keep: Tensor, dim: int = -1) -> tuple[Tensor, Ten
     return torch.where(some, torch.logsumexp(safe, dim=dim), 0.0), some
 
 
+def _candidates(log_p_z: Tensor) -> Tensor:
+    """Which candidates are there. NaN is one: damaged weights must end in a loss that is no number, not in an example left out."""
+    return log_p_z != float("-inf")
+
+
 def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tensor | None = None) -> Loss:
     """Inverse cloze task: softmax cross-entropy of each pseudo-query against all blocks of the batch (ORQA, section 5).
 
@@ -75,8 +80,9 @@ def marginal_token_log_probs(target_log_probs: Tensor, log_p_z: Tensor, slots: T
     Returns:
         [b, m], 0 at padding slots.
     """
-    keep = torch.isfinite(log_p_z).unsqueeze(-1) & slots.unsqueeze(1)
-    joint = target_log_probs + log_p_z.masked_fill(~torch.isfinite(log_p_z), 0.0).unsqueeze(-1)
+    kept = _candidates(log_p_z)
+    keep = kept.unsqueeze(-1) & slots.unsqueeze(1)
+    joint = target_log_probs + log_p_z.masked_fill(~kept, 0.0).unsqueeze(-1)
     return _logsumexp(joint, keep, dim=1)[0]
 
 
@@ -86,7 +92,7 @@ def marginal_nll_per_token(target_log_probs: Tensor, log_p_z: Tensor, slots: Ten
     This is what the released REALM code and its checkpoints optimise; with one masked wordpiece it equals the joint form.
     Arguments as in :func:`marginal_token_log_probs`; divide the sum over the batch by ``slots.sum()`` for the released mean.
     """
-    valid = slots.any(-1) & torch.isfinite(log_p_z).any(-1)
+    valid = slots.any(-1) & _candidates(log_p_z).any(-1)
     loss = -marginal_token_log_probs(target_log_probs, log_p_z, slots).sum(-1)
     return torch.where(valid, loss, 0.0), valid
 
@@ -98,7 +104,7 @@ def span_log_probs(target_log_probs: Tensor, slots: Tensor) -> Tensor:
 
 def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
     """-log p(y|x) with p(y|x) = sum over z of p(z|x) times the product over j of p(y_j|z,x) (REALM, equation 1)."""
-    kept = torch.isfinite(log_p_z)
+    kept = _candidates(log_p_z)
     joint = span_log_probs(target_log_probs, slots) + log_p_z.masked_fill(~kept, 0.0)
     total, some = _logsumexp(joint, kept)
     valid = slots.any(-1) & some
@@ -120,10 +126,52 @@ def marginal_utility(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, n
 def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
     """r(z) = [p(y|z,x)/p(y|x) - 1] p(z|x), the gradient of log p(y|x) by f(x,z) in closed form (REALM, section 3.3). -> [b, k]."""
     joint = span_log_probs(target_log_probs, slots)
-    kept = torch.isfinite(log_p_z)
+    kept = _candidates(log_p_z)
     total, _ = _logsumexp(joint + log_p_z.masked_fill(~kept, 0.0), kept)
     # p(y|z,x) / p(y|x) alone may overflow where p(z|x) is tiny; their product is a posterior, at most 1.
     return torch.where(kept, (joint + log_p_z - total.unsqueeze(-1)).exp() - log_p_z.exp(), 0.0)
+
+
+def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:
+    """log p(z|x) of each query's own candidates, normalised over the candidates of the whole batch.
+
+    Those of the other queries are read by nobody for this one: they count as documents that explain nothing, hence as negatives.
+
+    Args:
+        scores: [b, u] relevance of the u different documents of the batch.
+        candidate: [b, u] whether a document may be one for this query; its own always are.
+        own: [b, k] columns of each query's own candidates.
+        valid: [b, k] True at real candidates.
+
+    Returns:
+        [b, k], -inf where not valid; the mass of a row is at most 1.
+    """
+    read = torch.zeros_like(candidate, dtype=torch.long).scatter_add(1, own, valid.long()) > 0
+    return candidate_log_probs(scores, candidate | read).gather(1, own).masked_fill(~valid, float("-inf"))
+
+
+def emdr2_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
+    """-log sum over z of p(z|x) p(y|z,x) with the encoder's side held fixed (EMDR2, Singh et al. 2021).
+
+    Its gradient by f(x,z) is p(z|x) - p(z|x,y): the retriever moves to the posterior of the documents under what fills the whole span.
+    Arguments as in :func:`marginal_token_log_probs`.
+    """
+    return marginal_nll_joint(target_log_probs.detach(), log_p_z, slots)
+
+
+def distilled_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, temperature: float) -> Loss:
+    """KL(softmax(log p(y|z,x) / temperature) || p(z|x)) with the encoder's side held fixed (perplexity distillation, Izacard et al. 2022).
+
+    Unlike the posterior, the target does not depend on what the retriever believes already. Its gradient by f(x,z) is p(z|x) - target.
+    Arguments as in :func:`marginal_token_log_probs`; the divergence is 0 at the least where p(z|x) sums to 1.
+    """
+    kept = _candidates(log_p_z)
+    target = candidate_log_probs(span_log_probs(target_log_probs.detach(), slots) / temperature, kept)
+    gap = target.masked_fill(~kept, 0.0) - log_p_z.masked_fill(~kept, 0.0)
+    # A target of -inf is a probability of 0, and 0 log 0 is 0.
+    divergence = (target.exp() * gap.masked_fill(torch.isinf(target), 0.0)).sum(-1)
+    valid = slots.any(-1) & kept.any(-1)
+    return torch.where(valid, divergence, 0.0), valid
 
 
 def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:

@@ -39,6 +39,11 @@ class RunPaths:
         return self.root / "corpus"
 
     @property
+    def sentences(self) -> Path:
+        """The corpus of sentences to mask, where they are not the knowledge corpus's own."""
+        return self.root / "sentences"
+
+    @property
     def metrics(self) -> Path:
         return self.root / "metrics.jsonl"
 

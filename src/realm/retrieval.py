@@ -27,6 +27,16 @@ class Retrieved:
     valid: np.ndarray
     scores: np.ndarray
 
+    @property
+    def has_null(self) -> bool:
+        """Whether candidate 0 is the null document."""
+        return bool((self.valid[:, NULL_INDEX] & (self.block_ids[:, NULL_INDEX] == NULL_BLOCK)).all())
+
+    @property
+    def documents(self) -> np.ndarray:
+        """The columns of ``block_ids`` without that of the null document. [b,k] or [b,k-1]"""
+        return self.block_ids[:, int(self.has_null) :]
+
 
 class Retriever(Generic[Queries]):
     """Finds the candidates of queries.

@@ -11,7 +11,7 @@ from realm.corpus.build import build_corpus
 from realm.data.featurize import Featurizer
 from realm.data.ict import InverseCloze
 from realm.data.loader import generator
-from realm.data.masking import MaskedSentences, hide_more
+from realm.data.masking import MaskedSentences, hide_more, salient_spans
 from realm.data.types import MaskedQuery
 
 
@@ -37,16 +37,8 @@ class Chosen:
 
 def all_queries(sentences: MaskedSentences) -> list[MaskedQuery]:
     """Every span of every sentence, masked."""
-    places = [(item, span) for item, (_, _, spans) in enumerate(sentences._sentences) for span in range(len(spans))]
+    places = [(item, span) for item in range(len(sentences)) for span in range(len(sentences.spans_of(item)))]
     return [sentences.query(item, Chosen(span)) for item, span in places]  # type: ignore[arg-type]
-
-
-def restored(query: MaskedQuery) -> list[int]:
-    """The sentence with its targets back in place."""
-    whole = list(query.ids)
-    for position, target in zip(query.positions, query.targets, strict=True):
-        whole[position] = target
-    return whole
 
 
 def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featurizer) -> None:
@@ -59,7 +51,7 @@ def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featuri
         assert {p for p, token in enumerate(query.ids) if token == featurizer.mask} == set(query.positions)
         row = int(store.rows_of(np.array([query.origin]))[0])
         table, body = store.sentences(row), store.token_ids(row).tolist()
-        assert restored(query) == body[slice(*table.tokens[query.sentence].tolist())]
+        assert query.whole == body[slice(*table.tokens[query.sentence].tolist())]
 
 
 def test_masked_spans_are_names_and_dates(store: BlockStore, featurizer: Featurizer) -> None:
@@ -94,7 +86,7 @@ def test_a_span_is_never_cut(store: BlockStore, featurizer: Featurizer, length: 
 
 
 def test_long_spans_are_counted_and_dropped(store: BlockStore, featurizer: Featurizer) -> None:
-    everything, few = MaskedSentences(store, featurizer), MaskedSentences(store, featurizer, max_masks=1)
+    everything, few = MaskedSentences(store, featurizer), MaskedSentences(store, featurizer, salient_spans(store, max_masks=1))
     assert all(len(query.targets) == 1 for query in all_queries(few))
     assert few.spans + few.dropped["longer than max_masks"] == everything.spans and few.dropped["longer than max_masks"] > 0
 
@@ -111,11 +103,11 @@ def test_a_span_that_is_the_whole_sentence_is_dropped(tmp_path: Path, featurizer
 
 def test_a_query_is_drawn_by_its_generator_alone(store: BlockStore, featurizer: Featurizer) -> None:
     sentences = MaskedSentences(store, featurizer)
-    item = max(range(len(sentences)), key=lambda i: len(sentences._sentences[i][2]))
+    item = max(range(len(sentences)), key=lambda i: len(sentences.spans_of(i)))
     drawn = [sentences.query(item, generator("s", n)) for n in range(20)]
     again = [sentences.query(item, generator("s", n)) for n in range(20)]
     assert [q.positions for q in drawn] == [q.positions for q in again]
-    assert len({tuple(q.positions) for q in drawn}) == len(sentences._sentences[item][2]) > 1
+    assert len({tuple(q.positions) for q in drawn}) == len(sentences.spans_of(item)) > 1
 
 
 def test_the_other_spans_of_the_sentence_are_named(store: BlockStore, featurizer: Featurizer) -> None:
@@ -138,10 +130,10 @@ def test_more_is_hidden_at_its_rate(store: BlockStore, featurizer: Featurizer, r
     """Every [MASK] has its target, the sentence can be restored, the span stays hidden, and nothing else of the query changes."""
     shown = hidden = 0
     for item, query in enumerate(all_queries(MaskedSentences(store, featurizer))):
-        whole = restored(query)
+        whole = query.whole
         for draw in range(20):
             more = hide_more(query, rate, featurizer.mask, generator("hide", item, draw))
-            assert restored(more) == whole and more.positions == sorted(set(more.positions)) and set(query.positions) <= set(more.positions)
+            assert more.whole == whole and more.positions == sorted(set(more.positions)) and set(query.positions) <= set(more.positions)
             assert [p for p, token in enumerate(more.ids) if token == featurizer.mask] == more.positions
             assert dataclasses.replace(more, ids=query.ids, positions=query.positions, targets=query.targets) == query
             shown += len(whole) - len(query.positions)

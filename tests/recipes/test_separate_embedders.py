@@ -17,7 +17,8 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain import PretrainTask, score_candidates
+from realm.recipes.filling import score_candidates
+from realm.recipes.pretrain import PretrainTask
 from realm.refresh import Generation, open_generation
 
 

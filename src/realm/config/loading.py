@@ -14,7 +14,13 @@ from realm.config.recipe import Recipe
 from realm.errors import ConfigError
 from realm.paths import HUB_PREFIX
 
-PATH_FIELDS = {"corpus": ("sources", "gazetteer"), "refresher": ("replay",), "finetune": ("train", "dev"), "eval": ("qa",)}
+PATH_FIELDS = {
+    "corpus": ("sources", "gazetteer"),
+    "pretrain": ("sentences",),
+    "refresher": ("replay",),
+    "finetune": ("train", "dev"),
+    "eval": ("qa",),
+}
 """Fields that hold paths: relative ones count from the recipe's directory."""
 
 Values = dict[str, Any]
@@ -126,6 +132,8 @@ CHOICES = {
     ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
+    **{(stage, "masking"): ("salient", "pmi", "spans", "tokens") for stage in ("warm", "pretrain")},
+    ("pretrain", "objective"): ("marginal", "emdr2", "distill"),
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
     ("pretrain", "publish"): ("last", "best"),
 }
@@ -148,6 +156,8 @@ MINIMUM = {
     ("warm", "check_every"): 1,
     ("pretrain", "batch"): 1,
     ("pretrain", "candidates"): 2,
+    ("pretrain", "spans"): 1,
+    ("pretrain", "exclude_overlap"): 0,
     ("pretrain", "refresh_every"): 1,
     ("pretrain", "held_out"): 0,
     ("pretrain", "eval_every"): 1,
@@ -198,13 +208,26 @@ def _check(recipe: Recipe, path: Path | None) -> None:
         if stage.batch % stage.accumulate:
             problem = f"'{section}.batch' is {stage.batch}, no multiple of {section}.accumulate = {stage.accumulate}"
             raise ConfigError(problem, path=path, cure="A batch is computed in equal parts.")
-    if recipe.pretrain.publish == "best" and not recipe.pretrain.held_out:
-        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
-        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", path=path, cure=cure)
+    _check_pretrain(recipe, path)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
     if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:
         raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
+
+
+def _check_pretrain(recipe: Recipe, path: Path | None) -> None:
+    section = recipe.pretrain
+    if section.publish == "best" and not section.held_out:
+        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
+        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", path=path, cure=cure)
+    if section.temperature <= 0:
+        raise ConfigError(f"'pretrain.temperature' is {section.temperature}", path=path, cure="It is above 0.")
+    if section.exclude_overlap and not section.exclude:
+        cure = "Leave one of them out."
+        raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", path=path, cure=cure)
+    if not section.from_warm and not section.force:
+        cure = "Set pretrain.force = true to see what happens."
+        raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", path=path, cure=cure)
 
 
 def _resolve_paths(recipe: Recipe, base: Path) -> Recipe:

@@ -137,6 +137,8 @@ class WarmConfig:
     """Peak learning rate."""
     warmup: int = 40
     """Steps of linear warm-up."""
+    masking: str = "salient"
+    """What is hidden: salient, pmi, spans or tokens, as in [pretrain], whose choice is its own: runs that compare masks start alike."""
     hide_rate: float = 0.2
     """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
     partner_rate: float = 0.5
@@ -167,8 +169,32 @@ class PretrainConfig:
     """Steps of linear warm-up."""
     candidates: int = 8
     """Documents a query, the null document counted."""
+    null: bool = True
+    """Whether the empty null document is one of them: what a sentence that needs no document may turn to."""
+    sentences: tuple[str, ...] = ()
+    """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
+    corpus's own."""
+    masking: str = "salient"
+    """What is hidden: salient (spans found by the tagger), pmi (collocations, in any script), spans (random ones, whole words) or tokens
+    (15 % of the wordpieces)."""
+    spans: int = 1
+    """Spans hidden in a sentence that has so many; tokens does not count in spans."""
+    exclude: bool = True
+    """Leave out the documents that hold the sentence itself. false is for experiments: the retriever then learns to find only those."""
+    exclude_overlap: int = 0
+    """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
     marginal: str = "token"
     """token (released code) or joint (the paper's formula)."""
+    objective: str = "marginal"
+    """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
+    temperature: float = 1.0
+    """Of the likelihoods that distill copies; higher is softer."""
+    in_batch: bool = False
+    """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
+    from_ict: bool = True
+    """Start from ICT's embedder; false skips the stage and starts from a fresh one."""
+    from_warm: bool = True
+    """Start from the warm stage's encoder; false skips the stage and starts from a fresh one, which has to be forced."""
     separate_embedders: bool = False
     """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: str = "process"

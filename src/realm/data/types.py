@@ -38,12 +38,12 @@ class TokenInputs:
 
 @dataclass(frozen=True)
 class MaskedQuery:
-    """A sentence with one salient span masked (REALM, section 3.4).
+    """A sentence with some of its wordpieces masked: one salient span, unless the recipe says otherwise (REALM, section 3.4).
 
-    ``ids`` are the sentence's wordpieces with [MASK] in place of the span, without special tokens; ``positions`` index into ``ids``;
-    ``targets`` are the hidden wordpieces; ``origin`` is the block the sentence came from and ``sentence`` its number there; ``excluded``
-    are the ids of every block that must not be retrieved for it (the origin and the blocks that hold the sentence verbatim); ``others``
-    are the wordpieces of the sentence's other spans.
+    ``ids`` are the sentence's wordpieces with [MASK] in place of the hidden ones, without special tokens; ``positions`` index into
+    ``ids``, ascending; ``targets`` are the hidden wordpieces; ``origin`` is the block of the pre-training corpus the sentence came from
+    and ``sentence`` its number there; ``excluded`` are the ids of every block of the knowledge corpus that must not be retrieved for it
+    (the blocks that hold the sentence verbatim, and its own); ``others`` are the wordpieces of the sentence's other listed spans.
     """
 
     ids: TokenIds
@@ -53,6 +53,14 @@ class MaskedQuery:
     sentence: int = 0
     excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     others: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def whole(self) -> TokenIds:
+        """The sentence's wordpieces before masking, as far as a query holds them."""
+        whole = list(self.ids)
+        for position, target in zip(self.positions, self.targets, strict=True):
+            whole[position] = target
+        return whole
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
+from realm.errors import CorpusError
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 
@@ -44,7 +45,7 @@ class LiveIndex:
         """As ``MipsIndex.info``, of the index as the corpus is now.
 
         Raises:
-            CorpusError: the corpus has been deleted or damaged.
+            CorpusError: the corpus has been deleted, damaged or built anew.
         """
         self._hide_removed()
         return self._index.info()
@@ -53,7 +54,7 @@ class LiveIndex:
         """As ``MipsIndex.search``.
 
         Raises:
-            CorpusError: the corpus has been deleted or damaged.
+            CorpusError: the corpus has been deleted, damaged or built anew.
         """
         self._hide_removed()
         return self._index.search(queries, k, exclude)
@@ -61,5 +62,8 @@ class LiveIndex:
     def _hide_removed(self) -> None:
         newest = self._newest.newest()
         if newest is not self._newest:
+            if newest.manifest.corpus_id != self._newest.manifest.corpus_id:
+                cure = "Start again: what is indexed belongs to the old one."
+                raise CorpusError("another corpus was built here while it was searched", path=newest.path, cure=cure)
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest

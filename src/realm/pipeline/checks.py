@@ -43,12 +43,16 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
     """
     store = BlockStore.open(paths.corpus)
     blocks = int(store.live.sum())
-    # The origin block is excluded and the null document is a candidate: k candidates need k blocks.
-    wanted = {"pretrain.candidates": recipe.pretrain.candidates, "eval.read": recipe.eval.read}
-    wanted |= {"finetune.read": recipe.finetune.read} if recipe.finetune.train else {}
-    for key, k in wanted.items():
-        if blocks < k:
-            cure = f"Add documents, or set {key} = {blocks}." if blocks > 1 else "Add documents: one block leaves nothing to retrieve."
-            raise CorpusError(f"the corpus has {blocks} blocks, fewer than {key} = {k}", path=paths.corpus, cure=cure)
+    # The origin block is excluded and the null document is a candidate: k candidates need k blocks, or one more without it.
+    section = recipe.pretrain
+    beside = int(section.exclude and not section.sentences) - int(section.null)
+    wanted = {"pretrain.candidates": (section.candidates, beside), "eval.read": (recipe.eval.read, 0)}
+    wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.finetune.train else {}
+    for key, (k, more) in wanted.items():
+        if blocks < k + more:
+            cure = (
+                f"Add documents, or set {key} = {blocks - more}." if blocks > 1 else "Add documents: one block leaves nothing to retrieve."
+            )
+            raise CorpusError(f"the corpus has {blocks} blocks, fewer than {key} = {k} needs", path=paths.corpus, cure=cure)
     for path in question_files(recipe):
         require_readable(path, store)

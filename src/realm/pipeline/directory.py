@@ -15,12 +15,13 @@ from realm.errors import ConfigError, CorpusError, RunError
 from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_json
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
+from realm.recipes.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
 from realm.train.distributed import is_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout")
 """Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
-FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("finetune", "train"), ("finetune", "dev"))
+FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("pretrain", "sentences"), ("finetune", "train"), ("finetune", "dev"))
 OTHER = "Give another directory with --out, or the same recipe."
 
 
@@ -77,26 +78,38 @@ def _used_sections(paths: RunPaths) -> set[str]:
 
 
 def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> bool:
-    """Build the run's corpus, or see that the one there was built from the same files. Returns whether it was built now.
+    """Build the run's corpora, or see that those there were built from the same files. Returns whether one was built now.
+
+    Besides the knowledge corpus that is the corpus of the sentences to mask, where the recipe names documents for it.
 
     Raises:
         ConfigError: the recipe names no sources.
         CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
     """
+    sources = [Path(source) for source in recipe.corpus.sources]
+    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, recipe.corpus.tokenizer or None, progress)
+    named = recipe.pretrain.sentences
+    if named and given_corpus(named) is None:
+        mark = paths.root / "sentences.json"
+        built |= _build(paths.sentences, mark, [Path(name) for name in named], recipe, paths.corpus, progress)
+    return built
+
+
+def _build(corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: Path | str | None, progress: Progress) -> bool:
+    """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
     from realm.corpus.build import build_corpus
     from realm.corpus.options import BuildOptions
     from realm.corpus.sources import SourceOptions
 
-    section = recipe.corpus
-    sources = [Path(source) for source in section.sources]
-    mark = paths.root / "sources.json"
-    if paths.corpus.exists():
-        _check_sources(mark, sources, paths)
+    if corpus.exists():
+        _check_sources(mark, sources, corpus)
         return False
     if not sources:
-        raise ConfigError("no documents: [corpus] sources is empty", path=paths.config, cure="Name files or folders of documents.")
+        config = mark.with_name("config.toml")
+        raise ConfigError("no documents: [corpus] sources is empty", path=config, cure="Name files or folders of documents.")
+    section = recipe.corpus
     options = BuildOptions(
-        tokenizer=section.tokenizer or None,
+        tokenizer=tokenizer,
         vocab_size=section.vocab_size,
         lowercase=section.lowercase,
         block_length=section.block_length,
@@ -105,14 +118,15 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         strict=section.strict,
         source_options=SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column),
     )
+    name = corpus.name
     build_corpus(
-        sources, paths.corpus, options, progress=lambda what, done, total: progress.count(f"corpus: {what}", done, total), say=progress.say
+        sources, corpus, options, progress=lambda what, done, total: progress.count(f"{name}: {what}", done, total), say=progress.say
     )
     write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True
 
 
-def _check_sources(mark: Path, sources: list[Path], paths: RunPaths) -> None:
+def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     """Sizes and times first; contents only where those changed. Sources that are gone are no reason to stop: the corpus is there."""
     try:
         known = json.loads(mark.read_text("utf-8"))
@@ -124,7 +138,7 @@ def _check_sources(mark: Path, sources: list[Path], paths: RunPaths) -> None:
     now = _marks(here)
     if now["content"] != known["content"]:
         cure = "Give another directory with --out, or add documents with: realm corpus add"
-        raise CorpusError("the sources have changed since this corpus was built", path=paths.corpus, cure=cure)
+        raise CorpusError("the sources have changed since this corpus was built", path=corpus, cure=cure)
     write_json(mark, now)
 
 

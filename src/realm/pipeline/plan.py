@@ -67,10 +67,10 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         paths = RunPaths(Path(scratch))
         settle(paths, loaded)
         built = time.perf_counter()
-        if RunPaths(Path(out)).corpus.is_dir():
-            paths.corpus.symlink_to(RunPaths(Path(out)).corpus.resolve())
-        else:
-            build_run_corpus(paths, loaded, quiet)
+        for there, here in ((RunPaths(Path(out)).corpus, paths.corpus), (RunPaths(Path(out)).sentences, paths.sentences)):
+            if there.is_dir():
+                here.symlink_to(there.resolve())
+        build_run_corpus(paths, loaded, quiet)
         seconds = time.perf_counter() - built
         facts = corpus_info(paths.corpus)
         tell_corpus(facts, quiet)
@@ -137,11 +137,12 @@ class _Probe:
         """Steps and seconds of each training stage."""
         recipe, context, model = self.context.recipe, self.context, self.model
         refresh = self._refresh_seconds()
-        rows = {
-            "warm": self._time(WarmTask(context, model.with_parts(embedder=None)), recipe.warm.steps),
-            "ict": self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps),
-            "pretrain": self._time(self._pretrain_task(), recipe.pretrain.steps),
-        }
+        rows = {}
+        if recipe.pretrain.from_warm:
+            rows["warm"] = self._time(WarmTask(context, model.with_parts(embedder=None)), recipe.warm.steps)
+        if recipe.pretrain.from_ict:
+            rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
+        rows["pretrain"] = self._time(self._pretrain_task(), recipe.pretrain.steps)
         refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
         rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
         rows["pretrain"]["seconds"] += refreshes * refresh
@@ -166,7 +167,7 @@ class _Probe:
 
     def _closed_book_seconds(self, questions: list[Question]) -> float:
         recipe, context, model = self.context.recipe, self.context, self.model.with_parts(embedder=None)
-        sentences = sentence_steps(recipe, recipe.warm.steps, recipe.pretrain.steps)
+        sentences = sentence_steps(recipe, recipe.warm.steps if recipe.pretrain.from_warm else 0, recipe.pretrain.steps)
         rows = [self._time(SentencesTask(context, model), sentences)]
         rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(questions))))
         return sum(row["seconds"] for row in rows)

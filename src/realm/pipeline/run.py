@@ -113,7 +113,12 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
     blocks = corpus_info(paths.corpus)["blocks"]
     attainable = attainable_share(blocks, recipe.pretrain.batch, recipe.pretrain.candidates)
-    return open_context(paths, recipe, Alarms(progress.report, progress.say, attainable=attainable))
+    return open_context(paths, recipe, Alarms(progress.report, progress.say, attainable=attainable), progress.say)
+
+
+def unused_stages(recipe: Recipe) -> set[str]:
+    """Stages whose networks nothing would start from."""
+    return {stage for stage, used in (("ict", recipe.pretrain.from_ict), ("warm", recipe.pretrain.from_warm)) if not used}
 
 
 TRAIN: dict[str, Callable[[StageContext], None]] = {
@@ -128,8 +133,11 @@ def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]
     """Every wanted stage with its evaluation. Returns results by name, and why stages were skipped."""
     results: dict[str, dict[str, Any]] = {}
     skipped: list[str] = []
+    unused = unused_stages(run.recipe)
     for stage in wanted:
-        if stage in ("finetune", "eval") and not run.recipe.finetune.train:
+        if stage in unused:
+            skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
+        elif stage in ("finetune", "eval") and not run.recipe.finetune.train:
             skipped += [] if skipped else [_without_questions(run)]
         elif stage in TRAIN:
             with timed(run.paths, stage):

@@ -25,7 +25,8 @@ from realm.paths import write_json
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
 from realm.recipes.finetune import training_questions
 from realm.recipes.scoring import bootstrap_interval, is_correct
-from realm.recipes.warm import masked_sentences, one_document_nll
+from realm.recipes.sentences import pretraining_sentences
+from realm.recipes.warm import one_document_nll
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first
 from realm.train.loop import StepResult, Task
@@ -70,7 +71,7 @@ class SentencesTask(ClosedBookTask):
 
     def __init__(self, context: StageContext, model: RealmModel):
         super().__init__("closed_book_pretrain", context, model, BATCH)
-        self.sentences = masked_sentences(context)
+        self.sentences = pretraining_sentences(context)
         self.order = EpochOrder(len(self.sentences), self.name, context.seed)
 
     def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
@@ -166,8 +167,9 @@ def run_closed_book(context: StageContext) -> None:
     if not is_published(context, "closed_book", mark):
         model = new_model(context).with_parts(embedder=None).to(context.device)
         recipe = context.recipe
-        done = [stage_facts(context.paths, stage)["steps"] for stage in ("warm", "pretrain")]
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=sentence_steps(recipe, *done), batch=BATCH, accumulate=1)
+        warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+        steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=steps, batch=BATCH, accumulate=1)
         train(context, SentencesTask(context, model), section, mark)
         section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)), batch=BATCH, accumulate=1)
         steps = train(context, QuestionsTask(context, model, questions), section, mark)

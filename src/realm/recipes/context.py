@@ -57,6 +57,7 @@ class StageContext:
         device: where networks live.
         log: metrics.jsonl.
         report: called with (stage, step, steps, metrics) whenever a row was logged.
+        say: called with a line for people, said once.
     """
 
     paths: RunPaths
@@ -65,6 +66,7 @@ class StageContext:
     device: torch.device
     log: MetricsLog
     report: Report
+    say: Callable[[str], None] = lambda line: None
 
     @property
     def store(self) -> BlockStore:
@@ -80,7 +82,7 @@ def on_cuda(recipe: Recipe) -> bool:
     return recipe.run.device == "cuda" or (recipe.run.device == "auto" and torch.cuda.is_available())
 
 
-def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContext:
+def open_context(paths: RunPaths, recipe: Recipe, report: Report, say: Callable[[str], None] = lambda line: None) -> StageContext:
     """Open the run's corpus and build the one featuriser of the run."""
     torch.set_num_threads(recipe.run.threads)
     cuda = on_cuda(recipe)
@@ -88,7 +90,7 @@ def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContex
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
+    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report, say)
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:
@@ -145,12 +147,12 @@ STAGE_SECTIONS = {
 }
 
 
-def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
-    """What the result of a stage depends on: corpus, model, seed, its own section and the stages it starts from."""
+def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
+    """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
     sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
-    # What is in the files of questions counts, below; not where they lie.
-    sections = [{key: value for key, value in section.items() if key not in ("train", "dev")} for section in sections]
+    # What is in the files of questions and sentences counts; not where they lie.
+    sections = [{key: value for key, value in section.items() if key not in ("train", "dev", "sentences")} for section in sections]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
@@ -158,6 +160,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str) -> str:
         "bf16": recipe.run.bf16,
         "optimizer": recipe.run.optimizer,
         "schedule": recipe.run.schedule,
+        **more,
     }
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs

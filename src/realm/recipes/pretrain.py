@@ -2,87 +2,42 @@
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from realm import losses
 from realm.corpus.blocks import NULL_BLOCK
-from realm.data.featurize import mask_slots
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, train
+from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
+from realm.recipes.filling import score_candidates
 from realm.recipes.holding_out import choose_weights, evaluate_held_out, hold_out
+from realm.recipes.objectives import Scored, pretraining_loss
 from realm.recipes.probe import ProbeSet
+from realm.recipes.retrieving import retrieve_candidates
+from realm.recipes.sentences import pretraining_fingerprint, pretraining_sentences, probe_sentences, require_same_corpus
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
-from realm.recipes.warm import masked_sentences, require_reading
+from realm.recipes.warm import require_reading
 from realm.refresh import Generation
-from realm.retrieval import Retrieved, Retriever
+from realm.retrieval import NULL_INDEX, Retrieved
 from realm.train.distributed import is_first
 from realm.train.loop import Metrics, StepResult, Task
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One batch through both networks: live scores and target log-probabilities."""
-
-    log_p_z: Tensor
-    target_log_probs: Tensor
-    slots: Tensor
-
-
-def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
-    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate (design, steps 4 and 5).
-
-    Args:
-        queries: b masked sentences.
-        retrieved: their k candidates, null at 0.
-
-    Returns:
-        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
-    """
-    assert model.encoder is not None
-    inputs, device = context.inputs, context.device
-    log_p_z = relevance(model, context, queries, retrieved)
-    rows = inputs.rows(retrieved.block_ids)
-    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-    example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
-    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
-    filled = model.encoder(sequences, where[example], what[example])
-    target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
-    return Scored(log_p_z, target_log_probs, slots)
-
-
-def relevance(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Tensor:
-    """log p(z|x) of the candidates by the live embedders, [b, k]; arguments as for :func:`score_candidates`."""
-    assert model.embedder is not None
-    inputs = context.inputs
-    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
-    rows = inputs.rows(retrieved.block_ids)
-    # A document that several queries retrieved is embedded once.
-    unique, place = np.unique(rows, return_inverse=True)
-    block_emb = model.documents(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(context.device)]
-    return losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), torch.from_numpy(retrieved.valid).to(context.device))
-
-
 def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
-    """What a step shows of the retriever: utility, p(null), entropy, distinct documents."""
+    """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
     log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
     p_z = log_p_z.exp()
-    utility = losses.marginal_utility(probs, log_p_z, slots)
     entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
     real = retrieved.block_ids[retrieved.valid & (retrieved.block_ids != NULL_BLOCK)]
-    return {
-        "marginal_utility": float(utility.sum() / slots.sum()),
-        "p_null": float(p_z[:, 0].mean()),
-        "entropy": float(entropy.mean()),
-        "distinct": len(np.unique(real)) / max(1, len(real)),
-    }
+    metrics = {"entropy": float(entropy.mean()), "distinct": len(np.unique(real)) / max(1, len(real))}
+    if retrieved.has_null:
+        utility = losses.marginal_utility(probs, log_p_z, slots)
+        metrics |= {"marginal_utility": float(utility.sum() / slots.sum()), "p_null": float(p_z[:, NULL_INDEX].mean())}
+    return metrics
 
 
 class PretrainTask(Task):
@@ -95,11 +50,10 @@ class PretrainTask(Task):
         self.context = context
         self.model = model
         self.section = context.recipe.pretrain
-        self.sentences = masked_sentences(context)
+        self.sentences = pretraining_sentences(context)
         self.held_out, self.training = hold_out(len(self.sentences), self.section.held_out)
         self.order = EpochOrder(len(self.training), "pretrain", context.seed)
-        self.probe = ProbeSet(context, self.sentences, self.section.probe_queries)
-        self.nll = losses.marginal_nll_per_token if self.section.marginal == "token" else losses.marginal_nll_joint
+        self.probe = ProbeSet(context, probe_sentences(context, self.sentences), self.section.probe_queries)
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
@@ -110,19 +64,18 @@ class PretrainTask(Task):
         return self.sentences.query(item, generator("pretrain", self.context.seed, position))
 
     def retrieve(self, queries: list[MaskedQuery]) -> Retrieved:
-        """k candidates by the generation's own embedder, null first, without the documents a query came from."""
+        """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence."""
         assert self.generation is not None
-        features = self.context.inputs.featurizer
-        retriever = Retriever(self.generation.queries, self.generation.index)
-        with torch.inference_mode():
-            sequences = [features.query(q.ids) for q in queries]
-            return retriever.retrieve(sequences, self.section.candidates, null=True, exclude=[q.excluded for q in queries])
+        section = self.section
+        return retrieve_candidates(
+            self.generation, self.context.inputs, queries, section.candidates, null=section.null, overlap=section.exclude_overlap
+        )
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
         retrieved = self.retrieve(queries)
         scored = score_candidates(self.model, self.context, queries, retrieved)
-        loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
+        loss, valid = pretraining_loss(scored, self.section)
         metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
 
@@ -154,6 +107,7 @@ class PretrainTask(Task):
 
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
+        require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
         if not is_first():
             return {}
@@ -190,20 +144,33 @@ class PretrainTask(Task):
         return self.generation
 
 
+def starting_model(context: StageContext) -> RealmModel:
+    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from."""
+    section = context.recipe.pretrain
+    fresh = None if section.from_ict and section.from_warm else new_model(context).to(context.device)
+    model = fresh or load_stage(context, "ict")
+    embedder = load_stage(context, "ict").embedder if section.from_ict else model.embedder
+    encoder = load_stage(context, "warm").encoder if section.from_warm else model.encoder
+    model = model.with_parts(embedder=embedder, encoder=encoder)
+    if section.separate_embedders:
+        model = model.fork_document_embedder()
+        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
+    return model
+
+
 def run_pretrain(context: StageContext) -> None:
-    """Pre-train from the embedder of ICT and the encoder of the warm stage; publish both and the index of the last step."""
-    mark = fingerprint(context, "pretrain", "ict", "warm")
+    """Pre-train, and publish embedder, encoder and the index of the last step."""
+    mark = pretraining_fingerprint(context)
     if is_published(context, "pretrain", mark):
         return
     require_reading(context)
-    model = load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)
-    if context.recipe.pretrain.separate_embedders:
-        model = model.fork_document_embedder()
-        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
+    model = starting_model(context)
     task = PretrainTask(context, model)
+    context.say(f"pretrain: {task.sentences.summary}")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, task, steps)
         generation = task.settle(int(choice["published_step"]))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
-    publish_stage(context, "pretrain", model, mark, facts)
+    sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
+    publish_stage(context, "pretrain", model, mark, facts | sentences)

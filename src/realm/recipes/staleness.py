@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from realm.corpus.blocks import NULL_BLOCK
 from realm.data.loader import generator
 from realm.retrieval import Retrieved
 
@@ -20,11 +21,10 @@ BLOCKS = 256
 
 def overlap(before: Retrieved, after: Retrieved) -> float:
     """Share of the documents retrieved under one generation that the next one retrieves for the same queries, 0..1; null not counted."""
-    pairs = zip(before.block_ids, before.valid, after.block_ids, after.valid, strict=True)
     shared = total = 0
-    for old, old_valid, new, new_valid in pairs:
-        real = old[1:][old_valid[1:]]
-        shared += int(np.isin(real, new[1:][new_valid[1:]]).sum())
+    for old, new in zip(before.documents, after.documents, strict=True):
+        real = old[old != NULL_BLOCK]
+        shared += int(np.isin(real, new).sum())
         total += len(real)
     return shared / max(1, total)
 
@@ -33,12 +33,12 @@ def overlap(before: Retrieved, after: Retrieved) -> float:
 def stale_share(task: PretrainTask, retrieved: Retrieved, step: int) -> float:
     """Share of retrieved documents that an index of the live parameters would not have returned, 0..1, estimated.
 
-    A candidate would not be returned if k - 1 documents score higher under the live embedders. Those are counted among the other
-    candidates and in a sample of the corpus, where each stands for as many as were not drawn.
+    A candidate would not be returned if as many documents as are retrieved score higher under the live embedders. Those are counted
+    among the other candidates and in a sample of the corpus, where each stands for as many as were not drawn.
 
     Args:
         task: its live model, probe queries and corpus.
-        retrieved: what the index in use returned for the probe queries, null first.
+        retrieved: what the index in use returned for the probe queries.
         step: which sample.
     """
     inputs, model = task.context.inputs, task.model
@@ -46,7 +46,7 @@ def stale_share(task: PretrainTask, retrieved: Retrieved, step: int) -> float:
     queries = task.probe.queries[:QUERIES]
     live = np.flatnonzero(inputs.store.live)
     sample = generator("staleness", task.context.seed, step).permutation(live)[:BLOCKS]
-    found = inputs.rows(retrieved.block_ids[: len(queries), 1:])
+    found = inputs.rows(retrieved.documents[: len(queries)])
     rows = np.unique(np.concatenate([found[found >= 0], sample]))
     query_emb = model.embedder.eval()([inputs.featurizer.query(query.ids) for query in queries])
     block_emb = model.documents.eval()(inputs.blocks(rows.tolist()))

@@ -14,32 +14,19 @@ from torch import Tensor
 from realm import losses
 from realm.data.featurize import mask_slots
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.masking import MaskedSentences, hide_more
+from realm.data.masking import hide_more
 from realm.data.partners import Partners
 from realm.data.types import MaskedQuery
-from realm.errors import CorpusError, RunError
+from realm.errors import RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
 from realm.recipes.holding_out import hold_out
+from realm.recipes.sentences import warm_sentences
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 HELD_OUT = 200
-
-
-def masked_sentences(context: StageContext) -> MaskedSentences:
-    """The maskable sentences of the run's corpus.
-
-    Raises:
-        CorpusError: there are none, so that nothing can be learnt by filling spans.
-    """
-    sentences = MaskedSentences(context.store, context.inputs.featurizer)
-    if not len(sentences):
-        cure = "Give a gazetteer ([corpus] gazetteer), or documents with names, dates or numbers."
-        problem = f"no sentence has a salient span that can be masked {dict(sentences.dropped)}"
-        raise CorpusError(problem, path=context.paths.corpus, cure=cure)
-    return sentences
 
 
 def one_document_nll(target_log_probs: Tensor, slots: Tensor) -> losses.Loss:
@@ -64,7 +51,7 @@ class Pairs:
 
     def __init__(self, context: StageContext):
         self.context = context
-        self.sentences = masked_sentences(context)
+        self.sentences = warm_sentences(context)
         self.partners = Partners(context.store)
         self.held_out, self.training = hold_out(len(self.sentences), HELD_OUT)
 
@@ -179,6 +166,8 @@ def require_reading(context: StageContext) -> None:
     Raises:
         RunError: the warm stage ended without passing its test.
     """
+    if not context.recipe.pretrain.from_warm:  # which a recipe must force
+        return
     facts = stage_facts(context.paths, "warm")
     if not facts["reads"] and not context.recipe.pretrain.force:
         shares = f"{facts['filled_with_block']:.2f} of held-out spans with the block given, {facts['filled_without']:.2f} without"

@@ -7,7 +7,7 @@ are counted by character, the others by word.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import regex
@@ -55,11 +55,15 @@ class CollocationCounts:
             self._sentences += 1
             for match in _RUN.finditer(sentence):
                 kind = match.lastgroup or "chars"
-                run = _units(match.group(), kind)
-                self._units[kind] += len(run)
-                _count_sequences(self._counts[kind], run, LONGEST[kind] + 1, _joint(kind))
-            if sum(map(len, self._counts.values())) > self._most:
-                self._drop_rarest()
+                self._count(_units(match.group(), kind), kind)
+            self._drop_rarest()
+
+    def add_words(self, runs: Iterable[Sequence[str]]) -> None:
+        """Count the words of one sentence of any script, cut into runs within which terms may lie. No word holds a space."""
+        self._sentences += 1
+        for run in runs:
+            self._count(run, "words")
+        self._drop_rarest()
 
     def terms(self) -> list[str]:
         """The terms, in order of the alphabet; at most ``MOST_TERMS``, those of the most information."""
@@ -67,7 +71,14 @@ class CollocationCounts:
         scored.sort(key=lambda entry: (-entry[1], entry[0]))
         return sorted(term for term, _ in scored[:MOST_TERMS])
 
+    def _count(self, run: Sequence[str], kind: str) -> None:
+        self._units[kind] += len(run)
+        _count_sequences(self._counts[kind], run, LONGEST[kind] + 1, _joint(kind))
+
     def _drop_rarest(self) -> None:
+        """Make room when the table is full."""
+        if sum(map(len, self._counts.values())) <= self._most:
+            return
         while sum(map(len, self._counts.values())) > self._most // 2:
             self._rarest += 1
             for kind, counts in self._counts.items():
@@ -107,6 +118,39 @@ class CollocationCounts:
         return math.log(count * self._units[kind] / max(max(parts, default=1), 1))
 
 
+class TermFinder:
+    """Finds terms in a run of units: the longest one from the left.
+
+    Args:
+        terms: as ``CollocationCounts.terms`` gives them.
+        kind_of: what the units of a term are, of ``LONGEST``.
+    """
+
+    def __init__(self, terms: Iterable[str], kind_of: Callable[[str], str]):
+        self.terms = frozenset(terms)
+        # By the first two units of a term: units of the longest that begins so. Most places in a text need one look.
+        self._reach: dict[str, int] = {}
+        for term in self.terms:
+            kind = kind_of(term)
+            units = _units(term, kind)
+            beginning = _joint(kind).join(units[:2])
+            self._reach[beginning] = max(self._reach.get(beginning, 0), len(units))
+
+    def find(self, units: Sequence[str], kind: str) -> Iterator[tuple[int, int]]:
+        """(first unit, unit after the last) of every term, in order, without overlaps."""
+        joint = _joint(kind)
+        first = 0
+        while first < len(units):
+            reach = self._reach.get(joint.join(units[first : first + 2]), 0)
+            for stop in range(min(len(units), first + reach), first + SHORTEST[kind] - 1, -1):
+                if joint.join(units[first:stop]) in self.terms:
+                    yield first, stop
+                    break
+            else:
+                stop = first + 1
+            first = stop
+
+
 class CollocationTagger:
     """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left.
 
@@ -115,15 +159,11 @@ class CollocationTagger:
     """
 
     def __init__(self, terms: Iterable[str]):
-        self.terms = frozenset(terms)
-        # By the first two units of a term: units of the longest that begins so. Most places in a text need one look.
-        self._reach: dict[str, int] = {}
-        for term in self.terms:
-            match = _RUN.fullmatch(term)
-            kind = (match and match.lastgroup) or "chars"
-            units = _units(term, kind)
-            beginning = _joint(kind).join(units[:2])
-            self._reach[beginning] = max(self._reach.get(beginning, 0), len(units))
+        self._finder = TermFinder(terms, _kind_of)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        return self._finder.terms
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of kind phrase, in order, without overlaps."""
@@ -136,20 +176,18 @@ class CollocationTagger:
         return {"type": "collocations", "terms": sorted(self.terms)}
 
     def _terms_of(self, run: str, offset: int, kind: str) -> Iterator[TaggedSpan]:
-        units = _units(run, kind)
-        joint = _joint(kind)
-        first = 0
-        while first < len(units):
-            reach = self._reach.get(joint.join(units[first : first + 2]), 0)
-            for stop in range(min(len(units), first + reach), first + SHORTEST[kind] - 1, -1):
-                term = joint.join(units[first:stop])
-                if term in self.terms:
-                    yield TaggedSpan(offset, offset + len(term), "phrase")
-                    break
-            else:
-                stop = first + 1
-            offset += sum(map(len, units[first:stop])) + len(joint) * (stop - first)
-            first = stop
+        units, joint = _units(run, kind), _joint(kind)
+        done = 0
+        for first, stop in self._finder.find(units, kind):
+            start = offset + sum(map(len, units[done:first])) + len(joint) * (first - done)
+            offset = start + len(joint.join(units[first:stop]))
+            yield TaggedSpan(start, offset, "phrase")
+            done, offset = stop, offset + len(joint)
+
+
+def _kind_of(term: str) -> str:
+    match = _RUN.fullmatch(term)
+    return (match and match.lastgroup) or "chars"
 
 
 def mostly_caseless(text: str) -> bool:

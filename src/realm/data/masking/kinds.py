@@ -1,0 +1,183 @@
+"""What is hidden of a sentence: listed spans (salient ones, collocations), random wordpieces, random spans of whole words.
+
+Each kind says of a row which sentences have something to hide, and counts what it leaves out; then it draws from one sentence. A span
+is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from realm.corpus.blocks import BlockStore
+from realm.data.types import TokenIds
+from realm.text.wordpieces import WordTable
+
+MAX_MASKS = 10
+RATE = 0.15
+"""Share of wordpieces that BERT hides (Devlin et al. 2019)."""
+SHRINK, MOST_WORDS = 0.2, 10
+"""Lengths of random spans in words: geometric, clipped, as in SpanBERT (Joshi et al. 2020); 3.8 words in the mean."""
+LENGTH_SHARES = SHRINK * (1 - SHRINK) ** np.arange(MOST_WORDS)
+
+Span = tuple[int, int]
+Maskable = Iterator[tuple[int, list[Span]]]
+
+
+class MaskKind(Protocol):
+    """One way to choose what is hidden. Spans count from the first wordpiece of their sentence."""
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        """(sentence, where its hidden wordpieces may be) of every sentence of a row that has any.
+
+        Args:
+            row: of the pre-training corpus.
+            shown: wordpieces of a sentence that a query holds; nothing beyond them is ever hidden.
+            dropped: grows by what is left out, by reason.
+        """
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        """The spans to hide, in order and apart, at least one; and the spans that were listed and are not hidden.
+
+        Args:
+            ids: the wordpieces of the sentence that a query holds.
+            spans: what :meth:`maskable` gave for the sentence.
+            rng: decides everything.
+        """
+
+
+class ListedSpans:
+    """Hides one or several of the spans that are listed for a sentence.
+
+    Args:
+        store: the pre-training corpus.
+        listed: row -> spans [m, 2] in the row's wordpieces and the sentence of each [m].
+        count: spans hidden in a sentence that has so many.
+        max_masks: longest span in wordpieces.
+    """
+
+    def __init__(
+        self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, count: int = 1, max_masks: int = MAX_MASKS
+    ):
+        self.store = store
+        self.listed = listed
+        self.count = count
+        self.max_masks = max_masks
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        tokens, sentences = self.listed(row)
+        table = self.store.sentences(row).tokens
+        usable: dict[int, list[Span]] = {}
+        for (start, end), sentence in zip(tokens.tolist(), sentences.tolist(), strict=True):
+            first, last = table[sentence].tolist()
+            if end - start > self.max_masks:
+                dropped["longer than max_masks"] += 1
+            elif end - first > shown:
+                dropped["beyond the query length"] += 1
+            elif end - start == min(last - first, shown):
+                dropped["the whole sentence"] += 1
+            else:
+                usable.setdefault(sentence, []).append((start - first, end - first))
+        yield from sorted(usable.items())
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        left = list(spans)
+        hidden: list[Span] = []
+        for _ in range(min(self.count, len(spans))):
+            chosen = left.pop(int(rng.integers(len(left))))
+            if _size(hidden) + _size([chosen]) < len(ids):
+                hidden.append(chosen)
+        return sorted(hidden), [span for span in spans if span not in hidden]
+
+
+def salient_spans(store: BlockStore, *, count: int = 1, max_masks: int = MAX_MASKS) -> ListedSpans:
+    """The spans that the corpus's tagger found (REALM, section 3.4)."""
+
+    def listed(row: int) -> tuple[np.ndarray, np.ndarray]:
+        table = store.spans(row)
+        return table.tokens, table.sentence
+
+    return ListedSpans(store, listed, count=count, max_masks=max_masks)
+
+
+class UniformTokens:
+    """Hides wordpieces at random, each as likely as any other, at BERT's rate. All of them become [MASK].
+
+    Args:
+        store: the pre-training corpus.
+        rate: share of the wordpieces, rounded; at least one.
+    """
+
+    def __init__(self, store: BlockStore, *, rate: float = RATE):
+        self.store = store
+        self.rate = rate
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
+            if min(last - first, shown) < 2:
+                dropped["fewer than two wordpieces"] += 1
+            else:
+                yield sentence, [(0, min(last - first, shown))]
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        count = min(max(1, round(self.rate * len(ids))), len(ids) - 1)
+        return [(p, p + 1) for p in sorted(rng.permutation(len(ids))[:count].tolist())], []
+
+
+class RandomSpans:
+    """Hides spans of whole words of random lengths at random places.
+
+    Args:
+        store: the pre-training corpus.
+        words: of its tokenizer.
+        count: spans of a sentence that has room for so many.
+        max_masks: longest span in wordpieces.
+    """
+
+    def __init__(self, store: BlockStore, words: WordTable, *, count: int = 1, max_masks: int = MAX_MASKS):
+        self.store = store
+        self.words = words
+        self.count = count
+        self.max_masks = max_masks
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        starts = self.words.starts[self.store.token_ids(row)]
+        for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
+            borders = [0, *(np.flatnonzero(starts[first + 1 : last]) + 1).tolist(), last - first]
+            whole = [border for border in borders if border <= shown]  # a word that the query would cut is no word to hide
+            if any(self._fits((a, b), [], min(last - first, shown)) for a, b in pairwise(whole)):
+                yield sentence, [(0, whole[-1])]
+            else:
+                dropped["no word that can be hidden"] += 1
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        ((_, end),) = spans
+        borders = [0, *(p for p in range(1, end) if self.words.starts[ids[p]]), end]
+        hidden: list[Span] = []
+        for _ in range(self.count):
+            span = self._draw(borders, hidden, len(ids), rng)
+            if span is not None:
+                hidden.append(span)
+        return sorted(hidden), []
+
+    def _draw(self, borders: list[int], hidden: list[Span], shown: int, rng: np.random.Generator) -> Span | None:
+        """A length, again if it fits nowhere, then one of the places where it fits."""
+        shares = LENGTH_SHARES[: len(borders) - 1].copy()
+        while shares.any():
+            at = int(np.searchsorted(np.cumsum(shares), rng.random() * shares.sum(), side="right"))
+            words = min(at, int(np.flatnonzero(shares)[-1])) + 1  # a draw of nearly 1 may be rounded up
+            places = [span for span in zip(borders, borders[words:], strict=False) if self._fits(span, hidden, shown)]
+            if places:
+                return places[int(rng.integers(len(places)))]
+            shares[words - 1] = 0.0
+        return None
+
+    def _fits(self, span: Span, hidden: list[Span], shown: int) -> bool:
+        apart = all(span[1] <= start or end <= span[0] for start, end in hidden)
+        return apart and span[1] - span[0] <= self.max_masks and _size([*hidden, span]) < shown
+
+
+def _size(spans: list[Span]) -> int:
+    return sum(end - start for start, end in spans)

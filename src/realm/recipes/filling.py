@@ -1,0 +1,61 @@
+"""Masked sentences and their candidates through both networks: how relevant each candidate is, and how well it fills the masks."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import losses
+from realm.data.featurize import mask_slots
+from realm.data.types import MaskedQuery
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext
+from realm.recipes.objectives import Scored
+from realm.recipes.retrieving import allowed_among
+from realm.retrieval import Retrieved
+
+
+def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
+    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate (design, steps 4 and 5).
+
+    Args:
+        queries: b masked sentences.
+        retrieved: their k candidates.
+
+    Returns:
+        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
+    """
+    assert model.encoder is not None
+    inputs, device = context.inputs, context.device
+    log_p_z, among_batch = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+    rows = inputs.rows(retrieved.block_ids)
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
+    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    # Without a null document every candidate of a batch may be excluded.
+    filled = model.encoder(sequences, where[example], what[example]) if sequences else log_p_z.new_zeros(0, where.shape[1])
+    target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
+    return Scored(log_p_z, target_log_probs, slots, among_batch)
+
+
+def weigh_candidates(
+    model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, in_batch: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """log p(z|x) of the candidates by the live embedders, [b, k].
+
+    Args:
+        in_batch: also over the candidates of the whole batch, [b, k]; None otherwise.
+    """
+    assert model.embedder is not None
+    inputs, section = context.inputs, context.recipe.pretrain
+    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
+    rows = inputs.rows(retrieved.block_ids)
+    # A document that several queries retrieved is embedded once.
+    unique, place = np.unique(rows, return_inverse=True)
+    unique_emb = model.documents(inputs.blocks(unique.tolist()))
+    own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
+    valid = torch.from_numpy(retrieved.valid).to(context.device)
+    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own]), valid)
+    if not in_batch:
+        return log_p_z, None
+    allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
+    return log_p_z, losses.in_batch_log_probs(query_emb @ unique_emb.T, allowed.to(context.device), own, valid)

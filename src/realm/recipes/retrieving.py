@@ -1,0 +1,84 @@
+"""The candidates of masked sentences: what the published embedder finds, without the documents that hold the sentence."""
+
+from collections.abc import Sequence as SequenceOf
+
+import numpy as np
+import torch
+
+from realm.data.blocks import BlockInputs
+from realm.data.masking.exclusion import overlapping
+from realm.data.types import MaskedQuery
+from realm.errors import TrainingError
+from realm.refresh import Generation
+from realm.retrieval import Retrieved, Retriever
+
+
+@torch.inference_mode()
+def retrieve_candidates(
+    generation: Generation, inputs: BlockInputs, queries: SequenceOf[MaskedQuery], k: int, *, null: bool, overlap: int
+) -> Retrieved:
+    """k candidates of each query by the generation's own embedder.
+
+    Args:
+        generation: what is searched.
+        inputs: corpus and featuriser.
+        queries: b masked sentences; what they exclude is never found.
+        k: candidates, the null document included.
+        null: whether candidate 0 is the null document.
+        overlap: documents that share so many wordpieces in a row with the sentence are not found either; 0 for no such rule.
+
+    Raises:
+        TrainingError: the embedder has damaged weights.
+    """
+    query_emb = generation.queries([inputs.featurizer.query(query.ids) for query in queries])
+    if not bool(torch.isfinite(query_emb).all()):
+        problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
+        raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
+    retriever = Retriever(lambda emb: emb, generation.index)
+    excluded = [query.excluded for query in queries]
+    if not overlap:
+        return retriever.retrieve(query_emb, k, null=null, exclude=excluded)
+    return _search_on(retriever, inputs, queries, query_emb, k, null, overlap)
+
+
+def _search_on(
+    retriever: Retriever[torch.Tensor],
+    inputs: BlockInputs,
+    queries: SequenceOf[MaskedQuery],
+    query_emb: torch.Tensor,
+    k: int,
+    null: bool,
+    overlap: int,
+) -> Retrieved:
+    """Search, exclude what overlaps, and search again for the queries that found such documents, each time twice as deep."""
+    excluded = [query.excluded for query in queries]
+    waiting, depth = np.arange(len(queries)), k
+    columns: list[tuple[np.ndarray, ...]] = [()] * len(queries)
+    while len(waiting):
+        found = retriever.retrieve(query_emb[torch.from_numpy(waiting)], depth, null=null, exclude=[excluded[i] for i in waiting])
+        again = []
+        for at, i in enumerate(waiting.tolist()):
+            trivial = overlapping(queries[i], found.block_ids[at], inputs.store, overlap)
+            excluded[i] = np.union1d(excluded[i], trivial)
+            columns[i] = tuple(values[at, :k] for values in (found.block_ids, found.valid, found.scores))
+            if np.isin(columns[i][0], trivial).any():
+                again.append(i)
+        waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, len(retriever.index) + int(null)))
+    ids, valid, scores = (np.stack(values) for values in zip(*columns, strict=True))
+    return Retrieved(ids, valid, scores)
+
+
+def allowed_among(queries: SequenceOf[MaskedQuery], rows: np.ndarray, inputs: BlockInputs, *, null: bool, overlap: int) -> np.ndarray:
+    """bool [b, u]: which of the u documents of a batch may be a candidate of each query.
+
+    Args:
+        queries: b masked sentences.
+        rows: [u] rows of the corpus, -1 for the null document.
+        inputs: the corpus.
+        null, overlap: as for :func:`retrieve_candidates`.
+    """
+    ids = np.where(rows < 0, -1, inputs.store.block_ids[np.maximum(rows, 0)])
+    allowed = np.array([~np.isin(ids, query.excluded) for query in queries])
+    if overlap:
+        allowed &= np.array([~np.isin(ids, overlapping(query, ids, inputs.store, overlap)) for query in queries])
+    return allowed & (null | (rows >= 0))

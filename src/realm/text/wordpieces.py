@@ -1,0 +1,48 @@
+"""What the entries of a vocabulary say of themselves: which begin a word, and which are letters or digits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from realm.text.tokenizer import TextTokenizer
+
+CONTINUES = "##"
+BEGINS = ("▁", "Ġ")
+FIRST_UNSPACED = 0x2E80
+"""From here on, Unicode has the scripts of East Asia, which put no space between words: each of their pieces counts as a word."""
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """Of every id of a vocabulary, bool [v]: whether it begins a word, whether it has a letter or a digit."""
+
+    starts: np.ndarray
+    letters: np.ndarray
+
+
+def word_table(tokenizer: TextTokenizer) -> WordTable:
+    """Read off the marks that tokenizers put on their entries: ``##`` before what continues a word (BERT), ``▁`` or ``Ġ`` before what
+    begins one (SentencePiece, byte-level BPE). Without any such mark every entry counts as a word."""
+    entries = [_entry(tokenizer, number) for number in range(tokenizer.vocab_size)]
+    if any(entry.startswith(CONTINUES) and entry != CONTINUES for entry in entries):
+        starts = [not entry.startswith(CONTINUES) for entry in entries]
+    elif any(entry.startswith(BEGINS) for entry in entries):
+        starts = [entry.startswith(BEGINS) or not _has_letters(entry) or _unspaced(entry) for entry in entries]
+    else:
+        starts = [True] * len(entries)
+    return WordTable(np.array(starts, bool), np.array([_has_letters(entry) for entry in entries], bool))
+
+
+def _entry(tokenizer: TextTokenizer, number: int) -> str:
+    try:
+        return tokenizer.token(number)
+    except KeyError:  # ids need not be without gaps
+        return ""
+
+
+def _has_letters(entry: str) -> bool:
+    return any(character.isalnum() for character in entry)
+
+
+def _unspaced(entry: str) -> bool:
+    return any(ord(character) >= FIRST_UNSPACED for character in entry)

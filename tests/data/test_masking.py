@@ -1,0 +1,219 @@
+"""Every kind of masking over a real corpus: spans are whole, something stays to be seen, and everything is drawn by the generator alone."""
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.options import BuildOptions
+from realm.data.featurize import Featurizer
+from realm.data.loader import generator
+from realm.data.masking import MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS
+from realm.data.masking.terms import Collocations
+from realm.data.types import MaskedQuery
+from realm.text.wordpieces import word_table
+
+WORDS = ["wind", "rain", "snow", "stone", "river", "field", "house", "garden", "window", "table", "apple", "bread", "water", "fire"]
+NAMES = ["Arvad", "Belmor", "Carsin Dulwen", "Estrag", "Faldor", "Gantor Hestia"]
+
+
+def texts() -> list[str]:
+    """Sentences of words in any order, with names, years and two terms that keep together among ever other neighbours."""
+    rng, found = generator("texts"), []
+    for number in range(60):
+        sentences = []
+        for term in ("northern light", "old sailors", ""):
+            words = rng.permutation(WORDS).tolist()
+            name, year = NAMES[int(rng.integers(len(NAMES)))], 1900 + int(rng.integers(100))
+            parts = [*words[:3], *term.split(), *words[3:5], f"{name},", words[5], "in", str(year), *words[6 : 6 + number % 4]]
+            sentences.append("The " + " ".join(parts) + ".")
+        found.append(" ".join(sentences) + " No.")
+    return found
+
+
+@pytest.fixture(scope="module")
+def terms_store(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
+    """Documents that repeat "northern light" and "old sailors", and sentences of one word."""
+    root = tmp_path_factory.mktemp("terms")
+    rows = [{"id": str(n), "title": f"t{n}", "text": text} for n, text in enumerate(texts())]
+    (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([root / "docs.jsonl"], root / "corpus", BuildOptions(vocab_size=250))
+    return BlockStore.open(root / "corpus")
+
+
+def features(store: BlockStore, query_length: int = 64) -> Featurizer:
+    special = store.tokenizer.special
+    return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=query_length)
+
+
+def kinds(store: BlockStore, count: int) -> dict[str, MaskKind]:
+    words = word_table(store.tokenizer)
+    return {
+        "salient": salient_spans(store, count=count),
+        "pmi": collocation_spans(store, count=count),
+        "spans": RandomSpans(store, words, count=count),
+        "tokens": UniformTokens(store),
+    }
+
+
+def sentence_of(store: BlockStore, query: MaskedQuery) -> list[int]:
+    row = int(store.rows_of(np.array([query.origin]))[0])
+    first, last = store.sentences(row).tokens[query.sentence].tolist()
+    return store.token_ids(row)[first:last].tolist()
+
+
+def stretches(positions: list[int]) -> list[tuple[int, int]]:
+    """Positions as runs without a gap."""
+    found: list[list[int]] = []
+    for p in positions:
+        if found and p == found[-1][1]:
+            found[-1][1] += 1
+        else:
+            found.append([p, p + 1])
+    return [(a, b) for a, b in found]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("length", [12, 64])
+@pytest.mark.parametrize("name", ["salient", "pmi", "spans", "tokens"])
+def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, length: int, count: int) -> None:
+    """Targets restore the sentence, no target is cut by the query's end, some of the sentence is seen, and the draw is repeatable."""
+    sentences = MaskedSentences(terms_store, features(terms_store, length), kinds(terms_store, count)[name])
+    assert len(sentences) > 20
+    varied = set()
+    for item in range(0, len(sentences), max(1, len(sentences) // 20)):
+        for draw in range(5):
+            query = sentences.query(item, generator("m", item, draw))
+            assert query.whole == sentence_of(terms_store, query)[: length - 2]
+            assert query.positions == sorted(set(query.positions)) and 0 < len(query.positions) == len(query.targets) < len(query.ids)
+            assert [p for p, token in enumerate(query.ids) if token == sentences.featurizer.mask] == query.positions
+            assert query.origin in query.excluded
+            again = sentences.query(item, generator("m", item, draw))
+            assert (again.ids, again.positions, again.targets) == (query.ids, query.positions, query.targets)
+            varied.add(tuple(query.positions))
+    assert len(varied) > 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_so_many_spans_as_are_asked_for_and_there(terms_store: BlockStore, count: int) -> None:
+    """Listed spans: as many as there are up to the count, each whole; the others are named."""
+    for kind in (salient_spans(terms_store, count=count), collocation_spans(terms_store, count=count)):
+        sentences = MaskedSentences(terms_store, features(terms_store), kind)
+        for item in range(0, len(sentences), 5):
+            listed = sentences.spans_of(item)
+            query = sentences.query(item, generator("n", item))
+            covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
+            assert len(covered) == min(count, len(listed)) and sum(b - a for a, b in covered) == len(query.positions)
+            assert len(query.others) == len(listed) - len(covered)
+
+
+def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path: Path) -> None:
+    """Two names side by side and nothing else: only one of them can be hidden."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("1802 1803\n\nThe poet Victor Hugo was born in 1802.", "utf-8")
+    build_corpus([tmp_path / "docs"], tmp_path / "corpus", BuildOptions(vocab_size=300))
+    store = BlockStore.open(tmp_path / "corpus")
+    sentences = MaskedSentences(store, features(store), salient_spans(store, count=9))
+    for item in range(len(sentences)):
+        query = sentences.query(item, generator(item))
+        assert 0 < len(query.positions) < len(query.ids)
+
+
+def test_random_tokens_are_fifteen_percent_and_uniform(terms_store: BlockStore) -> None:
+    sentences = MaskedSentences(terms_store, features(terms_store), UniformTokens(terms_store))
+    item = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1])
+    length = sentences.spans_of(item)[0][1]
+    draws = [sentences.query(item, generator("u", n)).positions for n in range(1000)]
+    assert {len(positions) for positions in draws} == {round(0.15 * length)}
+    hits = Counter(p for positions in draws for p in positions)
+    assert set(hits) == set(range(length))
+    expected = 1000 * round(0.15 * length) / length
+    assert max(abs(count - expected) for count in hits.values()) < 5 * np.sqrt(expected)
+
+
+def test_random_spans_are_whole_words_of_geometric_lengths(terms_store: BlockStore) -> None:
+    words = word_table(terms_store.tokenizer)
+    sentences = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words, max_masks=10**6))
+    item = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1])
+    lengths = Counter()
+    for n in range(1500):
+        query = sentences.query(item, generator("g", n))
+        ((start, end),) = stretches(query.positions)
+        whole = query.whole
+        assert words.starts[whole[start]] and (end == len(whole) or words.starts[whole[end]])
+        lengths[int(words.starts[whole[start:end]].sum())] += 1
+    shares = LENGTH_SHARES / LENGTH_SHARES.sum()
+    assert set(lengths) == set(range(1, MOST_WORDS + 1))
+    for length, count in lengths.items():
+        assert count / 1500 == pytest.approx(shares[length - 1], abs=0.03)
+    assert np.average(np.arange(1, MOST_WORDS + 1), weights=shares) == pytest.approx(3.8, abs=0.01)
+
+
+def test_a_word_that_the_query_cuts_is_not_hidden(terms_store: BlockStore) -> None:
+    words = word_table(terms_store.tokenizer)
+    whole = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words))
+    for length in range(8, 20):
+        cut = MaskedSentences(terms_store, features(terms_store, length), RandomSpans(terms_store, words))
+        for item in range(0, len(cut), 11):
+            query = cut.query(item, generator(item))
+            full = sentence_of(terms_store, query)
+            for _, end in stretches(query.positions):
+                assert end == len(full) or words.starts[full[end]]
+    assert len(whole) > 50
+
+
+def test_drops_are_counted_by_reason(terms_store: BlockStore) -> None:
+    words, live = word_table(terms_store.tokenizer), np.flatnonzero(terms_store.live)
+    total = sum(len(terms_store.sentences(int(row)).tokens) for row in live)
+    tokens = MaskedSentences(terms_store, features(terms_store), UniformTokens(terms_store))
+    assert len(tokens) + tokens.dropped["fewer than two wordpieces"] == total
+    spans = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words, max_masks=1))
+    assert len(spans) + spans.dropped["no word that can be hidden"] == total
+    short = MaskedSentences(terms_store, features(terms_store, 12), salient_spans(terms_store, max_masks=1))
+    assert short.spans + sum(short.dropped.values()) == sum(len(terms_store.spans(int(row)).tokens) for row in live)
+    assert {"beyond the query length", "longer than max_masks"} <= set(short.dropped)
+    assert all(f"{count:,} {reason}" in short.summary for reason, count in short.dropped.items())
+
+
+def test_collocations_are_learned_from_a_cased_script(terms_store: BlockStore) -> None:
+    """What always stands together is a term although Latin script has case; an accidental neighbour is none. Punctuation ends a run."""
+    collocations = Collocations(terms_store)
+
+    def spelled(term: str) -> str:
+        return terms_store.tokenizer.decode([int(i) for word in term.split() for i in word.split("_")])
+
+    terms = {spelled(term) for term in collocations.terms}
+    assert any("northern light" in term for term in terms)
+    assert not any("," in term or "." in term for term in terms)
+    masked = set()
+    for row in np.flatnonzero(terms_store.live).tolist():
+        spans, sentences = collocations.listed(row)
+        body, table = terms_store.token_ids(row).tolist(), terms_store.sentences(row).tokens
+        assert len(spans) == len(sentences)
+        for (start, end), sentence in zip(spans.tolist(), sentences.tolist(), strict=True):
+            assert table[sentence, 0] <= start < end <= table[sentence, 1]
+            assert collocations.words.starts[body[start]] and (end == len(body) or collocations.words.starts[body[end]])
+            masked.add(terms_store.tokenizer.decode(body[start:end]))
+        assert all(a[1] <= b[0] for a, b in zip(spans.tolist(), spans.tolist()[1:], strict=False))
+    assert masked <= terms
+
+
+def test_the_default_masks_are_those_of_one_salient_span(terms_store: BlockStore) -> None:
+    default = MaskedSentences(terms_store, features(terms_store))
+    named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store, count=1))
+    assert len(default) == len(named)
+    for item in range(0, len(default), 9):
+        one, two = default.query(item, generator(item)), named.query(item, generator(item))
+        assert (one.ids, one.targets) == (two.ids, two.targets) and len(stretches(one.positions)) == 1
+
+
+def test_longer_queries_hold_more(terms_store: BlockStore) -> None:
+    short, long = (MaskedSentences(terms_store, features(terms_store, n)) for n in (10, 64))
+    assert short.spans < long.spans
+    assert dataclasses.replace(features(terms_store), query_length=10) == short.featurizer

@@ -1,0 +1,263 @@
+"""What a recipe may choose in pre-training: whose sentences, what is hidden, what is excluded, what the stage starts from."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.config import build_recipe, load_recipe
+from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.options import BuildOptions
+from realm.corpus.packing import hash64
+from realm.data.masking.exclusion import overlapping, runs
+from realm.data.types import MaskedQuery
+from realm.errors import ConfigError, CorpusError, RunError
+from realm.nn.model import state_sha256
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import StageContext, load_stage, open_context
+from realm.recipes.pretrain import PretrainTask, starting_model
+from realm.recipes.retrieving import allowed_among
+from realm.recipes.sentences import pretraining_fingerprint
+from realm.refresh import Generation, open_generation
+from realm.stages import stage_facts
+
+Write = Callable[[Path], Path]
+QUIET = Progress(quiet=True)
+NEWS = [
+    "The currency of Arvad is the Tirel. Travellers from Belmor say that the Osten is worth more than the Tirel in 1950.",
+    "Last year many people of Carsin came to see Dulwen. They had to change the Levka before they left.",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> Path:
+    """A run as pre-training left it, with an index."""
+    root = tmp_path_factory.mktemp("choices")
+    run_recipe(write_tiny(root), root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
+    return root / "run"
+
+
+@pytest.fixture(scope="module")
+def generation(trained: Path) -> Generation:
+    return open_generation(RunPaths(trained), chosen(trained).inputs)
+
+
+def chosen(run: Path, **pretrain: Any) -> StageContext:
+    """The run with other choices in [pretrain]."""
+    recipe = load_recipe(run / "config.toml", {"pretrain": pretrain})
+    return open_context(RunPaths(run), recipe, lambda *row: None)
+
+
+def task_of(run: Path, generation: Generation, **pretrain: Any) -> PretrainTask:
+    context = chosen(run, **pretrain)
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    task.generation = generation
+    return task
+
+
+def write_news(root: Path) -> Path:
+    rows = [{"id": f"news{n}", "title": "News", "text": text} for n, text in enumerate(NEWS)]
+    (root / "news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return root / "news.jsonl"
+
+
+@pytest.mark.parametrize(
+    "pretrain",
+    [
+        {"masking": "tokens"},
+        {"masking": "spans", "spans": 2},
+        {"masking": "salient", "spans": 3},
+        {"null": False},
+        {"exclude": False},
+        {"exclude_overlap": 5},
+        {"objective": "emdr2"},
+        {"objective": "distill", "temperature": 0.5, "marginal": "joint"},
+        {"in_batch": True},
+        {"in_batch": True, "objective": "distill", "null": False, "exclude_overlap": 5},
+    ],
+)
+def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation: Generation, pretrain: dict[str, Any]) -> None:
+    task = task_of(trained, generation, **pretrain)
+    task.model.eval()
+    result = task.step(0)
+    result.loss.backward()
+    assert torch.isfinite(result.loss) and result.valid == 4
+    for part in (task.model.embedder, task.model.encoder):
+        gradients = [p.grad for p in part.parameters() if p.grad is not None]
+        assert gradients and all(torch.isfinite(g).all() for g in gradients) and max(float(g.abs().max()) for g in gradients) > 0
+    assert ("p_null" in result.metrics) == ("marginal_utility" in result.metrics) == task.section.null
+    again = task.step(0)
+    assert float(again.loss.detach()) == float(result.loss.detach())
+
+
+def test_without_a_null_document_all_candidates_are_blocks(trained: Path, generation: Generation) -> None:
+    task = task_of(trained, generation, null=False)
+    queries = [task.query(at, at) for at in range(4)]
+    found = task.retrieve(queries)
+    assert not found.has_null and found.block_ids.shape == (4, 4) == found.documents.shape
+    assert found.valid.all() and (found.block_ids != NULL_BLOCK).all()
+    with_null = task_of(trained, generation).retrieve(queries)
+    assert with_null.has_null and with_null.documents.shape == (4, 3)
+    np.testing.assert_array_equal(with_null.documents, found.block_ids[:, :3])
+
+
+def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, generation: Generation) -> None:
+    task, usual = task_of(trained, generation, exclude=False, candidates=13), task_of(trained, generation, candidates=13)
+    for item in range(len(task.sentences)):
+        query, kept = task.query(item, item), usual.query(item, item)
+        assert len(query.excluded) == 0 and kept.origin in kept.excluded and query.ids == kept.ids
+        assert query.origin in task.retrieve([query]).block_ids and kept.origin not in usual.retrieve([kept]).block_ids
+
+
+@pytest.mark.parametrize("overlap", [2, 4, 7])
+@pytest.mark.parametrize("k", [2, 4, 13])
+def test_overlapping_documents_are_not_found(trained: Path, generation: Generation, overlap: int, k: int) -> None:
+    """The deepening search gives what a search with every overlapping block excluded beforehand gives."""
+    task = task_of(trained, generation, exclude_overlap=overlap, candidates=k)
+    plain = task_of(trained, generation, candidates=k)
+    store, every = task.context.store, np.asarray(task.context.store.block_ids)
+    queries = [task.query(item, item) for item in range(0, len(task.sentences), 3)]
+    trivial = [slow_overlaps(store, query, overlap) for query in queries]
+    assert any(0 < len(ids) < len(every) for ids in trivial)
+    found = task.retrieve(queries)
+    listed = [dataclasses.replace(q, excluded=np.union1d(q.excluded, ids)) for q, ids in zip(queries, trivial, strict=True)]
+    expected = plain.retrieve(listed)
+    np.testing.assert_array_equal(found.block_ids, expected.block_ids)
+    np.testing.assert_array_equal(found.valid, expected.valid)
+    for query, ids in zip(queries, trivial, strict=True):
+        assert sorted(overlapping(query, every, store, overlap).tolist()) == sorted(ids)
+    rows = np.array([-1, *range(len(store))])
+    allowed = allowed_among(queries, rows, task.context.inputs, null=True, overlap=overlap)
+    for row, query in zip(allowed, listed, strict=True):
+        assert row[0] and set(every[~row[1:]].tolist()) == set(query.excluded.tolist())
+    assert not allowed_among(queries, rows, task.context.inputs, null=False, overlap=0)[:, 0].any()
+
+
+def slow_overlaps(store: BlockStore, query: MaskedQuery, length: int) -> list[int]:
+    """By comparing every place with every place."""
+    whole, found = query.whole, []
+    for row in range(len(store)):
+        body = store.token_ids(row).tolist()
+        places = ((a, b) for a in range(len(whole) - length + 1) for b in range(len(body) - length + 1))
+        if any(whole[a : a + length] == body[b : b + length] for a, b in places):
+            found.append(int(store.block_ids[row]))
+    return found
+
+
+def test_runs_of_wordpieces() -> None:
+    assert runs([1, 2, 3, 4], 3) == {(1, 2, 3), (2, 3, 4)} and runs([1, 2], 3) == set() and runs([1, 2], 1) == {(1,), (2,)}
+
+
+def test_other_documents_are_masked_and_the_corpus_is_retrieved(
+    tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """X != Z: queries come from the news, candidates from the corpus, and the block that holds a sentence verbatim is excluded."""
+    news = write_news(tmp_path)
+    recipe = load_recipe(write_tiny(tmp_path), {"pretrain": {"sentences": [news.name]}})
+    done = run_recipe(recipe, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress())
+    context = chosen(tmp_path / "run")
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    assert f"pretrain: {task.sentences.summary}" in capsys.readouterr().err
+    facts = stage_facts(context.paths, "pretrain")
+    assert (facts["sentences"], facts["dropped"]) == (len(task.sentences), dict(task.sentences.dropped)) and facts["sentences"] >= 3
+    task.generation = open_generation(context.paths, context.inputs)
+    held = context.store.rows_with_sentence(hash64("The currency of Arvad is the Tirel."))
+    verbatim = 0
+    for item in range(len(task.sentences)):
+        query = task.query(item, item)
+        text = context.store.tokenizer.decode(query.whole)
+        assert any(text[:12] in news.lower() for news in NEWS)
+        found = task.retrieve([query])
+        assert context.inputs.rows(found.documents).min() >= 0 and found.valid.all()
+        if "currency" in text:
+            verbatim += 1
+            assert query.excluded.tolist() == context.store.block_ids[held].tolist() and len(held) == 1
+        else:
+            assert len(query.excluded) == 0
+    assert verbatim == 1
+    assert done["stages"]["pretrain"]["seconds"] > 0
+    news.write_text(news.read_text("utf-8") + '{"id": "more", "title": "", "text": "More of Arvad."}\n', "utf-8")
+    with pytest.raises(CorpusError, match=r"sentences: the sources have changed since this corpus was built"):
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+
+
+def test_a_corpus_of_sentences(trained: Path, tmp_path: Path) -> None:
+    """Another corpus serves if it has the same wordpieces; what pre-training depends on tells them apart."""
+    news = write_news(tmp_path)
+    build_corpus([news], tmp_path / "same", BuildOptions(tokenizer=trained / "corpus"))
+    build_corpus([news], tmp_path / "other", BuildOptions(vocab_size=250))
+    context = chosen(trained, sentences=[str(tmp_path / "same")])
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    assert task.sentences.store.path == tmp_path / "same" and len(task.sentences) >= 3
+    assert len({pretraining_fingerprint(c) for c in (context, chosen(trained))}) == 2
+    moved = chosen(trained, sentences=[str(shutil.copytree(tmp_path / "same", tmp_path / "moved"))])
+    assert pretraining_fingerprint(moved) == pretraining_fingerprint(context)
+    with pytest.raises(CorpusError, match=r"other: the sentences have other wordpieces .* --tokenizer"):
+        PretrainTask(chosen(trained, sentences=[str(tmp_path / "other")]), load_stage(context, "pretrain"))
+    with pytest.raises(CorpusError):
+        PretrainTask(chosen(trained, sentences=[str(tmp_path / "none")]), load_stage(context, "pretrain"))
+
+
+def test_the_probe_is_the_same_whatever_is_masked(trained: Path, generation: Generation) -> None:
+    """One salient span a sentence, so that curves of runs with other masks can be compared."""
+    usual = task_of(trained, generation).probe.queries
+    for pretrain in ({"masking": "tokens"}, {"masking": "spans"}, {"spans": 3}):
+        other = task_of(trained, generation, **pretrain).probe.queries
+        assert [q.ids for q in other] == [q.ids for q in usual] and [q.targets for q in other] == [q.targets for q in usual]
+
+
+def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Path) -> None:
+    """The stage is skipped and said to be, a fresh network takes its place, and the rest of the run goes on."""
+    recipe = write_tiny(tmp_path)
+    fresh = load_recipe(recipe, {"pretrain": {"from_ict": False, "from_warm": False}})
+    done = run_recipe(fresh, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
+    assert [line.split(":")[0] for line in done["skipped"]] == ["warm", "ict"]
+    assert not (tmp_path / "run/stages/warm").exists() and not (tmp_path / "run/stages/ict").exists()
+    assert (tmp_path / "run/stages/pretrain").exists()
+    parts = {}
+    for ict in (True, False):
+        for warm in (True, False):
+            model = starting_model(chosen(trained, from_ict=ict, from_warm=warm))
+            assert model.embedder is not None and model.encoder is not None
+            parts[ict, warm] = state_sha256(model.embedder), state_sha256(model.encoder)
+    assert parts[True, True][0] == parts[True, False][0] != parts[False, True][0] == parts[False, False][0]
+    assert parts[True, True][1] == parts[False, True][1] != parts[True, False][1] == parts[False, False][1]
+    ict, warm = load_stage(chosen(trained), "ict"), load_stage(chosen(trained), "warm")
+    assert ict.embedder is not None and warm.encoder is not None
+    assert parts[True, True] == (state_sha256(ict.embedder), state_sha256(warm.encoder))
+    marks = {pretraining_fingerprint(chosen(trained, from_ict=i, from_warm=w)) for i in (True, False) for w in (True, False)}
+    assert len(marks) == 4
+
+
+@pytest.mark.parametrize(
+    ("pretrain", "problem"),
+    [
+        ({"masking": "words"}, "'pretrain.masking' cannot be 'words'"),
+        ({"objective": "adist"}, "'pretrain.objective' cannot be 'adist'"),
+        ({"spans": 0}, "'pretrain.spans' is 0"),
+        ({"exclude_overlap": -1}, "'pretrain.exclude_overlap' is -1"),
+        ({"exclude_overlap": 12, "exclude": False}, "'pretrain.exclude' is false"),
+        ({"temperature": 0.0}, "'pretrain.temperature' is 0.0"),
+        ({"from_warm": False}, "'pretrain.from_warm' is false"),
+        ({"sentences": "news.jsonl"}, "'pretrain.sentences' cannot be 'news.jsonl'"),
+    ],
+)
+def test_bad_choices(pretrain: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem.replace("(", r"\(")):
+        build_recipe({"pretrain": pretrain})
+
+
+def test_a_recipe_that_changed_its_masks_is_another(trained: Path) -> None:
+    for pretrain in ({"masking": "tokens"}, {"objective": "emdr2"}, {"null": False}):
+        recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain})
+        with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
+            run_recipe(recipe, trained, stages=("pretrain",), progress=QUIET)

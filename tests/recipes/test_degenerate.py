@@ -1,0 +1,247 @@
+"""Pre-training where there is nothing to learn from, or something is broken: a clear end, or a step that correctly does nothing."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm import losses
+from realm.cli import main
+from realm.config import load_recipe
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.options import BuildOptions
+from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.pipeline.checks import check_corpus
+from realm.progress import Progress
+from realm.recipes.context import StageContext, load_stage, open_context
+from realm.recipes.pretrain import PretrainTask
+from realm.refresh import open_generation
+
+Write = Callable[[Path], Path]
+QUIET = Progress(quiet=True)
+TRAIN = ("corpus", "warm", "ict", "pretrain")
+
+
+def documents(root: Path, *texts: str) -> None:
+    rows = [{"id": f"d{n}", "title": f"Title {n}", "text": text} for n, text in enumerate(texts)]
+    (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def rows_of(run: Path, stage: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [row for row in rows if row["stage"] == stage]
+
+
+def context_of(run: Path, **pretrain: Any) -> StageContext:
+    return open_context(RunPaths(run), load_recipe(run / "config.toml", {"pretrain": pretrain}), lambda *row: None)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> Path:
+    """A run that is ready for pre-training. Tests work on a copy."""
+    root = tmp_path_factory.mktemp("degenerate")
+    run_recipe(write_tiny(root), root / "run", stages=TRAIN[:3], progress=QUIET)
+    return root / "run"
+
+
+@pytest.fixture
+def run(started: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(started, tmp_path / "run")
+
+
+def pretrain(run: Path, **choices: Any) -> None:
+    recipe = load_recipe(run / "config.toml", {"pretrain": choices})
+    run_recipe(recipe, run, stages=("pretrain",), progress=QUIET)
+
+
+def damage(run: Path, stage: str, part: str) -> None:
+    """NaN in every weight of one network of a published stage."""
+    model = load_stage(context_of(run), stage)
+    with torch.no_grad():
+        for parameter in getattr(model, part).parameters():
+            parameter.fill_(torch.nan)
+    model.save_pretrained(run / "stages" / stage)
+
+
+def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """The end names the cure, and the cure works."""
+    recipe = write_tiny(tmp_path)
+    words = ["wind", "rain", "snow", "sun", "cloud"]
+    documents(tmp_path, *[f"We like the {a} and the {b}. We go home with the {b}." for a in words for b in words if a != b])
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
+    assert main(arguments) == 2
+    assert re.search(
+        r"run/corpus: no sentence has a span that can be masked with warm.masking = 'salient'.*to 'spans'", capsys.readouterr().err
+    )
+    assert main([*arguments, "--set", 'warm.masking="spans"']) == 2
+    assert "with pretrain.masking = 'salient'" in capsys.readouterr().err
+    assert main([*arguments, "--set", 'warm.masking="spans"', "--set", 'pretrain.masking="tokens"']) == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_too_few_blocks(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str], count: int) -> None:
+    recipe = write_tiny(tmp_path)
+    documents(tmp_path, *[f"The currency of Arvad{n} is the Tirel. In Arvad{n} the winters are long." for n in range(count)])
+    assert main(["run", str(recipe), "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert ("no usable document" in error) if count == 0 else (f"{count} blocks, fewer than pretrain.candidates = 4 needs" in error)
+    assert not (tmp_path / "run" / "stages").exists()
+
+
+def test_just_enough_blocks(tmp_path: Path, write_tiny: Write) -> None:
+    """k blocks with the null document; without it one more, unless no block is excluded."""
+    recipe = write_tiny(tmp_path)
+    documents(tmp_path, *[f"The currency of Arvad{n} is the Tirel. In Arvad{n} the winters are long." for n in range(4)])
+    paths = RunPaths(tmp_path / "run")
+    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, BuildOptions(vocab_size=300))
+
+    def check(**choices: Any) -> None:
+        questions = {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
+        check_corpus(paths, load_recipe(recipe, {"pretrain": choices, **questions}))
+
+    check()
+    check(null=False, exclude=False)
+    check(null=False, candidates=3)
+    check(candidates=5, exclude=False)
+    with pytest.raises(CorpusError, match=r"4 blocks, fewer than pretrain.candidates = 4 needs. .*candidates = 3"):
+        check(null=False)
+    with pytest.raises(CorpusError, match="candidates = 4"):
+        check(candidates=5)
+
+
+def test_all_blocks_identical(tmp_path: Path, write_tiny: Write) -> None:
+    """Every block holds every sentence: all are excluded, only the null document is left, and the loss is that of reading nothing."""
+    recipe = write_tiny(tmp_path)
+    documents(tmp_path, *["The currency of Arvad is the Tirel. In Arvad the winters are long since 1950."] * 6)
+    run_recipe(recipe, tmp_path / "run", stages=TRAIN, progress=QUIET)
+    last = rows_of(tmp_path / "run", "pretrain")[-2]
+    assert np.isfinite(last["loss"]) and last["valid"] == 4 and last["p_null"] == 1 and last["marginal_utility"] == 0
+    context = context_of(tmp_path / "run")
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    task.generation = open_generation(context.paths, context.inputs)
+    result = task.step(0)
+    result.loss.backward()
+    assert all(float(p.grad.abs().max()) == 0 for p in task.model.embedder.parameters() if p.grad is not None)
+    assert any(float(p.grad.abs().max()) > 0 for p in task.model.encoder.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("choices", [{}, {"objective": "emdr2"}, {"objective": "distill"}, {"in_batch": True}, {"exclude_overlap": 1}])
+@pytest.mark.parametrize("null", [True, False])
+def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]) -> None:
+    """With the null document the encoder still learns; without it the step is invalid, exactly 0 and changes nothing."""
+    context = context_of(run, null=null, **choices)
+    task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
+    task.generation = task.source.between(0, task.model)
+    every = np.asarray(context.store.block_ids)
+    task.sentences.exclusion.blocks = lambda row, sentence_hash: every  # type: ignore[method-assign]
+    result = task.step(0)
+    result.loss.backward()
+    gradients = [p.grad for p in task.model.parameters() if p.grad is not None]
+    assert torch.isfinite(result.loss) and all(torch.isfinite(g).all() for g in gradients)
+    assert result.valid == (4 if null else 0)
+    if not null:
+        assert float(result.loss.detach()) == 0 and all(float(g.abs().max()) == 0 for g in gradients)
+
+
+@pytest.mark.slow
+def test_nothing_left_to_learn_from_ends_the_stage(run: Path) -> None:
+    """No null document and every block excluded for as long as the loop's patience lasts."""
+    with pytest.raises(TrainingError, match="pretrain: no valid example in 60 steps"):
+        pretrain(run, null=False, exclude_overlap=1, steps=80, refresh="frozen")
+
+
+@pytest.mark.parametrize(("stage", "part"), [("ict", "embedder"), ("warm", "encoder")])
+@pytest.mark.parametrize("separate", [False, True])
+def test_nan_in_weights(run: Path, stage: str, part: str, separate: bool) -> None:
+    """One line that says what is damaged; nothing is published."""
+    damage(run, stage, part)
+    with pytest.raises((SnapshotError, TrainingError), match=r"not finite|non-finite") as caught:
+        pretrain(run, separate_embedders=separate)
+    assert "\n" not in str(caught.value) and caught.value.cure
+    assert not (run / "stages" / "pretrain").exists()
+
+
+def test_nan_in_one_of_two_embedders(run: Path) -> None:
+    """The index is sound, but nothing can be searched with such queries."""
+    context = context_of(run, separate_embedders=True)
+    ict = load_stage(context, "ict").fork_document_embedder()
+    model = ict.with_parts(encoder=load_stage(context, "warm").encoder)
+    assert model.embedder is not None
+    with torch.no_grad():
+        for parameter in model.embedder.parameters():
+            parameter.fill_(torch.nan)
+    task = PretrainTask(context, model)
+    with pytest.raises(TrainingError, match=r"query embedder of index generation 1 gives values that are not finite"):
+        task.between(0)
+
+
+@pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint, losses.emdr2_retriever])
+def test_nan_is_never_taken_for_an_example_left_out(form: Callable[..., losses.Loss]) -> None:
+    """Damaged scores or likelihoods end in a loss that is no number, which the loop counts and stops at."""
+    slots = torch.ones(1, 1, dtype=torch.bool)
+    sound, broken = torch.zeros(1, 2), torch.tensor([[0.0, torch.nan]])
+    valid = torch.ones(1, 2, dtype=torch.bool)
+    for scores, likelihoods in ((broken, sound), (sound, broken)):
+        loss, learnt = form(likelihoods.unsqueeze(-1), losses.candidate_log_probs(scores, valid), slots)
+        assert torch.isnan(loss).all() and learnt.all()
+
+
+def rebuild(corpus: Path, root: Path, **options: Any) -> None:
+    """Another corpus in the same place."""
+    documents(root, *[f"The currency of Zomor{n} is the Pavel. In Zomor{n} the winters are long since 1960." for n in range(12)])
+    shutil.rmtree(corpus)
+    build_corpus([root / "docs.jsonl"], corpus, BuildOptions(block_length=64, **options))
+
+
+@pytest.mark.parametrize("vocab_size", [300, 0])
+def test_a_corpus_rebuilt_under_a_running_training(run: Path, tmp_path: Path, vocab_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other wordpieces or with the same: the next swap ends the stage, and nothing is published."""
+    tokenizer = BlockStore.open(run / "corpus").tokenizer
+    step = PretrainTask.step
+
+    def interrupted(self: PretrainTask, number: int) -> Any:
+        if number == 1:
+            rebuild(run / "corpus", tmp_path, **({"vocab_size": vocab_size} if vocab_size else {"tokenizer": tokenizer}))
+        return step(self, number)
+
+    monkeypatch.setattr(PretrainTask, "step", interrupted)
+    with pytest.raises(CorpusError, match=r"run/corpus: another corpus was built here while the run was using it.*--out"):
+        pretrain(run)
+    monkeypatch.undo()
+    assert not (run / "stages" / "pretrain").exists()
+    with pytest.raises(RealmError) as caught:  # nor does a new start mix the two
+        pretrain(run)
+    assert "\n" not in str(caught.value) and caught.value.cure
+
+
+def test_a_corpus_rebuilt_and_changed_under_an_open_index(run: Path, tmp_path: Path) -> None:
+    """Another version number in the same place: the search itself sees that it is another corpus."""
+    context = context_of(run)
+    task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
+    task.generation = task.source.between(0, task.model)
+    query = task.query(0, 0)
+    task.retrieve([query])
+    rebuild(run / "corpus", tmp_path, tokenizer=context.store.tokenizer)
+    assert main(["corpus", "remove", str(run / "corpus"), "d1"]) == 0
+    with pytest.raises(CorpusError, match="another corpus was built here while it was searched"):
+        task.retrieve([query])
+
+
+def test_an_index_of_other_dimensions(run: Path, tmp_path: Path, write_tiny: Write) -> None:
+    """An index copied from a run with another projection is refused before anything is searched."""
+    recipe = load_recipe(write_tiny(tmp_path / "wide"), {"model": {"projection": 24}, "pretrain": {"steps": 1}})
+    run_recipe(recipe, tmp_path / "wide" / "run", stages=TRAIN, progress=QUIET)
+    shutil.copytree(tmp_path / "wide" / "run" / "index", run / "index")
+    context = context_of(run)
+    with pytest.raises(SnapshotError) as caught:
+        open_generation(context.paths, context.inputs)
+    assert "\n" not in str(caught.value) and caught.value.cure
