@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from realm.stages import RUN_FORMAT, stage_facts
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, Task, fit
 from realm.train.metrics import MetricsLog
+from realm.train.timing import Stopwatch
 
 __all__ = [
     "RUN_FORMAT",
@@ -52,6 +53,7 @@ class StageContext:
         device: where networks live.
         log: metrics.jsonl.
         report: called with (stage, step, steps, metrics) whenever a row was logged.
+        watch: charges the time of a step to its parts; what no block claims is the loop's: backward pass, optimiser, checkpoints.
     """
 
     paths: RunPaths
@@ -60,6 +62,7 @@ class StageContext:
     device: torch.device
     log: MetricsLog
     report: Report
+    watch: Stopwatch = field(default_factory=lambda: Stopwatch(outside="backward"))
 
     @property
     def store(self) -> BlockStore:

@@ -20,6 +20,7 @@ from realm.recipes.probe import ProbeSet
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
 from realm.recipes.warm import masked_sentences, require_reading
+from realm.recipes.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import Retrieved, Retriever
 from realm.train.loop import Metrics, StepResult, Task
@@ -27,11 +28,12 @@ from realm.train.loop import Metrics, StepResult, Task
 
 @dataclass(frozen=True)
 class Scored:
-    """One batch through both networks: live scores and target log-probabilities."""
+    """One batch through both networks: live scores and target log-probabilities; ``tokens`` counts the wordpieces that were read."""
 
     log_p_z: Tensor
     target_log_probs: Tensor
     slots: Tensor
+    tokens: int
 
 
 def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
@@ -46,20 +48,24 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     """
     assert model.embedder is not None and model.encoder is not None
     inputs, device = context.inputs, context.device
-    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
-    rows = inputs.rows(retrieved.block_ids)
-    # A document that several queries retrieved is embedded once.
-    unique, place = np.unique(rows, return_inverse=True)
-    block_emb = model.documents(inputs.blocks(unique.tolist()))[torch.from_numpy(place.reshape(rows.shape)).to(device)]
+    with context.watch("data"):
+        rows = inputs.rows(retrieved.block_ids)
+        # A document that several queries retrieved is embedded once.
+        unique, place = np.unique(rows, return_inverse=True)
+        sentences, blocks = [inputs.featurizer.query(q.ids) for q in queries], inputs.blocks(unique.tolist())
+        pairs = np.nonzero(retrieved.valid)
+        sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
+    query_emb = model.embedder(sentences)
+    block_emb = model.documents(blocks)[torch.from_numpy(place.reshape(rows.shape)).to(device)]
     valid = torch.from_numpy(retrieved.valid).to(device)
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, block_emb), valid)
 
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-    example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
-    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    example, candidate = (torch.from_numpy(places).to(device) for places in pairs)
     filled = model.encoder(sequences, where[example], what[example])
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
-    return Scored(log_p_z, target_log_probs, slots)
+    tokens = sum(len(sequence) for sequence in (*sentences, *blocks, *sequences))
+    return Scored(log_p_z, target_log_probs, slots, tokens)
 
 
 def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
@@ -93,6 +99,7 @@ class PretrainTask(Task):
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
+        self.watcher = Watcher(self)
         self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
@@ -109,12 +116,20 @@ class PretrainTask(Task):
             return retriever.retrieve(sequences, self.section.candidates, null=True, exclude=[q.excluded for q in queries])
 
     def step(self, step: int) -> StepResult:
-        queries = [self.query(at, item) for at, item in self.order.batch(step, self.section.batch)]
-        retrieved = self.retrieve(queries)
-        scored = score_candidates(self.model, self.context, queries, retrieved)
-        loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
-        metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
+        watch = self.context.watch
+        with watch("data"):
+            queries = [self.query(at, item) for at, item in self.order.batch(step, self.section.batch)]
+        with watch("search"):
+            retrieved = self.retrieve(queries)
+        with watch("forward"):
+            scored = score_candidates(self.model, self.context, queries, retrieved)
+            loss, valid = self.nll(scored.target_log_probs, scored.log_p_z, scored.slots)
+            metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
+        metrics |= self.watcher.step(step, queries, retrieved, scored)
         return StepResult(loss.sum() / scored.slots.sum(), int(valid.sum()), metrics)
+
+    def row(self, step: int, steps: int) -> Metrics:
+        return self.watcher.row(step, steps)
 
     def _generation_step(self) -> int:
         assert self.generation is not None
@@ -126,6 +141,12 @@ class PretrainTask(Task):
 
     def between(self, step: int) -> Metrics | None:
         """Go on with the generation that a checkpoint was searching, go over to a newer one when there is one, and probe the retriever."""
+        if self.generation is None:
+            self.watcher.begin()
+        with self.context.watch("waiting"):
+            return self._between(step)
+
+    def _between(self, step: int) -> Metrics | None:
         if self._restored is not None:
             state, self._restored = self._restored, None
             self.generation = self.source.resume(int(state["generation"]))
@@ -152,13 +173,15 @@ class PretrainTask(Task):
 
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
-        return {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows, "source": self.source.state()}
+        state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
+        self.watcher.restore(state.get("watcher", {}))
 
     def settle(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""

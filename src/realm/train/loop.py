@@ -51,6 +51,10 @@ class Task:
         """Called before step ``step``, and once after the last: refresh, evaluate. What it returns is logged."""
         return None
 
+    def row(self, step: int, steps: int) -> Metrics:
+        """What a log row at step ``step`` of ``steps`` says besides the means of its window."""
+        return {}
+
     def finished(self, step: int) -> bool:
         """Whether the stage may end before its last step (a test passed)."""
         return False
@@ -115,7 +119,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         window.add(_one_step(task, step, optimizer, options))
         done = step + 1
         if done % options.log_every == 0 or done == options.steps:
-            values = window.close(optimizer.param_groups[0]["lr"])
+            values = window.close(optimizer.param_groups[0]["lr"]) | task.row(done, options.steps)
             log.write(task.name, done, **values)
             report(task.name, done, options.steps, values)
         if options.checkpoint_every and done % options.checkpoint_every == 0 and done < options.steps:

@@ -13,7 +13,11 @@ from realm.paths import write_atomic
 from realm.write_points import reached
 
 Row = dict[str, Any]
-TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds")
+PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
+"""What the time of a pre-training step is divided into; a row has a ``share_`` of each."""
+SHARES = tuple(f"share_{part}" for part in PARTS)
+SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
+TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
 
 
 class MetricsLog:
