@@ -48,6 +48,11 @@ class RunPaths:
         return self.root / "swaps.jsonl"
 
     @property
+    def examples(self) -> Path:
+        """A few sentences with what pre-training retrieved for them at each refresh."""
+        return self.root / "examples.jsonl"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

@@ -44,7 +44,10 @@ def _written(store: BlockStore, query: MaskedQuery, whole: list[int]) -> tuple[s
     if query.origin not in store.block_ids:
         return "", None
     row = int(store.rows_of(np.array([query.origin]))[0])
-    start, end = store.sentences(row).chars[query.sentence].tolist()
+    places = store.sentences(row).chars
+    if query.sentence >= len(places):
+        return "", None
+    start, end = places[query.sentence].tolist()
     text = store.block(row).text[start:end]
     ids, offsets = store.tokenizer.encode_offsets(text)
     return text, offsets[: len(whole)] if ids[: len(whole)] == whole else None

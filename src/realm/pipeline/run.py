@@ -9,7 +9,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
 from realm.errors import ConfigError
 from realm.paths import RunPaths
-from realm.pipeline.alarms import Alarms, attainable_share
+from realm.pipeline.alarms import Alarms, alarms_of
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
@@ -20,6 +20,7 @@ from realm.recipes.ict import run_ict
 from realm.recipes.pretrain import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
+from realm.train.metrics import MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
 
@@ -105,8 +106,8 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 
 def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
     blocks = corpus_info(paths.corpus)["blocks"]
-    attainable = attainable_share(blocks, recipe.pretrain.batch, recipe.pretrain.candidates)
-    return open_context(paths, recipe, Alarms(progress.report, progress.say, attainable=attainable))
+    alarms = Alarms(progress.report, progress.say, MetricsLog(paths.metrics), alarms_of(recipe, blocks))
+    return open_context(paths, recipe, alarms)
 
 
 TRAIN: dict[str, Callable[[StageContext], None]] = {

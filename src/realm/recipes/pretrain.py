@@ -16,6 +16,7 @@ from realm.data.loader import EpochOrder, generator
 from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, train
+from realm.recipes.examples import Examples
 from realm.recipes.probe import ProbeSet
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
@@ -99,7 +100,7 @@ class PretrainTask(Task):
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
-        self.watcher = Watcher(self)
+        self.watcher, self.examples = Watcher(self), Examples(self)
         self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
@@ -162,7 +163,9 @@ class PretrainTask(Task):
         metrics = {"probe_recall": self.probe.recall(self)}
         self.collapsed = self.probe.collapse()
         metrics["collapsed"] = float(self.collapsed)
-        if previous is not None and self.probe.retrieved is not None:
+        assert self.probe.retrieved is not None
+        self.examples.add(step, self.probe.retrieved)
+        if previous is not None:
             metrics["topk_overlap"] = overlap(previous, self.probe.retrieved)
             metrics["stale_share"] = stale_share(self, previous, step)
         metrics["refresher_restarts"] = float(self.source.restarts)
@@ -174,7 +177,7 @@ class PretrainTask(Task):
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        return state | {"source": self.source.state(), "watcher": self.watcher.state()}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "examples": self.examples.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
@@ -182,6 +185,7 @@ class PretrainTask(Task):
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
         self.watcher.restore(state.get("watcher", {}))
+        self.examples.restore(state.get("examples", 0))
 
     def settle(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""

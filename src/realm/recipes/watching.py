@@ -44,12 +44,15 @@ class Watcher:
         self._recent: deque[list[int]] = deque(maxlen=RECENT)
         self._steps = 0
         self._tokens = 0
+        self._oldest = 0
 
     def step(self, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
         """Numbers of one step, to be averaged over the window of a log row."""
         with self.watch("watching"):
             self._steps += 1
             self._tokens += scored.tokens
+            assert self.task.generation is not None
+            self._oldest = max(self._oldest, step - self.task.generation.step)
             self._recent.extend(retrieved.block_ids[i][_documents(retrieved)[i]].tolist() for i in range(len(queries)))
             metrics = utility_by_rank(scored, retrieved)
             if step % EVERY == 0:
@@ -57,14 +60,14 @@ class Watcher:
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
-        """What a log row says besides those means: speed, time left, shares of the time, distinct documents."""
-        seconds, metrics = self.watch.take(), self._distinct()
+        """What a log row says besides those means: speed, time left, shares of the time, distinct documents, the oldest index."""
+        seconds, metrics = self.watch.take(), {**self._distinct(), "staleness_highest": float(self._oldest)}
         total = sum(seconds.values())
         if self._steps and total > 0:
             each = total / self._steps
             metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / total}
             metrics |= {f"share_{part}": seconds.get(part, 0.0) / total for part in PARTS}
-        self._steps = self._tokens = 0
+        self._steps = self._tokens = self._oldest = 0
         return metrics
 
     def begin(self) -> None:
@@ -73,11 +76,11 @@ class Watcher:
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries."""
-        return {"recent": list(self._recent)}
+        return {"recent": list(self._recent), "oldest": self._oldest}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state` gave."""
-        self._recent = deque(state.get("recent", []), maxlen=RECENT)
+        self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT), state.get("oldest", 0)
 
     def _distinct(self) -> Metrics:
         """Distinct documents among those that the last 1,000 queries retrieved, once there were so many."""

@@ -27,7 +27,7 @@ class MetricsLog:
         self.path = path
 
     def write(self, stage: str, step: int, **values: Any) -> None:
-        """Append one row. Numbers are plain JSON; NaN and infinity are written as null."""
+        """Append one row. Numbers are plain JSON, at any depth; NaN and infinity are written as null."""
         row = {"stage": stage, "step": step, **{k: _plain(v) for k, v in values.items()}, "time": round(time.time(), 3)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab+") as file:
@@ -70,4 +70,8 @@ class MetricsLog:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return None if value != value or value in (float("inf"), float("-inf")) else round(value, 6)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
     return value
