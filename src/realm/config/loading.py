@@ -112,7 +112,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
         return tuple(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint not in (bool, bool | str)):
         raise wrong
     if hint is float and not math.isfinite(value):
         raise wrong
@@ -122,6 +122,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
 CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
     ("run", "optimizer"): ("adamw", "bert"),
+    ("run", "tensorboard"): ("auto", True, False),
     ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
@@ -175,7 +176,9 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     for (section, key), choices in CHOICES.items():
         value = getattr(getattr(recipe, section), key)
         if value not in choices:
-            raise ConfigError(f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {', '.join(choices)}.")
+            raise ConfigError(
+                f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {', '.join(str(c).lower() for c in choices)}."
+            )
     for (section, key), least in MINIMUM.items():
         value = getattr(getattr(recipe, section), key)
         if value < least:

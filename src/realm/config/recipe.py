@@ -19,6 +19,10 @@ class RunConfig:
     """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
     checkpoint_every: int = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
+    tensorboard: bool | str = "auto"
+    """Mirror the metrics for TensorBoard: true, false, or auto: where it is installed."""
+    wandb: str = ""
+    """Mirror the metrics to this Weights & Biases project; empty: nothing is contacted."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.stages import RUN_FORMAT, check_run_format
 
-FREE = ("device", "threads", "checkpoint_every")
-"""Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
+FREE = ("device", "threads", "checkpoint_every", "tensorboard", "wandb")
+"""Keys of [run] that may change at any time: where and how fast it runs and who is shown it, not what is learnt (but for the last bits of sums)."""
 FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("finetune", "train"), ("finetune", "dev"))
 OTHER = "Give another directory with --out, or the same recipe."
 

@@ -1,5 +1,6 @@
 """``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from realm.recipes.pretrain import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
 from realm.train.metrics import MetricsLog
+from realm.train.sinks import open_sinks
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
 
@@ -106,8 +108,9 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 
 def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
     blocks = corpus_info(paths.corpus)["blocks"]
-    alarms = Alarms(progress.report, progress.say, MetricsLog(paths.metrics), alarms_of(recipe, blocks))
-    return open_context(paths, recipe, alarms)
+    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=dataclasses.asdict(recipe))
+    log = MetricsLog(paths.metrics, sinks)
+    return open_context(paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), log)
 
 
 TRAIN: dict[str, Callable[[StageContext], None]] = {

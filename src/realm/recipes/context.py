@@ -73,15 +73,15 @@ class StageContext:
         return self.recipe.run.seed
 
 
-def open_context(paths: RunPaths, recipe: Recipe, report: Report) -> StageContext:
-    """Open the run's corpus and build the one featuriser of the run."""
+def open_context(paths: RunPaths, recipe: Recipe, report: Report, log: MetricsLog | None = None) -> StageContext:
+    """Open the run's corpus and build the one featuriser of the run; ``log`` by default is metrics.jsonl alone."""
     torch.set_num_threads(recipe.run.threads)
     wanted = recipe.run.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report)
+    return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report)
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:
