@@ -125,9 +125,9 @@ def test_only_what_is_asked_for_and_installed(tmp_path: Path, monkeypatch: pytes
 
 def test_the_recipe_says_which(tmp_path: Path) -> None:
     assert build_recipe({}).run.tensorboard == "auto" and build_recipe({"run": {"tensorboard": True}}).run.tensorboard is True
-    with pytest.raises(ConfigError, match="'run.tensorboard' cannot be 'maybe'.*auto, true, false"):
+    with pytest.raises(ConfigError, match=r"'run\.tensorboard' cannot be 'maybe'.*auto, true, false"):
         build_recipe({"run": {"tensorboard": "maybe"}})
-    with pytest.raises(ConfigError, match="'run.tensorboard' cannot be 3"):
+    with pytest.raises(ConfigError, match=r"'run\.tensorboard' cannot be 3"):
         build_recipe({"run": {"tensorboard": 3}})
     paths = RunPaths(tmp_path)
     settle(paths, build_recipe({}))

@@ -176,9 +176,8 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     for (section, key), choices in CHOICES.items():
         value = getattr(getattr(recipe, section), key)
         if value not in choices:
-            raise ConfigError(
-                f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {', '.join(str(c).lower() for c in choices)}."
-            )
+            known = ", ".join(str(choice).lower() for choice in choices)
+            raise ConfigError(f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {known}.")
     for (section, key), least in MINIMUM.items():
         value = getattr(getattr(recipe, section), key)
         if value < least:

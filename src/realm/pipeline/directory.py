@@ -18,7 +18,7 @@ from realm.recipes.context import STAGE_SECTIONS
 from realm.stages import RUN_FORMAT, check_run_format
 
 FREE = ("device", "threads", "checkpoint_every", "tensorboard", "wandb")
-"""Keys of [run] that may change at any time: where and how fast it runs and who is shown it, not what is learnt (but for the last bits of sums)."""
+"""Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
 FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("finetune", "train"), ("finetune", "dev"))
 OTHER = "Give another directory with --out, or the same recipe."
 

@@ -120,6 +120,5 @@ class WeightsAndBiases:
 
 def _numbers(row: Row) -> dict[str, float]:
     """The curves of a row."""
-    return {
-        name: value for name, value in row.items() if name not in PLACE and isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    curves = {name: value for name, value in row.items() if name not in PLACE and isinstance(value, int | float)}
+    return {name: value for name, value in curves.items() if not isinstance(value, bool)}
