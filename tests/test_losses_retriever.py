@@ -158,7 +158,7 @@ def section(**choices: object) -> PretrainConfig:
 
 
 def scored(e: Example) -> Scored:
-    return Scored(e.log_p_z, e.targets, e.slots)
+    return Scored(e.log_p_z, e.targets, e.slots, 0)
 
 
 @given(SHAPES)

@@ -20,7 +20,6 @@ from realm.opening import open_run
 from realm.paths import RunPaths, sha256_file
 from realm.pipeline import STAGES, plan, run_demo, run_recipe
 from realm.pipeline import demo as demo_module
-from realm.pipeline.alarms import ROWS, Alarms, attainable_share
 from realm.progress import Progress
 from realm.train.metrics import TIMES, MetricsLog
 
@@ -204,20 +203,6 @@ def test_plan_counts_the_baselines(tiny_run: Path) -> None:
     # A reader as long as REALM's, and the closed book beside it.
     assert stages["baselines"]["seconds"] > stages["finetune"]["seconds"] > 900 * stages["finetune"]["seconds_per_step"]
     assert 0 < stages["eval"]["seconds"] < stages["finetune"]["seconds"]
-
-
-def test_alarms_speak_once() -> None:
-    said: list[str] = []
-    alarms = Alarms(lambda *_: None, said.append, attainable=attainable_share(28, 16, 8))
-    for step in range(20, 120, 20):
-        alarms("pretrain", step, 1000, {"marginal_utility": -0.1, "distinct": 0.2})  # an ordinary start; 28 blocks cannot be more distinct
-    assert said == []
-    for step in range(500, 500 + 20 * (ROWS + 2), 20):
-        alarms("pretrain", step, 1000, {"marginal_utility": -0.1, "distinct": 0.01})
-    assert len(said) == 2 and "step 540" in said[0] and "utility -0.100" in said[0] and "distinct" in said[1]
-    alarms("pretrain", 700, 1000, {"probe_recall": 0.1, "collapsed": 1.0})
-    alarms("pretrain", 750, 1000, {"probe_recall": 0.1, "collapsed": 1.0})
-    assert len(said) == 3 and "0.100" in said[2]
 
 
 def small_atlas(directory: Path, *, domains: tuple[str, ...], asked: tuple[str, ...]) -> None:

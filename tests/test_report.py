@@ -75,6 +75,10 @@ def metrics() -> list[dict[str, Any]]:
         wave = 0.05 * math.sin(step)
         add("pretrain", step, loss=3 - step / 250, marginal_utility=-0.2 + step / 400 + wave, p_null=0.6 - step / 1000, entropy=1.4 + wave)
         rows[-1] |= {"distinct": 0.8 + wave, "staleness_steps": float(step % 50), "skipped": 0.0}
+        rows[-1] |= {"token_accuracy": step / 400, "token_accuracy_null": 0.1, **{f"utility_rank_{r}": 2 / r - 1 for r in range(1, 8)}}
+        rows[-1] |= {"excluded_share": 0.14, "distinct_per_1000": 800.0 - step, "seconds_per_step": 4.5 if step == 100 else 0.5}
+        rows[-1] |= {"share_data": 0.05, "share_search": 0.05, "share_forward": 0.3, "share_backward": 0.44, "share_watching": 0.01}
+        rows[-1] |= {"share_waiting": 0.15, "seconds_left": 300.0 - step, "tokens_per_second": 1e4}
         if step % 100 == 0:
             add("pretrain", step, probe_recall=0.4 + step / 2000, collapsed=0.0)
     for step in range(20, 401, 20):
@@ -144,11 +148,27 @@ def examples(root: Path) -> None:
     write(root / "results/explanation.json", explanation)
 
 
+def followed(root: Path, steps: range) -> None:
+    """Two sentences followed: in the end a document helps."""
+    rows = []
+    for step in steps:
+        for sentence, target in enumerate(["pound", "Llantrisant"]):
+            null = {"block_id": -1, "title": "", "text": "", "null": True, "p_z": 0.25, "p_y_given_z": 0.1, "r": 0.0, "utility": 0.0}
+            best = {"block_id": 3, "title": f"Best at {step}", "text": "It is the pound.", "null": False, "p_z": 0.5, "p_y_given_z": 0.9}
+            other = {**best, "title": "Other", "p_z": 0.25, "utility": -1.5, "r": -0.1}
+            row = {"stage": "pretrain", "step": step, "generation": 1 + step, "sentence": sentence, "text": "The [MASK] is there."}
+            rows.append(
+                row | {"targets": [target], "p_y": 0.375, "candidates": [null, other, best | {"utility": 2.25, "r": 0.3}], "time": 1}
+            )
+    write(root / "examples.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
 def make_run(root: Path) -> RunPaths:
     """A finished run as other modules write it."""
     write(root / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in metrics()))
     results(root)
     examples(root)
+    followed(root, range(0, 301, 30))
     write(root / "stages/warm/stage.json", {"format": 1, "stage": "warm", "fingerprint": "f00d", "steps": 600, "reads": True})
     write(root / "stages/pretrain/stage.json", {"format": 1, "stage": "pretrain", "steps": 300, "generation": 7, "probe": [0.4, 0.5]})
     write(root / "config.toml", '[run]\nseed = 3\n[model]\npreset = "tiny"\nbody = ""\nlayers = 2\nhidden = 128\n[pretrain]\nlr = 0.0003\n')
@@ -178,8 +198,41 @@ def test_everything_there_is_shown(tmp_path: Path) -> None:
     for words in ("REALM pre-training", "Fine-tuning", "Held-out spans filled", "And in Iceland?", "no document", "p(y|x) = 0.426"):
         assert words in page.text, words
     assert "f00d" not in page.text and "seen in this run" not in page.text
-    assert page.tags.count("svg") >= 16 and page.tags.count("mark") == 3
+    assert page.tags.count("svg") >= 20 and page.tags.count("mark") == 5
     assert page.tags.count("h1") == page.tags.count("main") == 1
+
+
+def test_sentences_are_followed_from_first_to_last(tmp_path: Path) -> None:
+    page = report(make_run(tmp_path))
+    section = page.text[page.text.index("Sentences followed") : page.text.index("What to try")]
+    assert section.count("Best at 0 +2.25") == section.count("Best at 300 +2.25") == 2 and "Llantrisant" in section
+    assert section.count("Step p(y|x) p(null)") == 2 and section.count("0.375") == 2 * 6  # of eleven refreshes six are shown
+    assert section.index("Best at 0") < section.index("Other")  # the heaviest first
+    assert section.count("It is the pound.") == 2 * 2  # the last refresh in full
+
+
+def test_shares_are_weighed_by_time_and_ranks_stand_together(tmp_path: Path) -> None:
+    page = report(make_run(tmp_path))
+    assert "Where the time went" in page.text and "backward 44.0 %" in page.text and "watching 1.0 %" in page.text
+    rows = [{"stage": "pretrain", "step": s, "seconds_per_step": w, "time": s} for s, w in ((1, 9.0), (2, 1.0))]
+    for row, waiting in zip(rows, (1.0, 0.0), strict=True):
+        row |= dict.fromkeys((f"share_{part}" for part in ("data", "search", "forward", "watching")), 0.0)
+        row |= {"share_waiting": waiting, "share_backward": 1 - waiting}
+    write(tmp_path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert "waiting 90.0 %" in report(RunPaths(tmp_path)).text
+    for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714", "with documents 0.75 with nothing 0.1"):
+        assert words in page.text, words
+    assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
+
+
+def test_alarms_come_first_with_what_to_try(tmp_path: Path) -> None:
+    root = make_run(tmp_path).root
+    rows = [{"stage": "pretrain", "step": 140, "alarm": name, "problem": f"the {name}", "cure": HOSTILE} for name in ("staleness", HOSTILE)]
+    with open(root / "metrics.jsonl", "a") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+    page = report(RunPaths(root))
+    assert page.text.index("Alarms") < page.text.index("Results") and "step 140 the staleness" in page.text
+    assert page.text.count("seen in this run") == 1 and "script" not in page.tags
 
 
 def test_the_page_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
@@ -206,6 +259,22 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     write(root / "results/answers.json", [{"question": HOSTILE, "answer": HOSTILE, "p": None, "evidence": [block, 3]}, "x"])
     found = {"text": HOSTILE + "[MASK][MASK]", "targets": [HOSTILE], "predictions": [{"text": HOSTILE}], "candidates": [block]}
     write(root / "results/explanation.json", found)
+    row = {
+        "stage": HOSTILE,
+        "step": 1,
+        "sentence": 0,
+        "text": HOSTILE + "[MASK]",
+        "targets": [HOSTILE],
+        "p_y": HOSTILE,
+        "candidates": [3, block],
+    }
+    odd = [
+        {"step": 1, "sentence": [3]},
+        {"step": None, "sentence": 1},
+        {"step": 1, "sentence": 2, "candidates": HOSTILE, "targets": 3},
+        [1],
+    ]
+    write(root / "examples.jsonl", "".join(json.dumps(value) + "\n" for value in (row, *odd)))
     write(root / "config.toml", f"[{json.dumps('<script>')}]\n{json.dumps('<i>')} = {json.dumps('<script>')}\n")
     page = report(RunPaths(root))
     assert not {"script", "b onload", "i onload"} & set(page.tags)
@@ -231,6 +300,7 @@ def test_odd_files_only_make_it_shorter(tmp_path: Path, damage: str) -> None:
         "stages/warm/stage.json",
         "config.toml",
         "metrics.jsonl",
+        "examples.jsonl",
     ):
         write(root / file, damage)
         assert "ICT alone" in report(RunPaths(root)).text

@@ -1,6 +1,5 @@
 """Which documents a masked sentence profits from: p(z|x), p(y|z,x), r(z) and the retrieval utility of each candidate.
 
-Everything here is the joint form, p(y|x) = sum over z of p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used.
 Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a search.
 """
 
@@ -14,17 +13,17 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.corpus.blocks import NULL_BLOCK
 from realm.corpus.packing import hash64
 from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
+from realm.effects import Candidate, document_effects, likelihood
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
-from realm.retrieval import Retriever
+from realm.retrieval import NULL_INDEX, Retriever
 
 LONGEST_SPAN = 6
 BEAM = 24
@@ -47,23 +46,6 @@ class Prediction:
 
     text: str
     p: float
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One document read with the sentence: how relevant it is, how likely it makes the target, how training would move its score.
-
-    ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3).
-    """
-
-    block_id: int
-    title: str
-    text: str
-    null: bool
-    p_z: float
-    p_y_given_z: float
-    r: float
-    utility: float
 
 
 @dataclass(frozen=True)
@@ -283,17 +265,7 @@ def _assemble(
 ) -> Explanation:
     """Put the numbers of the target wordpieces beside the candidates."""
     what = torch.tensor(ids, device=read.log_probs.device).view(1, -1, 1).expand(len(read.rows), -1, 1)
-    chosen = read.log_probs.gather(2, what).squeeze(2).unsqueeze(0)  # [1, k, m]
-    slots = torch.ones(1, len(ids), dtype=torch.bool, device=chosen.device)
-    given = losses.span_log_probs(chosen, slots)[0].exp().tolist()
-    r = losses.retriever_gradient(chosen, read.log_p_z, slots)[0].tolist()
-    utility = losses.retrieval_utility(chosen, slots)[0].tolist()
-    p_z = read.log_p_z[0].exp().tolist()
-    candidates = []
-    for i, block_id in enumerate(read.block_ids.tolist()):
-        null = block_id == NULL_BLOCK
-        block = None if null else inputs.store.block(int(read.rows[i]))
-        title, words = ("", "") if block is None else (block.title, block.text)
-        candidates.append(Candidate(block_id, title, words, null, p_z[i], given[i], r[i], utility[i]))
-    p_y = sum(c.p_z * c.p_y_given_z for c in candidates)
-    return Explanation(text, targets, p_y, given[0], tuple(excluded.tolist()), predictions, tuple(candidates))
+    chosen = read.log_probs.gather(2, what).squeeze(2)  # [k, m]
+    candidates = document_effects(inputs.store, read.block_ids, read.log_p_z[0], chosen)
+    p_y_null = candidates[NULL_INDEX].p_y_given_z
+    return Explanation(text, targets, likelihood(candidates), p_y_null, tuple(excluded.tolist()), predictions, candidates)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from realm.errors import DataError
 from realm.write_points import reached
@@ -51,6 +51,11 @@ class RunPaths:
     def swaps(self) -> Path:
         """Which index pre-training searched from which step on."""
         return self.root / "swaps.jsonl"
+
+    @property
+    def examples(self) -> Path:
+        """A few sentences with what pre-training retrieved for them at each refresh."""
+        return self.root / "examples.jsonl"
 
     @property
     def report(self) -> Path:
@@ -101,18 +106,29 @@ def fsync_tree(path: Path) -> None:
         fsync_directory(Path(directory))
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace ``path`` by ``data`` in one step. Readers see the old bytes or the new ones."""
+@contextmanager
+def publish_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that replaces ``path`` in one step when the block ends without an error. Readers see the old bytes or the new ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    with open(staging, "wb") as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(staging, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
     reached("file: staged", path)
     os.replace(staging, path)
     reached("file: renamed", path)
     fsync_directory(path.parent)
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Replace ``path`` by ``data`` in one step."""
+    with publish_file(path) as file:
+        file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -118,7 +118,7 @@ def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
         return tuple(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint not in (bool, bool | str)):
         raise wrong
     if hint is float and not math.isfinite(value):
         raise wrong
@@ -129,6 +129,7 @@ CHOICES = {
     ("run", "device"): ("auto", "cpu", "cuda"),
     ("run", "optimizer"): ("adamw", "bert"),
     ("run", "schedule"): ("linear", "cosine"),
+    ("run", "tensorboard"): ("auto", True, False),
     ("index", "kind"): ("auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"),
     ("model", "pooling"): ("pooler", "cls", "mean"),
     ("pretrain", "marginal"): ("token", "joint"),
@@ -190,7 +191,8 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     for (section, key), choices in CHOICES.items():
         value = getattr(getattr(recipe, section), key)
         if value not in choices:
-            raise ConfigError(f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {', '.join(choices)}.")
+            known = ", ".join(str(choice).lower() for choice in choices)
+            raise ConfigError(f"'{section}.{key}' cannot be '{value}'", path=path, cure=f"It is one of: {known}.")
     for (section, key), least in MINIMUM.items():
         value = getattr(getattr(recipe, section), key)
         if value < least:

@@ -25,6 +25,10 @@ class RunConfig:
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
     rank_timeout: float = 600.0
     """Seconds after which a rank (torchrun) that does not answer ends the job."""
+    tensorboard: bool | str = "auto"
+    """Mirror the metrics for TensorBoard: true, false, or auto: where it is installed."""
+    wandb: str = ""
+    """Mirror the metrics to this Weights & Biases project; empty: nothing is contacted."""
 
 
 @dataclass(frozen=True)

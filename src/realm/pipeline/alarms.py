@@ -1,9 +1,13 @@
-"""Alarms: what goes wrong in pre-training is said while it runs, not found in the report the day after."""
+"""Alarms: what goes wrong in pre-training is said while it runs and written into metrics.jsonl, not found in the report the day after."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from realm.config import Recipe
 from realm.train.loop import Metrics
+from realm.train.metrics import MetricsLog
 
+STAGE = "pretrain"
 LATE = 0.25
 """Share of the stage before which a utility around 0 is the ordinary start."""
 ROWS = 3
@@ -14,49 +18,127 @@ FEW_DISTINCT = 0.25
 Report = Callable[[str, int, int, Metrics], None]
 
 
+@dataclass(frozen=True)
+class Alarm:
+    """A trouble that has a name.
+
+    Args:
+        name: what the row in metrics.jsonl calls it.
+        column: the number that shows it; rows without it say nothing.
+        shows: (value, step, steps) -> whether a row shows the trouble.
+        problem: what is wrong; {value} stands for the number.
+        cure: what to try.
+        rows: so many rows in a row must show it.
+    """
+
+    name: str
+    column: str
+    shows: Callable[[float, int, int], bool]
+    problem: str
+    cure: str
+    rows: int = ROWS
+
+
+def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[Alarm, ...]:
+    """The alarms of pre-training.
+
+    Args:
+        attainable: the largest share of distinct documents that the corpus allows in one batch.
+        staleness_limit: steps above which an index is too old; 0: none is.
+    """
+    return (
+        Alarm(
+            "utility",
+            "marginal_utility",
+            lambda value, step, steps: value <= 0 and step > LATE * steps,
+            "marginal utility {value:.3f}: documents do not help to fill the masks, so the retriever learns nothing",
+            "See single_block_span_share (realm corpus info), and the warm stage's test.",
+        ),
+        Alarm(
+            "collapse",
+            "collapsed",
+            lambda value, step, steps: value > 0,
+            "recall of the probe set stays below that of ICT: the retriever gets worse",
+            "Lower pretrain.lr, or let the encoder learn to read for longer (warm.steps).",
+            rows=1,
+        ),
+        Alarm(
+            "distinct",
+            "distinct",
+            lambda value, step, steps: value < FEW_DISTINCT * attainable,
+            "only {value:.0%} of the documents retrieved in a batch are distinct: the retriever is collapsing",
+            "Lower pretrain.lr, or refresh more often (pretrain.refresh_every).",
+        ),
+        Alarm(
+            "staleness",
+            "staleness_highest",
+            lambda value, step, steps: 0 < staleness_limit <= value,
+            f"the index is {{value:.0f}} steps old, and {staleness_limit} are the limit: the trainer waits for its refresher",
+            "Give the refresher more (refresher.threads, workers or devices), raise pretrain.refresh_every, or look into refresher.log.",
+            rows=1,
+        ),
+    )
+
+
+def alarms_of(recipe: Recipe, blocks: int) -> tuple[Alarm, ...]:
+    """The alarms of a recipe on a corpus of so many blocks. An index that is meant to stay never is too old."""
+    section = recipe.pretrain
+    limit = 0 if section.refresh in ("frozen", "inline") else recipe.refresher.staleness_limit or 5 * section.refresh_every
+    return usual_alarms(attainable=attainable_share(blocks, section.batch, section.candidates), staleness_limit=limit)
+
+
 class Alarms:
     """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
 
-    ``marginal_utility <= 0`` counts after the first quarter of the stage, ``distinct`` from the start; both must hold for three rows.
-    The probe set's own alarm (recall clearly below that of ICT at two refreshes in a row) is passed on as it comes.
+    An alarm is said and written as a row {"alarm", "problem", "cure"} of the stage. What earlier rows showed is read back from
+    the log, so that a resumed run raises the alarms that an uninterrupted one raises.
 
     Args:
         report: gets every call.
-        say: gets the alarms.
-        attainable: the largest share of distinct documents that the corpus allows in one batch.
+        say: gets the alarms as one line.
+        log: metrics.jsonl, where the row of each call has been written before the call.
+        alarms: which.
     """
 
-    def __init__(self, report: Report, say: Callable[[str], None], *, attainable: float = 1.0):
+    def __init__(self, report: Report, say: Callable[[str], None], log: MetricsLog, alarms: tuple[Alarm, ...]):
         self._report = report
         self._say = say
-        self._attainable = attainable
-        self._seen: dict[str, int] = {}
+        self._log = log
+        self._alarms = alarms
+        self._seen: dict[str, int] | None = None
 
     def __call__(self, stage: str, step: int, steps: int, metrics: Metrics) -> None:
         self._report(stage, step, steps, metrics)
-        if stage != "pretrain":
+        if stage != STAGE:
             return
-        utility, distinct = metrics.get("marginal_utility"), metrics.get("distinct")
-        if utility is not None and self._holds("utility", utility <= 0 and step > LATE * steps):
-            self._say(
-                f"warning: step {step}: marginal utility {utility:.3f}: documents do not help to fill the masks, so the retriever learns "
-                "nothing. See single_block_span_share (realm corpus info), and the warm stage's test."
-            )
-        if "collapsed" in metrics and self._holds("collapsed", metrics["collapsed"] > 0, rows=1):
-            self._say(
-                f"warning: step {step}: recall of the probe set {metrics['probe_recall']:.3f} stays below that of ICT: the retriever gets "
-                "worse. Lower pretrain.lr, or let the encoder learn to read for longer (warm.steps)."
-            )
-        if distinct is not None and self._holds("distinct", distinct < FEW_DISTINCT * self._attainable):
-            self._say(
-                f"warning: step {step}: only {distinct:.0%} of the documents retrieved in a batch are distinct: the retriever is "
-                "collapsing. Lower pretrain.lr, or refresh more often (pretrain.refresh_every)."
-            )
+        if self._seen is None:
+            self._look_back(steps)
+        for alarm in self._raised(step, steps, metrics):
+            problem = alarm.problem.format(value=metrics[alarm.column])
+            self._say(f"warning: step {step}: {problem}. {alarm.cure}")
+            self._log.write(STAGE, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
 
-    def _holds(self, trouble: str, now: bool, *, rows: int = ROWS) -> bool:
-        """Whether the trouble has just lasted for so many rows."""
-        self._seen[trouble] = self._seen.get(trouble, 0) + 1 if now else 0
-        return self._seen[trouble] == rows
+    def _look_back(self, steps: int) -> None:
+        """Count what the rows before the newest one showed."""
+        self._seen = {}
+        earlier = [row for row in self._log.rows() if row["stage"] == STAGE and "alarm" not in row]
+        for row in earlier[:-1]:
+            self._raised(row["step"], steps, row)
+
+    def _raised(self, step: int, steps: int, metrics: Metrics) -> list[Alarm]:
+        """The alarms whose trouble has just lasted for their number of rows."""
+        assert self._seen is not None
+        raised = []
+        for alarm in self._alarms:
+            value = metrics.get(alarm.column)
+            if value is None:
+                continue
+            # Rounded as the log rounds: what is read back must count as it did.
+            now = alarm.shows(round(value, 6), step, steps)
+            self._seen[alarm.name] = self._seen.get(alarm.name, 0) + 1 if now else 0
+            if self._seen[alarm.name] == alarm.rows:
+                raised.append(alarm)
+        return raised
 
 
 def attainable_share(blocks: int, batch: int, candidates: int) -> float:

@@ -19,8 +19,8 @@ from realm.recipes.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
 from realm.train.distributed import is_first
 
-FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout")
-"""Keys of [run] that may change at any time: where and how fast it runs, not what is learnt (but for the last bits of sums)."""
+FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
+"""Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
 FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("pretrain", "sentences"), ("finetune", "train"), ("finetune", "dev"))
 OTHER = "Give another directory with --out, or the same recipe."
 

@@ -1,5 +1,6 @@
 """``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
 from realm.errors import ConfigError
 from realm.paths import RunPaths
-from realm.pipeline.alarms import Alarms, attainable_share
+from realm.pipeline.alarms import Alarms, alarms_of
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
@@ -21,7 +22,9 @@ from realm.recipes.ict import run_ict
 from realm.recipes.pretrain import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
-from realm.train.distributed import joined, on_first
+from realm.train.distributed import is_first, joined, on_first
+from realm.train.metrics import MetricsLog
+from realm.train.sinks import open_sinks
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
 
@@ -112,8 +115,10 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 
 def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
     blocks = corpus_info(paths.corpus)["blocks"]
-    attainable = attainable_share(blocks, recipe.pretrain.batch, recipe.pretrain.candidates)
-    return open_context(paths, recipe, Alarms(progress.report, progress.say, attainable=attainable), progress.say)
+    settings = dataclasses.asdict(recipe)
+    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=settings) if is_first() else ()
+    log = MetricsLog(paths.metrics, sinks)
+    return open_context(paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, log)
 
 
 def unused_stages(recipe: Recipe) -> set[str]:

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
 from realm.train.metrics import MetricsLog
 from realm.train.recomputing import recompute_layers
+from realm.train.timing import Stopwatch
 
 __all__ = [
     "RUN_FORMAT",
@@ -58,6 +59,7 @@ class StageContext:
         log: metrics.jsonl.
         report: called with (stage, step, steps, metrics) whenever a row was logged.
         say: called with a line for people, said once.
+        watch: charges the time of a step to its parts; what no block claims is the loop's: backward pass, optimiser, checkpoints.
     """
 
     paths: RunPaths
@@ -67,6 +69,7 @@ class StageContext:
     log: MetricsLog
     report: Report
     say: Callable[[str], None] = lambda line: None
+    watch: Stopwatch = field(default_factory=lambda: Stopwatch(outside="backward"))
 
     @property
     def store(self) -> BlockStore:
@@ -82,15 +85,17 @@ def on_cuda(recipe: Recipe) -> bool:
     return recipe.run.device == "cuda" or (recipe.run.device == "auto" and torch.cuda.is_available())
 
 
-def open_context(paths: RunPaths, recipe: Recipe, report: Report, say: Callable[[str], None] = lambda line: None) -> StageContext:
-    """Open the run's corpus and build the one featuriser of the run."""
+def open_context(
+    paths: RunPaths, recipe: Recipe, report: Report, say: Callable[[str], None] = lambda line: None, log: MetricsLog | None = None
+) -> StageContext:
+    """Open the run's corpus and build the one featuriser of the run; ``log`` by default is metrics.jsonl alone."""
     torch.set_num_threads(recipe.run.threads)
     cuda = on_cuda(recipe)
     if cuda and not torch.cuda.is_available():
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    return StageContext(paths, recipe, inputs, device, MetricsLog(paths.metrics), report, say)
+    return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say)
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:

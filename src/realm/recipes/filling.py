@@ -1,5 +1,7 @@
 """Masked sentences and their candidates through both networks: how relevant each candidate is, and how well it fills the masks."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,36 +28,48 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     """
     assert model.encoder is not None
     inputs, device = context.inputs, context.device
-    log_p_z, among_batch = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
-    rows = inputs.rows(retrieved.block_ids)
+    weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+    with context.watch("data"):
+        rows = inputs.rows(retrieved.block_ids)
+        pairs = np.nonzero(retrieved.valid)
+        sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-    example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
-    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    example, candidate = (torch.from_numpy(places).to(device) for places in pairs)
     # Without a null document every candidate of a batch may be excluded.
-    filled = model.encoder(sequences, where[example], what[example]) if sequences else log_p_z.new_zeros(0, where.shape[1])
+    filled = model.encoder(sequences, where[example], what[example]) if sequences else weighed.log_p_z.new_zeros(0, where.shape[1])
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
-    return Scored(log_p_z, target_log_probs, slots, among_batch)
+    tokens = weighed.tokens + sum(map(len, sequences))
+    return Scored(weighed.log_p_z, target_log_probs, slots, tokens, weighed.among_batch)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """log p(z|x) by the live embedders over a query's own candidates and, if wanted, over those of the whole batch, [b, k] each; how many
+    wordpieces were read for it."""
+
+    log_p_z: Tensor
+    among_batch: Tensor | None
+    tokens: int
 
 
 def weigh_candidates(
     model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, in_batch: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """log p(z|x) of the candidates by the live embedders, [b, k].
-
-    Args:
-        in_batch: also over the candidates of the whole batch, [b, k]; None otherwise.
-    """
+) -> Weighed:
+    """Embed queries and candidates afresh; arguments as for :func:`score_candidates`, ``in_batch``: among the whole batch, too."""
     assert model.embedder is not None
     inputs, section = context.inputs, context.recipe.pretrain
-    query_emb = model.embedder([inputs.featurizer.query(q.ids) for q in queries])
-    rows = inputs.rows(retrieved.block_ids)
-    # A document that several queries retrieved is embedded once.
-    unique, place = np.unique(rows, return_inverse=True)
-    unique_emb = model.documents(inputs.blocks(unique.tolist()))
+    with context.watch("data"):
+        rows = inputs.rows(retrieved.block_ids)
+        # A document that several queries retrieved is embedded once.
+        unique, place = np.unique(rows, return_inverse=True)
+        sentences, blocks = [inputs.featurizer.query(q.ids) for q in queries], inputs.blocks(unique.tolist())
+    query_emb, unique_emb = model.embedder(sentences), model.documents(blocks)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own]), valid)
+    tokens = sum(map(len, sentences)) + sum(map(len, blocks))
     if not in_batch:
-        return log_p_z, None
+        return Weighed(log_p_z, None, tokens)
     allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
-    return log_p_z, losses.in_batch_log_probs(query_emb @ unique_emb.T, allowed.to(context.device), own, valid)
+    among_batch = losses.in_batch_log_probs(query_emb @ unique_emb.T, allowed.to(context.device), own, valid)
+    return Weighed(log_p_z, among_batch, tokens)

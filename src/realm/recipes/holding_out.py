@@ -13,7 +13,6 @@ from torch import Tensor
 from realm import losses
 from realm.data.featurize import mask_slots
 from realm.recipes.filling import weigh_candidates
-from realm.retrieval import NULL_INDEX
 from realm.train.best import find_best, load_weights
 from realm.train.distributed import on_first, rank, total, world
 from realm.train.loop import Metrics
@@ -69,7 +68,7 @@ def _sums(task: PretrainTask, queries: list[MaskedQuery]) -> Tensor:
     inputs, device = task.context.inputs, task.context.device
     retrieved = task.retrieve(queries)
     rows = inputs.rows(retrieved.block_ids)
-    log_p_z, _ = weigh_candidates(task.model, task.context, queries, retrieved)
+    log_p_z = weigh_candidates(task.model, task.context, queries, retrieved).log_p_z
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     target_log_probs = log_p_z.new_zeros(*rows.shape, where.shape[1])
     alone = log_p_z.new_zeros(where.shape)
@@ -81,9 +80,7 @@ def _sums(task: PretrainTask, queries: list[MaskedQuery]) -> Tensor:
         filled = task.model.encoder.log_probs(sequences, where[i].expand(len(places), -1))  # [k, m, v]
         target_log_probs[i, candidates] = filled.gather(-1, what[i].expand(len(places), -1).unsqueeze(-1)).squeeze(-1).to(log_p_z.dtype)
         mixed = torch.logsumexp(filled + log_p_z[i, candidates].view(-1, 1, 1), 0)
-        null = (
-            filled[NULL_INDEX] if retrieved.has_null else task.model.encoder.log_probs([inputs.joint(query.ids, -1)], where[i : i + 1])[0]
-        )
+        null = filled[0] if retrieved.has_null else task.model.encoder.log_probs([inputs.joint(query.ids, -1)], where[i : i + 1])[0]
         alone[i] = null.gather(-1, what[i].unsqueeze(-1)).squeeze(-1)
         right[i], right_null[i] = (best.argmax(-1) == what[i] for best in (mixed, null))
     nll = -losses.marginal_token_log_probs(target_log_probs, log_p_z, slots)

@@ -13,13 +13,14 @@ from realm.config import PretrainConfig
 class Scored:
     """One batch through both networks: live scores and target log-probabilities.
 
-    log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m].
+    log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
     among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it.
     """
 
     log_p_z: Tensor
     target_log_probs: Tensor
     slots: Tensor
+    tokens: int
     among_batch: Tensor | None = None
 
     @property

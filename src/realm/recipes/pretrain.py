@@ -12,6 +12,7 @@ from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
+from realm.recipes.examples import Examples
 from realm.recipes.filling import score_candidates
 from realm.recipes.holding_out import choose_weights, evaluate_held_out, hold_out
 from realm.recipes.objectives import Scored, pretraining_loss
@@ -21,6 +22,7 @@ from realm.recipes.sentences import pretraining_fingerprint, pretraining_sentenc
 from realm.recipes.staleness import overlap, stale_share
 from realm.recipes.swaps import SwapLog, index_source, speed
 from realm.recipes.warm import require_reading
+from realm.recipes.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
 from realm.train.distributed import is_first
@@ -57,6 +59,7 @@ class PretrainTask(Task):
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
+        self.watcher, self.followed = Watcher(self), Examples(self)
         self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
@@ -72,17 +75,25 @@ class PretrainTask(Task):
         )
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
-        retrieved = self.retrieve(queries)
-        scored = score_candidates(self.model, self.context, queries, retrieved)
-        loss, valid = pretraining_loss(scored, self.section)
-        metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
+        watch = self.context.watch
+        with watch("data"):
+            queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
+        with watch("search"):
+            retrieved = self.retrieve(queries)
+        with watch("forward"):
+            scored = score_candidates(self.model, self.context, queries, retrieved)
+            loss, valid = pretraining_loss(scored, self.section)
+            metrics = {**pretraining_metrics(scored, retrieved), "staleness_steps": float(step - self._generation_step())}
+        metrics |= self.watcher.step(step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         drawn = self.order.batch(step, self.section.batch)
         queries = [(self.training[item], self.query(at, self.training[item])) for at, item in drawn]
         return [{"item": item, "block": int(query.origin), "sentence": int(query.sentence)} for item, query in queries]
+
+    def row(self, step: int, steps: int) -> Metrics:
+        return self.watcher.row(step, steps)
 
     def _generation_step(self) -> int:
         assert self.generation is not None
@@ -94,6 +105,12 @@ class PretrainTask(Task):
 
     def between(self, step: int) -> Metrics | None:
         """Go on with the generation that a checkpoint was searching, go over to a newer one when there is one, and probe the retriever."""
+        if self.generation is None:
+            self.watcher.begin()
+        with self.context.watch("waiting"):
+            return self._between(step)
+
+    def _between(self, step: int) -> Metrics | None:
         if self._restored is not None:
             state, self._restored = self._restored, None
             self.generation = self.source.resume(int(state["generation"]))
@@ -115,7 +132,9 @@ class PretrainTask(Task):
         metrics = {"probe_recall": self.probe.recall(self)}
         self.collapsed = self.probe.collapse()
         metrics["collapsed"] = float(self.collapsed)
-        if previous is not None and self.probe.retrieved is not None:
+        assert self.probe.retrieved is not None
+        self.followed.add(step, self.probe.retrieved)
+        if previous is not None:
             metrics["topk_overlap"] = overlap(previous, self.probe.retrieved)
             metrics["stale_share"] = stale_share(self, previous, step)
         metrics["refresher_restarts"] = float(self.source.restarts)
@@ -126,13 +145,16 @@ class PretrainTask(Task):
 
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
-        return {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows, "source": self.source.state()}
+        state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "examples": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
+        self.watcher.restore(state.get("watcher", {}))
+        self.followed.restore(state.get("examples", 0))
 
     def settle(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""

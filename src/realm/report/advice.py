@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from realm.report.chart import short
 from realm.report.markup import Html, tag
-from realm.report.read import RunRecord
+from realm.report.read import RunRecord, number
 
 FEW_FOUND = 0.5
 NULL_WINS = 0.9
@@ -25,6 +26,7 @@ def troubles(run: RunRecord) -> list[Trouble]:
     warm, pretrain, finetune = run.stage("warm"), run.stage("pretrain"), run.stage("finetune")
     utility, p_null, distinct = (pretrain.last(name) for name in ("marginal_utility", "p_null", "distinct"))
     found = finetune.last("found")
+    rung = {str(row.get("alarm")) for row in run.alarms}
     probe = [value for _, value in pretrain.columns.get("probe_recall", [])]
     return [
         Trouble(
@@ -38,13 +40,14 @@ def troubles(run: RunRecord) -> list[Trouble]:
             "Documents do not help to fill the masks, so the retriever gets no useful gradient.",
             "Look at the share of spans that stand in one block only: with the origin excluded they cannot be looked up. Add documents "
             "that state the same facts, train warm for longer, or start from a published body.",
-            utility is not None and utility <= 0,
+            "utility" in rung or (utility is not None and utility <= 0),
         ),
         Trouble(
             "Collapse: probe recall falls, few distinct documents",
             "The retriever drifts to the same documents for every sentence.",
             "Lower pretrain.lr, refresh more often (pretrain.refresh_every), train ict for longer; stop_on_collapse ends such a run.",
-            bool(pretrain.last("collapsed"))
+            bool(rung & {"collapse", "distinct"})
+            or bool(pretrain.last("collapsed"))
             or (distinct is not None and distinct < FEW_DISTINCT)
             or (len(probe) > 2 and probe[-1] < probe[0]),
         ),
@@ -55,12 +58,35 @@ def troubles(run: RunRecord) -> list[Trouble]:
             p_null is not None and p_null > NULL_WINS,
         ),
         Trouble(
+            "The index grows too old",
+            "The refresher does not keep up: the trainer reaches the staleness limit and waits.",
+            "Give it more (refresher.threads, workers, devices), raise pretrain.refresh_every, look into refresher.log.",
+            "staleness" in rung,
+        ),
+        Trouble(
             "Few questions have an answer in the beam",
             "Fine-tuning learns only from questions whose answer stands in a retrieved block.",
             "Check that the answers stand in the documents word for word (realm data check), widen finetune.beam, pre-train for longer.",
             found is not None and found < FEW_FOUND,
         ),
     ]
+
+
+def alarms_section(run: RunRecord) -> Html | None:
+    """The alarms that the run raised, as they were said."""
+    if not run.alarms:
+        return None
+    shown = [
+        tag(
+            "li",
+            tag("h3", str(row.get("alarm")), tag("span", f"step {short(number(row.get('step')))}", class_="badge")),
+            tag("p", str(row.get("problem", ""))),
+            tag("p", tag("b", "Try: "), str(row.get("cure", ""))),
+            class_="seen",
+        )
+        for row in run.alarms
+    ]
+    return tag("section", tag("h2", "Alarms"), tag("ul", *shown, class_="advice"))
 
 
 def advice(run: RunRecord) -> Html:

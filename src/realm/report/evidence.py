@@ -31,7 +31,7 @@ def _answer(answer: dict[str, Any]) -> Html:
         tag("span", f"p = {short(number(answer.get('p')))}", class_="p"),
         class_="answer",
     )
-    evidence = [e for e in _list(answer.get("evidence")) if isinstance(e, dict)]
+    evidence = [e for e in as_list(answer.get("evidence")) if isinstance(e, dict)]
     items = [_evidence(e) for e in evidence[:SHOWN_EVIDENCE]]
     more = f"{SHOWN_EVIDENCE} of the {len(evidence)} documents read are shown" if len(evidence) > SHOWN_EVIDENCE else None
     return tag(
@@ -77,29 +77,32 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
     """One explained sentence; ``found`` is Explanation.to_dict()."""
     if found is None:
         return None
-    candidates = [c for c in _list(found.get("candidates")) if isinstance(c, dict)]
-    rows = [_candidate(c) for c in candidates]
     p_y, p_null = number(found.get("p_y")), number(found.get("p_y_null"))
     total = tag("p", f"p(y|x) = {short(p_y)} with documents, {short(p_null)} with none.", class_="answer")
-    head = ["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"]
     about = (
         "p(z|x) is the weight of a document for this sentence and p(y|z,x) how likely it makes the hidden words. r(z) is what training "
         "would do to its score: above 0 it is drawn nearer, below 0 pushed away. Utility is its log p(y|z,x) against reading nothing."
     )
     parts = [
-        _cloze(found),
+        cloze(found),
         total,
         _predictions(found),
-        table(head, rows, "The documents read, none first, then in the order they were found") if rows else None,
+        explained_table(found, "The documents read, none first, then in the order they were found"),
         tag("p", about, class_="note"),
     ]
     return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))
 
 
-def _cloze(found: dict[str, Any]) -> Html:
+def explained_table(found: dict[str, Any], caption: str) -> Html | None:
+    """The documents read with a sentence and their numbers; ``found`` holds candidates as Explanation.to_dict() has them."""
+    rows = [_candidate(c) for c in as_list(found.get("candidates")) if isinstance(c, dict)]
+    return table(["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"], rows, caption) if rows else None
+
+
+def cloze(found: dict[str, Any]) -> Html:
     """The sentence with its hidden words marked."""
     pieces = str(found.get("text", "")).split(MASK)
-    targets = [str(t) for t in _list(found.get("targets"))]
+    targets = [str(t) for t in as_list(found.get("targets"))]
     filled: list[Any] = [pieces[0]]
     for i, after in enumerate(pieces[1:]):
         filled += [tag("mark", targets[i] if i < len(targets) else MASK), after]
@@ -107,7 +110,7 @@ def _cloze(found: dict[str, Any]) -> Html:
 
 
 def _predictions(found: dict[str, Any]) -> Html | None:
-    shown = [p for p in _list(found.get("predictions")) if isinstance(p, dict)]
+    shown = [p for p in as_list(found.get("predictions")) if isinstance(p, dict)]
     if not shown:
         return None
     items = [tag("li", str(p.get("text", "")), tag("span", short(number(p.get("p"))), class_="p")) for p in shown]
@@ -141,5 +144,6 @@ def probability(rate: float | None) -> str:
     return short(rate) if rate is None or 0 < rate < 0.001 else f"{rate:.3f}"
 
 
-def _list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """``value`` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []

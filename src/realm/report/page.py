@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from realm.paths import RunPaths, write_atomic
-from realm.report.advice import advice
+from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
 from realm.report.evidence import answers_section, explanation_section
+from realm.report.followed import followed_section
 from realm.report.markup import Html, join, table, tag
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
@@ -26,9 +27,9 @@ ROW_NAMES = {
 def write_report(paths: RunPaths) -> Path:
     """Write ``report.html`` of a run from what its directory holds, finished or not, and return its path.
 
-    Reads metrics.jsonl, ``stages/*/stage.json``, config.toml, the corpus manifest and ``results/*.json`` ({"name", "recall", "recall_gold",
-    "em", "em_interval", "f1", "train_em", "seconds"}; ``answers.json``: a list of Answer.to_dict(); ``explanation.json``:
-    Explanation.to_dict()). Missing or damaged files only make the page shorter.
+    Reads metrics.jsonl, examples.jsonl, ``stages/*/stage.json``, config.toml, the corpus manifest and ``results/*.json`` ({"name",
+    "recall", "recall_gold", "em", "em_interval", "f1", "train_em", "seconds"}; ``answers.json``: a list of Answer.to_dict();
+    ``explanation.json``: Explanation.to_dict()). Missing or damaged files only make the page shorter.
 
     Raises:
         OSError: the page cannot be written.
@@ -52,10 +53,12 @@ def render(run: RunRecord) -> str:
         tag("style", style),
     )
     sections = [
+        alarms_section(run),
         _results(run),
         answers_section(run.answers),
         explanation_section(run.explanation),
         stages_section(run),
+        followed_section(run.followed),
         advice(run),
         _recipe(run),
     ]

@@ -45,6 +45,8 @@ class RunRecord:
     results: list[dict[str, Any]]
     answers: list[dict[str, Any]]
     explanation: dict[str, Any] | None
+    alarms: list[dict[str, Any]]
+    followed: list[dict[str, Any]]
     finished: float | None
 
     def stage(self, name: str) -> StageRecord:
@@ -73,6 +75,8 @@ def read_run(paths: RunPaths) -> RunRecord:
         results=sorted(results, key=lambda r: _stage_order(r["name"])),
         answers=[a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else [],
         explanation=explanation if isinstance(explanation, dict) else None,
+        alarms=rows.alarms,
+        followed=[row for row in MetricsLog(paths.examples).rows() if isinstance(row, dict)],
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
 
@@ -83,6 +87,7 @@ class _Rows:
 
     columns: dict[str, dict[str, list[Point]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     times: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    alarms: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, row: Any) -> None:
         step = number(row.get("step")) if isinstance(row, dict) else None
@@ -91,6 +96,8 @@ class _Rows:
         stage = str(row["stage"])
         if (when := number(row.get("time"))) is not None:
             self.times[stage].append(when)
+        if "alarm" in row:
+            self.alarms.append(row)
         for name, value in row.items():
             if name not in ("stage", "step", "time") and (known := number(value)) is not None:
                 self.columns[stage][name].append((step, known))

@@ -3,6 +3,8 @@
 from realm.report.chart import Series, line_chart, short
 from realm.report.markup import Html, join, table, tag
 from realm.report.read import RunRecord, StageRecord
+from realm.report.shares import time_shares
+from realm.train.metrics import SHARES
 
 ABOUT = {
     "ict": ("Inverse cloze task", "The embedder learns to find the block that a sentence was taken from: a first retriever."),
@@ -18,11 +20,21 @@ CAPTIONS = {
     "filled_with_block": "Held-out spans filled",
     "span_log_prob": "log p of a span",
     "marginal_utility": "Marginal utility: log p(y|x) − log p(y|null, x)",
+    "token_accuracy": "Masked wordpieces filled right",
+    "utility_rank_1": "Utility of a document by its rank",
+    "held_out_loss": "Held-out sentences: loss",
+    "held_out_utility": "Held-out sentences: marginal utility",
+    "held_out_accuracy": "Held-out sentences: masked wordpieces filled right",
     "p_null": "p(null): weight of no document",
     "entropy": "Entropy of p(z|x), in nats",
-    "distinct": "Distinct documents retrieved, share",
+    "distinct": "Distinct documents retrieved in a batch, share",
+    "distinct_per_1000": "Distinct documents retrieved for 1,000 queries",
+    "excluded_share": "Hits that exclusion forbids, share",
     "probe_recall": "Recall on the probe set",
+    "tokens_per_second": "Wordpieces read a second",
+    "seconds_per_step": "Seconds a step, refreshes included",
     "staleness_steps": "Staleness of the index, in steps",
+    "staleness_highest": "Oldest index searched, in steps",
     "topk_overlap": "Documents that two indexes in a row both retrieve, share",
     "stale_share": "Documents that a fresh index would not have retrieved, share",
     "refresh_seconds": "Seconds of a refresh",
@@ -40,14 +52,28 @@ CAPTIONS = {
     "skipped": "Steps skipped",
     "valid": "Valid examples a step",
 }
-TOGETHER = {"filled_with_block": ("filled_with_block", "filled_without")}
-LEGEND = {"filled_with_block": "with the block", "filled_without": "with nothing"}
-RATES = ("accuracy", "filled_with_block", "p_null", "distinct", "probe_recall", "found", "readable", "dev_em")
-FRACTIONS = (*RATES, "collapsed", "skipped", "topk_overlap", "stale_share")
-SIGNED = ("marginal_utility",)
+TOGETHER = {
+    "filled_with_block": ("filled_with_block", "filled_without"),
+    "token_accuracy": ("token_accuracy", "token_accuracy_null"),
+    "held_out_accuracy": ("held_out_accuracy", "held_out_accuracy_null"),
+}
+LEGEND = {
+    "filled_with_block": "with the block",
+    "filled_without": "with nothing",
+    **dict.fromkeys(("token_accuracy", "held_out_accuracy"), "with documents"),
+    **dict.fromkeys(("token_accuracy_null", "held_out_accuracy_null"), "with nothing"),
+}
+RANKED = "utility_rank_"
+NOT_DRAWN = (*SHARES, "seconds_left")
+RATES = ("accuracy", "filled_with_block", "token_accuracy", "held_out_accuracy", "p_null", "distinct", "probe_recall", "found", "readable")
+FRACTIONS = (*RATES, "dev_em", "excluded_share", "collapsed", "skipped", "topk_overlap", "stale_share")
+SIGNED = ("marginal_utility", "held_out_utility", "utility_rank_1")
 REFRESH = ("topk_overlap", "stale_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
-MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", *REFRESH)
+SPEED = ("tokens_per_second", "seconds_per_step")
+MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", "staleness_highest", *SPEED, *REFRESH)
 MOST_ROWS = 60
+MOST_LINES = 3
+"""Colours and dashes there are; of the ranks no more are drawn."""
 
 
 def stages_section(run: RunRecord) -> Html | None:
@@ -58,7 +84,8 @@ def stages_section(run: RunRecord) -> Html | None:
 
 def _stage(stage: StageRecord) -> Html:
     title, about = ABOUT.get(stage.name, (stage.name, None))
-    drawn = [name for name in _ordered(stage) if name not in {other for group in TOGETHER.values() for other in group[1:]}]
+    groups = _groups(stage)
+    drawn = [name for name in _ordered(stage) if name not in {other for group in groups.values() for other in group[1:]}]
     telling = [_figure(stage, name) for name in drawn if name not in MACHINERY]
     machinery = [_figure(stage, name) for name in drawn if name in MACHINERY]
     parts = [
@@ -66,6 +93,7 @@ def _stage(stage: StageRecord) -> Html:
         tag("p", about, class_="about") if about else None,
         _outcome(stage),
         tag("div", *telling, class_="charts") if telling else None,
+        time_shares(stage),
         tag("details", tag("summary", "Learning rate, gradients and other machinery"), tag("div", *machinery, class_="charts"))
         if machinery
         else None,
@@ -74,10 +102,23 @@ def _stage(stage: StageRecord) -> Html:
     return tag("article", *parts)
 
 
+def _groups(stage: StageRecord) -> dict[str, tuple[str, ...]]:
+    """Columns that one picture shows: with the first of each stand the others. Of the ranks three are drawn."""
+    ranks = sorted((n for n in stage.columns if n.startswith(RANKED)), key=_rank)
+    kept = sorted({ranks[0], ranks[len(ranks) // 2], ranks[-1]}, key=_rank) if ranks else []
+    together = {kept[0]: (*kept, *(n for n in ranks if n not in kept))} if kept else {}
+    return {**TOGETHER, **together}
+
+
+def _rank(name: str) -> int:
+    return int(rank) if (rank := name.removeprefix(RANKED)).isdecimal() else 0
+
+
 def _ordered(stage: StageRecord) -> list[str]:
     """Known columns in the order of ``CAPTIONS``, then the others by name."""
     known = list(CAPTIONS)
-    return sorted(stage.columns, key=lambda name: (known.index(name) if name in CAPTIONS else len(known), name))
+    shown = [name for name in stage.columns if name not in NOT_DRAWN]
+    return sorted(shown, key=lambda name: (known.index(name) if name in CAPTIONS else len(known), name))
 
 
 def _outcome(stage: StageRecord) -> Html | None:
@@ -97,9 +138,10 @@ def _fact(value: bool | int | float | str) -> str:
 
 
 def _figure(stage: StageRecord, name: str) -> Html:
-    names = [n for n in TOGETHER.get(name, (name,)) if n in stage.columns]
+    names = [n for n in _groups(stage).get(name, (name,)) if n in stage.columns][:MOST_LINES]
     caption = CAPTIONS.get(name, name)
-    series = [Series(LEGEND.get(n, n), stage.columns[n]) for n in names]
+    legend = {n: f"rank {_rank(n)}" for n in names if n.startswith(RANKED)} | LEGEND
+    series = [Series(legend.get(n, n), stage.columns[n]) for n in names]
     values = [y for s in series for _, y in s.points]
     chart = line_chart(caption, series, unit=name in FRACTIONS and min(values) >= 0 and max(values) <= 1, zero=name in SIGNED)
     shown = [

@@ -111,7 +111,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         window.add(step, _one_step(task, step, optimizer, options))
         step += 1
         if step % options.log_every == 0 or step == options.steps:
-            stage.tell(step, window.close(optimizer.param_groups[0]["lr"]))
+            stage.tell(step, window.close(optimizer.param_groups[0]["lr"]) | task.row(step, options.steps))
         if options.checkpoint_every and step % options.checkpoint_every == 0 and step < options.steps:
             stage.checkpoint(step)
     else:

@@ -10,20 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from realm.paths import write_atomic
+from realm.train.sinks import Row as Row
+from realm.train.sinks import Sink
 from realm.write_points import reached
 
-Row = dict[str, Any]
-TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds")
+PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
+"""What the time of a pre-training step is divided into; a row has a ``share_`` of each."""
+SHARES = tuple(f"share_{part}" for part in PARTS)
+SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
+TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
 
 
 class MetricsLog:
-    """Appends rows to a metrics file; a resumed stage first takes back what came after its checkpoint."""
+    """Appends rows to a metrics file; a resumed stage first takes back what came after its checkpoint.
 
-    def __init__(self, path: Path):
+    Args:
+        path: the file.
+        sinks: what is told every row as well.
+    """
+
+    def __init__(self, path: Path, sinks: tuple[Sink, ...] = ()):
         self.path = path
+        self.sinks = sinks
 
     def write(self, stage: str, step: int, **values: Any) -> None:
-        """Append one row. Numbers are plain JSON; NaN and infinity are written as null."""
+        """Append one row. Numbers are plain JSON, at any depth; NaN and infinity are written as null."""
         row = {"stage": stage, "step": step, **{k: _plain(v) for k, v in values.items()}, "time": round(time.time(), 3)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab+") as file:
@@ -32,6 +43,8 @@ class MetricsLog:
                 file.write(b"\n")
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
         reached("metrics: appended", self.path)
+        for sink in self.sinks:
+            sink.write(row)
 
     def rows(self) -> Iterator[Row]:
         """Rows in the order written; a last line that a killed process left incomplete is passed over."""
@@ -49,14 +62,17 @@ class MetricsLog:
     def rewind(self, stage: str, count: int) -> None:
         """Keep only the first ``count`` rows of a stage: what came after its checkpoint is written again by the resumed run."""
         kept: list[Row] = []
-        seen = 0
+        seen = step = 0
         for row in self.rows():
             seen += row["stage"] == stage
+            step = row["step"] if row["stage"] == stage and seen <= count else step
             if row["stage"] != stage or seen <= count:
                 kept.append(row)
         text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
         if text != self._text():
             write_atomic(self.path, text)
+        for sink in self.sinks:
+            sink.rewind(stage, step if count else -1)
 
     def _text(self) -> str:
         """The whole file; a character that a killed process cut in two does not stop the reading of the rest."""
@@ -66,4 +82,8 @@ class MetricsLog:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return None if value != value or value in (float("inf"), float("-inf")) else round(value, 6)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
     return value

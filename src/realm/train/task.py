@@ -57,6 +57,10 @@ class Task:
         """Called before step ``step``, and once after the last, on every rank: refresh, evaluate. What the first rank's gives is logged."""
         return None
 
+    def row(self, step: int, steps: int) -> Metrics:
+        """What a log row at step ``step`` of ``steps`` says besides the means of its window."""
+        return {}
+
     def finished(self, step: int) -> bool:
         """Whether the stage may end before its last step (a test passed); asked on the first rank."""
         return False

@@ -1,0 +1,120 @@
+"""What pre-training shows: each number against the slow obvious way, the rows of a real run, and nothing that changes training."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.corpus.blocks import NULL_BLOCK
+from realm.opening import read_run_recipe
+from realm.paths import RunPaths
+from realm.recipes import watching
+from realm.recipes.context import load_stage, open_context
+from realm.recipes.filling import score_candidates
+from realm.recipes.objectives import Scored
+from realm.recipes.pretrain import PretrainTask
+from realm.recipes.watching import EVERY, RECENT, marginal_probs, utility_by_rank
+from realm.retrieval import Retrieved
+from realm.train.metrics import SHARES, SPEED, MetricsLog
+
+
+def silent(*_: Any) -> None:
+    """A report that says nothing."""
+
+
+@pytest.fixture
+def task(tiny_run: Path, tmp_path: Path) -> PretrainTask:
+    """A pre-training task before its first step."""
+    paths = RunPaths(shutil.copytree(tiny_run, tmp_path / "run"))
+    context = open_context(paths, read_run_recipe(paths), silent)
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    task.between(0)
+    task.model.train()
+    return task
+
+
+def test_the_marginal_is_the_mixture() -> None:
+    torch.manual_seed(0)
+    probs, weight = torch.rand(5, 2, 7).softmax(-1), torch.rand(5)
+    example = torch.tensor([0, 0, 1, 1, 1])
+    found = marginal_probs(probs, weight, example, 2)
+    for i in range(2):
+        slow = sum(weight[n] * probs[n] for n in range(5) if example[n] == i)
+        torch.testing.assert_close(found[i], slow)
+
+
+def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
+    log_probs = torch.tensor([[[-4.0], [-1.0], [-2.0]], [[-3.0], [-6.0], [0.0]]])
+    scored = Scored(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
+    valid = np.array([[True, True, True], [True, True, False]])
+    retrieved = Retrieved(np.where(valid, [[NULL_BLOCK, 1, 2], [NULL_BLOCK, 3, 4]], NULL_BLOCK), valid, np.zeros((2, 3), np.float32))
+    assert utility_by_rank(scored, retrieved) == {"utility_rank_1": (3 - 3) / 2, "utility_rank_2": 2.0}
+    without_null = Retrieved(np.array([[5, 1, 2], [6, 3, 4]]), np.ones((2, 3), bool), np.zeros((2, 3), np.float32))
+    assert utility_by_rank(scored, without_null) == {}
+
+
+def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask) -> None:
+    assert task.generation is not None and task.model.encoder is not None
+    queries = [task.query(at, item) for at, item in task.order.batch(0, 6)]
+    # Targets that the encoder would fill in with nothing to read: some are right, so that the share says something.
+    retrieved = task.retrieve(queries)
+    scored = score_candidates(task.model, task.context, queries, retrieved)
+    task.model.eval()
+    inputs, right, right_null, slots = task.context.inputs, 0, 0, 0
+    rows = inputs.rows(retrieved.block_ids)
+    with torch.no_grad():
+        for i, query in enumerate(queries):
+            where = torch.tensor([query.positions]) + 1
+            each = [task.model.encoder.log_probs([inputs.joint(query.ids, int(row))], where)[0].exp() for row in rows[i]]
+            mixed = sum(float(scored.log_p_z[i, j].exp()) * each[j] for j in range(len(each)))
+            query.targets[:] = each[0].argmax(-1).tolist() if i % 2 else mixed.argmax(-1).tolist()  # type: ignore[union-attr]
+            right += int((mixed.argmax(-1) == torch.tensor(query.targets)).sum())  # type: ignore[union-attr]
+            right_null += int((each[0].argmax(-1) == torch.tensor(query.targets)).sum())
+            slots += len(query.targets)
+    task.model.train()
+    found = task.watcher._accuracy(queries, retrieved, scored)
+    assert found == pytest.approx({"token_accuracy": right / slots, "token_accuracy_null": right_null / slots})
+    assert right >= slots / 3 and task.model.encoder.training
+
+    everything = task.generation.index.search(task.generation.queries([inputs.featurizer.query(q.ids) for q in queries]), 3, None)
+    forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
+    assert task.watcher._excluded(queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
+
+
+def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gradients() -> dict[str, torch.Tensor]:
+        torch.manual_seed(5)
+        task.model.zero_grad()
+        task.step(EVERY).loss.backward()
+        return {name: p.grad.clone() for name, p in task.model.named_parameters() if p.grad is not None}
+
+    watched = gradients()
+    monkeypatch.setattr(task.watcher, "step", lambda *_: {})
+    for name, gradient in gradients().items():
+        assert torch.equal(gradient, watched[name]), name
+
+
+def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "RECENT", 10)
+    watcher = watching.Watcher(task)
+    for _ in range(2):
+        assert "distinct_per_1000" not in watcher.row(1, 5)
+        watcher._recent.extend([[1, 2], [2, 3], [3, 1], [9, 9], [1, 9]])
+    watcher._recent = type(watcher._recent)(watcher._recent, maxlen=10)
+    again = watching.Watcher(task)
+    again.restore(watcher.state())
+    assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
+    assert RECENT == 1000
+
+
+def test_rows_of_a_run_say_everything(tiny_run: Path) -> None:
+    rows = [row for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+    window = next(row for row in rows if "loss" in row)
+    names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "token_accuracy", "token_accuracy_null", "excluded_share")
+    assert set(names) | {f"utility_rank_{rank}" for rank in (1, 2, 3)} | set(SPEED) <= set(window)
+    assert sum(window[name] for name in SHARES) == pytest.approx(1, abs=1e-4) and min(window[name] for name in SHARES) >= 0
+    assert window["tokens_per_second"] > 0 and window["seconds_left"] == 0
+    assert any("probe_recall" in row for row in rows)

@@ -1,0 +1,82 @@
+"""Alarms: each has a name, speaks once for each trouble, is a row of the log, and rings in a resumed run as in an uninterrupted one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.config import build_recipe
+from realm.pipeline.alarms import ROWS, Alarm, Alarms, alarms_of, attainable_share, usual_alarms
+from realm.train.metrics import MetricsLog
+
+HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}
+Row = tuple[str, int, dict[str, float]]
+
+
+class Run:
+    """A log and its alarms, fed as the loop does it."""
+
+    def __init__(self, path: Path, alarms: tuple[Alarm, ...]):
+        self.log = MetricsLog(path / "metrics.jsonl")
+        self.said: list[str] = []
+        self.reported = 0
+        self.alarms = Alarms(self.count, self.said.append, self.log, alarms)
+
+    def count(self, *_: Any) -> None:
+        self.reported += 1
+
+    def feed(self, *rows: Row) -> None:
+        for stage, step, values in rows:
+            self.log.write(stage, step, **values)
+            self.alarms(stage, step, 1000, values)
+
+    @property
+    def rung(self) -> list[tuple[int, str]]:
+        return [(row["step"], row["alarm"]) for row in self.log.rows() if "alarm" in row]
+
+
+def rows(steps: range, **values: float) -> list[Row]:
+    return [("pretrain", step, {**HEALTHY, **values}) for step in steps]
+
+
+def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
+    run = Run(tmp_path, usual_alarms(attainable=attainable_share(28, 16, 8), staleness_limit=100))
+    run.feed(*rows(range(20, 120, 20), marginal_utility=-0.1, distinct=0.2))  # an ordinary start; 28 blocks cannot be more distinct
+    assert run.said == [] == run.rung
+    run.feed(*rows(range(500, 500 + 20 * (ROWS + 2), 20), marginal_utility=-0.1, distinct=0.01))
+    assert run.rung == [(540, "utility"), (540, "distinct")]
+    assert "step 540: marginal utility -0.100" in run.said[0] and "single_block_span_share" in run.said[0] and "distinct" in run.said[1]
+    run.feed(("pretrain", 700, {"probe_recall": 0.1, "collapsed": 1.0}), ("pretrain", 750, {"probe_recall": 0.1, "collapsed": 1.0}))
+    run.feed(("pretrain", 800, {"probe_recall": 0.5, "collapsed": 0.0}), ("pretrain", 850, {"probe_recall": 0.1, "collapsed": 1.0}))
+    run.feed(*rows(range(860, 1000, 20), staleness_highest=100.0))
+    assert run.rung[2:] == [(700, "collapse"), (850, "collapse"), (860, "staleness")] and "100 are the limit" in run.said[-1]
+    row = next(row for row in run.log.rows() if "alarm" in row)
+    assert set(row) == {"stage", "step", "alarm", "problem", "cure", "time"} and row["cure"] in run.said[0]
+
+
+def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path: Path) -> None:
+    run = Run(tmp_path, usual_alarms())
+    run.feed(*(("ict", step, {"distinct": 0.0, "marginal_utility": -1.0}) for step in range(900, 1000, 10)))
+    assert run.rung == [] and run.reported == 10
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_resumed_run_rings_as_the_whole_one(tmp_path: Path, cut: int) -> None:
+    feed = [*rows(range(300, 400, 20), marginal_utility=-2e-7), *rows(range(400, 460, 20)), *rows(range(460, 560, 20), distinct=0.01)]
+    whole, killed = Run(tmp_path / "whole", usual_alarms()), Run(tmp_path / "killed", usual_alarms())
+    whole.feed(*feed)
+    killed.feed(*feed[:cut])
+    resumed = Run(tmp_path / "killed", usual_alarms())
+    resumed.feed(*feed[cut:])
+    assert resumed.rung == whole.rung == [(340, "utility"), (500, "distinct")]
+
+
+def test_limits_are_those_of_the_recipe(tmp_path: Path) -> None:
+    def rings(values: dict[str, dict[str, Any]], highest: float) -> bool:
+        run = Run(tmp_path / str(len(list(tmp_path.iterdir()))), alarms_of(build_recipe(values), 1000))
+        run.feed(*rows(range(20, 40, 20), staleness_highest=highest))
+        return bool(run.rung)
+
+    assert rings({"pretrain": {"refresh_every": 10}}, 50) and not rings({"pretrain": {"refresh_every": 10}}, 49)
+    assert rings({"refresher": {"staleness_limit": 7}}, 7)
+    assert not rings({"pretrain": {"refresh_every": 10, "refresh": "frozen"}}, 1000)  # never refreshed: on purpose
