@@ -17,6 +17,7 @@ from realm.config import load_recipe
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.options import BuildOptions
+from realm.data.loader import Share
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
@@ -208,10 +209,10 @@ def test_a_corpus_rebuilt_under_a_running_training(run: Path, tmp_path: Path, vo
     tokenizer = BlockStore.open(run / "corpus").tokenizer
     step = PretrainTask.step
 
-    def interrupted(self: PretrainTask, number: int) -> Any:
+    def interrupted(self: PretrainTask, number: int, share: Share) -> Any:
         if number == 1:
             rebuild(run / "corpus", tmp_path, **({"vocab_size": vocab_size} if vocab_size else {"tokenizer": tokenizer}))
-        return step(self, number)
+        return step(self, number, share)
 
     monkeypatch.setattr(PretrainTask, "step", interrupted)
     with pytest.raises(CorpusError, match=r"run/corpus: another corpus was built here while the run was using it.*--out"):

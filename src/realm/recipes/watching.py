@@ -101,11 +101,14 @@ class Watcher:
         rows = inputs.rows(retrieved.block_ids[: len(queries)])
         where, what, slots = (t.to(task.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
         pairs = np.nonzero(retrieved.valid[: len(queries)])
+        if not len(pairs[0]):
+            return {}
         example, candidate = (torch.from_numpy(places).to(where.device) for places in pairs)
         sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
+        training = encoder.training
         encoder.eval()
         probs = encoder.log_probs(sequences, where[example]).exp()
-        encoder.train()
+        encoder.train(training)
         weight = scored.log_p_z.detach()[example, candidate].exp()
         metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
         null = _is_null(retrieved)[: len(queries)]
