@@ -26,14 +26,18 @@ class Sequence:
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
+    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t].
+
+    ``unpadded`` says that the mask is known to be True everywhere; asking the mask itself would wait for a GPU.
+    """
 
     ids: Tensor
     mask: Tensor
     segments: Tensor
+    unpadded: bool = False
 
     def to(self, device: torch.device) -> "TokenInputs":
-        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device))
+        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device), self.unpadded)
 
 
 @dataclass(frozen=True)

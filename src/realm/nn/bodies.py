@@ -16,6 +16,7 @@ from realm.data.featurize import length_buckets, pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
 from realm.nn.beginnings import start_copying
+from realm.nn.last_layer import BERT_LIKE, first_positions, has_bert_layers, states_at
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,29 @@ class Body(nn.Module):
     def forward(self, inputs: TokenInputs) -> Tensor:
         return self._run(inputs).last_hidden_state
 
+    def states_at(self, inputs: TokenInputs, positions: Tensor) -> Tensor:
+        """Hidden states at a few positions of each row, [b, m] -> [b, m, h]; a BERT computes its last layer only there."""
+        if has_bert_layers(self.model):
+            return states_at(self.model, inputs, self._segments(inputs), positions)
+        states = self(inputs)
+        return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
     def pooled(self, inputs: TokenInputs) -> Tensor:
         """One vector a row, [b, h], by the specification's pooling."""
-        output = self._run(inputs)
-        if self.spec.pooling == "pooler":
-            return output.pooler_output
-        if self.spec.pooling == "cls":
-            return output.last_hidden_state[:, 0]
-        weights = inputs.mask.unsqueeze(-1).to(output.last_hidden_state.dtype)
-        return (output.last_hidden_state * weights).sum(1) / weights.sum(1)
+        if self.spec.pooling == "mean":
+            states = self(inputs)
+            weights = inputs.mask.unsqueeze(-1).to(states.dtype)
+            return (states * weights).sum(1) / weights.sum(1)
+        first = self.states_at(inputs, first_positions(inputs))
+        return self.model.pooler(first) if self.spec.pooling == "pooler" else first[:, 0]
+
+    def _segments(self, inputs: TokenInputs) -> Tensor | None:
+        return inputs.segments if self.spec.segments else None
 
     def _run(self, inputs: TokenInputs) -> Any:
+        # Without padding there is nothing to mask, and attention takes its faster path.
+        mask = None if inputs.unpadded else inputs.mask.long()
         extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
-        # Without padding there is nothing to mask, and attention takes its faster path; a graph that is exported takes any padding.
-        unpadded = not torch.compiler.is_exporting() and bool(inputs.mask.all())
-        mask = None if unpadded else inputs.mask.long()
         return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
 
 
@@ -159,7 +168,7 @@ def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> d
     Raises:
         ConfigError: the family has no pooler or no segment embeddings, and the specification wants them.
     """
-    bert_like = config.model_type in ("bert", "roberta", "xlm-roberta")
+    bert_like = config.model_type in BERT_LIKE
     if pooling == "pooler" and not bert_like:
         raise ConfigError(f"'{config.model_type}' has no pooler", cure='Set model.pooling to "cls" or "mean".')
     if segments and getattr(config, "type_vocab_size", 0) < 2:

@@ -57,7 +57,7 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     example, candidate = (torch.from_numpy(a).to(device) for a in np.nonzero(retrieved.valid))
     sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
-    filled = model.encoder(sequences, where[example], what[example])
+    filled = model.encoder(sequences, where[example], what[example], slots[example])
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
     return Scored(log_p_z, target_log_probs, slots)
 
