@@ -56,7 +56,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
         def at_masks(inputs: TokenInputs, places: list[int]) -> Tensor:
             return self.body.states_at(inputs, positions[torch.tensor(places, device=positions.device)])
 
-        return in_buckets(sequences, positions.device, at_masks)
+        return in_buckets(self.body, sequences, at_masks)
 
     def logits(self, states: Tensor) -> Tensor:
         """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""

@@ -37,7 +37,8 @@ def states_at(model: Any, inputs: TokenInputs, segments: Tensor | None, position
     """
     # torch's attention takes its faster path where there is nothing to mask.
     keep = None if inputs.unpadded else inputs.mask[:, None, None, :]
-    hidden = model.embeddings(input_ids=inputs.ids, token_type_ids=segments)
+    words = {"input_ids": inputs.ids} if inputs.words is None else {"inputs_embeds": inputs.words}
+    hidden = model.embeddings(**words, token_type_ids=segments)
     for layer in model.encoder.layer[:-1]:
         hidden = layer(hidden, keep)
     return _layer_at(model.encoder.layer[-1], hidden, keep, positions)
