@@ -239,7 +239,6 @@ def run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         if not tiny:
             add(f"{preset}, corpus lengths, {few} x {K}", model, real.first(few), [PLAIN, PADDED, *ours])
         gaps[preset] = same_gradients(model, real.first(min(2, few)))
-    small = new_model("tiny")
     if options.dropout:
         add(f"tiny, full lengths, {options.batch} x {K}, dropout .1", new_model("tiny", 0.1), full, ours, peer=True)
     step = next((row["seconds"] for row in rows if row["method"].endswith(f": {OURS}") and "corpus" in row["method"]), 1.0)
@@ -247,8 +246,14 @@ def run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "blocks": histogram([len(s) for s in inputs.blocks(list(range(len(inputs.store))))]),
         "sentences": histogram([len(s) for s in corpus_workload(inputs, sentences, min(500, len(sentences)), 1).query_inputs()], 8),
     }
-    data = shares(small, real, sentences, options.index, step)
-    return {"rows": rows, "ratios": {n: round(r, 2) for n, r in ratios.items()}, "to plain": gaps, "data and search": data, "lengths": lengths}
+    data = shares(new_model("tiny"), real, sentences, options.index, step)
+    return {
+        "rows": rows,
+        "ratios": {n: round(r, 2) for n, r in ratios.items()},
+        "to plain": gaps,
+        "data and search": data,
+        "lengths": lengths,
+    }
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """What each part of ``gpu_suite.py`` measures, at full size on a GPU and at toy size on a CPU."""
 
 import json
+import shutil
 import signal
 import statistics
 import subprocess
@@ -16,8 +17,7 @@ import numpy as np
 import torch
 
 from bench_refresh import take_documents
-from bench_step import BLOCK, K, QUERY, gradient_gap, new_model
-from gpu_suite import Row, Rows
+from bench_step import BLOCK, QUERY, K, gradient_gap, new_model
 from memory import Extra
 from realm.demo.atlas import write_atlas
 from realm.index.choice import make_index
@@ -28,10 +28,12 @@ from realm.train.optim import adamw
 from step_batch import Workload, full_workload
 from step_figures import gemm_peak, step_flops, wait
 from step_ways import our_loss
+from suite_rows import OutOfTime, Row, Rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDS = 5
 BLOCKS_PER_DOCUMENT_FILE = 60_000
+EARLY = "corpus,warm,ict"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Size:
 def size_of(toy: bool, documents: Path | None, threads: int) -> Size:
     torch.set_num_threads(threads)
     if toy:
-        return Size("tiny", "tiny", "tiny", (1, 2), 16, 32, 20_000, (6, 4), documents, threads)
+        return Size("tiny", "tiny", "tiny", (1, 2), 16, 32, 20_000, (40, 4), documents, threads)
     return Size("mini", "base", "small", (4, 8, 16, 32, 64), QUERY, BLOCK, 13_350_000, (120, 20_000), documents, threads)
 
 
@@ -106,7 +108,9 @@ def parity(rows: Rows, size: Size, out: Path) -> None:
         vectors = np.random.default_rng(0).standard_normal((min(size.blocks, 200_000), 128), np.float32)
         queries, ids = torch.from_numpy(vectors[:16] + 0.1), np.arange(len(vectors))
         expected = make_index(vectors, ids, kind="exact").search(queries, K)
-        found = {kind: make_index(torch.from_numpy(vectors).to(DEVICE), ids, kind=kind).search(queries, K) for kind in ("exact", "compressed")}
+        found = {
+            kind: make_index(torch.from_numpy(vectors).to(DEVICE), ids, kind=kind).search(queries, K) for kind in ("exact", "compressed")
+        }
         same = {kind: bool((hits.ids == expected.ids).all() and (hits.scores == expected.scores).all()) for kind, hits in found.items()}
         return same | {"passed": all(same.values())}
 
@@ -215,9 +219,9 @@ def write_recipe(path: Path, size: Size, documents: Path, steps: int, **pretrain
     path.write_text("\n".join(lines), "utf-8")
 
 
-def realm_run(recipe: Path, run: Path, seconds: float) -> bool:
+def realm_run(recipe: Path, run: Path, stages: str, seconds: float) -> bool:
     """`realm run` until it is done or the time is over; whether it is done. It goes on where it was interrupted before."""
-    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(run), "--stages", "corpus,warm,ict,pretrain"]
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(run), "--stages", stages]
     process = subprocess.Popen(command, stdout=sys.stderr)
     try:
         code = process.wait(max(1.0, seconds))
@@ -233,21 +237,35 @@ def realm_run(recipe: Path, run: Path, seconds: float) -> bool:
     return True
 
 
+def pretrained(size: Size, out: Path, name: str, steps: int, seconds: Callable[[], float], **settings: Any) -> bool:
+    """Pre-train in ``out/name`` from a start that all runs share; whether it is done."""
+    base, run, recipe = out / "base", out / name, out / f"{name}.toml"
+    if not run.exists():
+        write_recipe(out / "base.toml", size, documents_of(size, out), steps)
+        if not realm_run(out / "base.toml", base, EARLY, seconds()):
+            return False
+        shutil.copytree(base, run.with_suffix(".part"), dirs_exist_ok=True)
+        run.with_suffix(".part").rename(run)
+    write_recipe(recipe, size, documents_of(size, out), steps, **settings)
+    return realm_run(recipe, run, f"{EARLY},pretrain", seconds())
+
+
 def refresh(rows: Rows, size: Size, out: Path) -> None:
     """Seconds a step with a frozen index and beside a refresher."""
     steps = size.steps[0]
 
     def measure(mode: str) -> Row:
-        recipe, run = out / f"refresh-{mode}.toml", out / f"refresh-{mode}"
-        write_recipe(recipe, size, documents_of(size, out), steps, refresh=mode, refresh_every=max(1, steps // 12))
-        if not realm_run(recipe, run, rows.left):
-            rows.end = 0.0
-            raise TimeoutError("the time is over; start the suite again to go on")
-        logged = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+        name = f"refresh-{mode}"
+        if not pretrained(size, out, name, steps, lambda: rows.left, refresh=mode, refresh_every=max(1, steps // 12)):
+            raise OutOfTime
+        logged = [row for row in MetricsLog(out / name / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
         waits = sum(row.get("wait_seconds", 0.0) for row in logged if row["step"] < steps)
         times = [(row["step"], row["time"]) for row in logged if "loss" in row]
         (first, began), (last, ended) = times[0] if len(times) > 1 else (0, logged[0]["time"]), times[-1]
-        return {"seconds_per_step": (ended - began - waits) / max(1, last - first), "refreshes": len([r for r in logged if "probe_recall" in r])}
+        return {
+            "seconds_per_step": (ended - began - waits) / max(1, last - first),
+            "refreshes": len([r for r in logged if "probe_recall" in r]),
+        }
 
     for mode in ("frozen", "process"):
         rows.measure(mode, lambda mode=mode: measure(mode))
@@ -255,16 +273,14 @@ def refresh(rows: Rows, size: Size, out: Path) -> None:
 
 def pretrain(rows: Rows, size: Size, out: Path) -> None:
     """Pre-training as long as the part may take, from where it stopped; the row is what the run shows so far."""
-    recipe, run = out / "pretrain.toml", out / "pretrain"
-    write_recipe(recipe, size, documents_of(size, out), size.steps[1], refresh_every=max(1, size.steps[1] // 60))
-    done = realm_run(recipe, run, rows.left)
-    logged = list(MetricsLog(run / "metrics.jsonl").rows()) if (run / "metrics.jsonl").exists() else []
+    steps, metrics = size.steps[1], out / "pretrain" / "metrics.jsonl"
+    done = pretrained(size, out, "pretrain", steps, lambda: rows.left, refresh_every=max(1, steps // 60))
+    logged = list(MetricsLog(metrics).rows()) if metrics.exists() else []
     probes = [[row["step"], row["probe_recall"]] for row in logged if "probe_recall" in row]
     last = {stage: row for row in logged if "loss" in row and (stage := row["stage"])}
     rows.put("run", {"finished": done, "last": last, "probe_recall": probes})
     if not done:
-        rows.end = 0.0
-        rows.measure("finished", dict)
+        raise OutOfTime
 
 
 MEASURES: dict[str, Callable[[Rows, Size, Path], None]] = {

@@ -1,5 +1,6 @@
 """What a stretch of work takes of memory beyond what was resident before it. Needs nothing but Linux's /proc; elsewhere it says None."""
 
+import contextlib
 from pathlib import Path
 
 
@@ -16,10 +17,8 @@ class Extra:
     """``Extra()`` at the start of the work, ``mib()`` at its end."""
 
     def __init__(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the kernel forgets the peak so far
-        except OSError:
-            pass
         self.before = _status("VmRSS")
 
     def mib(self) -> int | None:

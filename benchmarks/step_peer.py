@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from memory import Extra
 from transformers import RealmConfig, RealmEmbedder, RealmKnowledgeAugEncoder, RealmScorer
+
+from memory import Extra
 
 
 def load(directory: Path) -> tuple[Any, Any, dict[str, torch.Tensor]]:
