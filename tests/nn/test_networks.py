@@ -114,8 +114,13 @@ def test_reader_scores_exactly_the_spans_of_the_body(any_spec: BodySpec, make_mo
 def test_valid_spans_of_any_lengths(shapes: list[tuple[int, int]], max_span: int) -> None:
     """(question wordpieces, body wordpieces), an empty body too."""
 
+    class Words(torch.nn.Module):
+        def get_input_embeddings(self) -> torch.nn.Embedding:
+            return torch.nn.Embedding(2, 4)
+
     class States(torch.nn.Module):
         spec = BodySpec({"hidden_size": 4})
+        model = Words()
 
         def forward(self, inputs: object) -> torch.Tensor:
             return torch.zeros(*inputs.ids.shape, 4)  # type: ignore[attr-defined]

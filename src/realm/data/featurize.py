@@ -70,7 +70,7 @@ def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
         ids[i, : len(s)] = torch.tensor(s.ids)
         segments[i, : len(s)] = torch.tensor(s.segments)
         mask[i, : len(s)] = True
-    return TokenInputs(ids, mask, segments)
+    return TokenInputs(ids, mask, segments, unpadded=all(len(s) == longest for s in sequences))
 
 
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int) -> Iterator[list[int]]:

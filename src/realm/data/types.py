@@ -26,14 +26,21 @@ class Sequence:
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
+    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t].
+
+    ``unpadded`` says that the mask is known to be True everywhere; asking the mask itself would wait for a GPU. ``words`` [b, t, h] are the
+    embeddings of ``ids`` where they were looked up before.
+    """
 
     ids: Tensor
     mask: Tensor
     segments: Tensor
+    unpadded: bool = False
+    words: Tensor | None = None
 
     def to(self, device: torch.device) -> "TokenInputs":
-        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device))
+        words = None if self.words is None else self.words.to(device)
+        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device), self.unpadded, words)
 
 
 @dataclass(frozen=True)

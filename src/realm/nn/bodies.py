@@ -6,7 +6,7 @@ segment ids are fed is part of the specification and is saved with the weights (
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from realm.data.featurize import length_buckets, pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
 from realm.nn.beginnings import start_copying
+from realm.nn.last_layer import BERT_LIKE, first_positions, has_bert_layers, states_at
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class BodySpec:
 class Body(nn.Module):
     """A transformers encoder with a fixed call: ``body(inputs) -> hidden states [b, t, h]``."""
 
-    def __init__(self, spec: BodySpec, model: nn.Module):
+    def __init__(self, spec: BodySpec, model: Any):
         super().__init__()
         self.spec = spec
         self.model = model
@@ -51,41 +52,59 @@ class Body(nn.Module):
     def forward(self, inputs: TokenInputs) -> Tensor:
         return self._run(inputs).last_hidden_state
 
+    def states_at(self, inputs: TokenInputs, positions: Tensor) -> Tensor:
+        """Hidden states at a few positions of each row, [b, m] -> [b, m, h]; a BERT computes its last layer only there."""
+        if has_bert_layers(self.model):
+            return states_at(self.model, inputs, self._segments(inputs), positions)
+        states = self(inputs)
+        return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
     def pooled(self, inputs: TokenInputs) -> Tensor:
         """One vector a row, [b, h], by the specification's pooling."""
-        output = self._run(inputs)
-        if self.spec.pooling == "pooler":
-            return output.pooler_output
-        if self.spec.pooling == "cls":
-            return output.last_hidden_state[:, 0]
-        weights = inputs.mask.unsqueeze(-1).to(output.last_hidden_state.dtype)
-        return (output.last_hidden_state * weights).sum(1) / weights.sum(1)
+        if self.spec.pooling == "mean":
+            states = self(inputs)
+            weights = inputs.mask.unsqueeze(-1).to(states.dtype)
+            return (states * weights).sum(1) / weights.sum(1)
+        first = self.states_at(inputs, first_positions(inputs))
+        return self.model.pooler(first) if self.spec.pooling == "pooler" else first[:, 0]
+
+    def _segments(self, inputs: TokenInputs) -> Tensor | None:
+        return inputs.segments if self.spec.segments else None
 
     def _run(self, inputs: TokenInputs) -> Any:
+        # Without padding there is nothing to mask, and attention takes its faster path.
+        mask = None if inputs.unpadded else inputs.mask.long()
         extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
-        # Without padding there is nothing to mask, and attention takes its faster path; a graph that is exported takes any padding.
-        unpadded = not torch.compiler.is_exporting() and bool(inputs.mask.all())
-        mask = None if unpadded else inputs.mask.long()
-        return self.model(input_ids=inputs.ids, attention_mask=mask, **extra)
+        words = {"input_ids": inputs.ids} if inputs.words is None else {"inputs_embeds": inputs.words}
+        return self.model(**words, attention_mask=mask, **extra)
 
 
 TOKENS_PER_BUCKET = 4096
 """Padded tokens of one bucket: large enough for good matrix products, small enough for the caches of a CPU."""
+TOKENS_PER_BUCKET_OF_ACCELERATOR = 16384
+"""The same for a GPU, whose products are good only when large; what it saves of padding is less than what it loses below."""
 
 
-def in_buckets(sequences: SequenceOf[Sequence], device: torch.device, run: Callable[[TokenInputs, list[int]], Tensor]) -> Tensor:
+def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[TokenInputs, list[int]], Tensor]) -> Tensor:
     """Run ragged inputs in buckets of similar length, so that little padding is computed, and put the rows back in order.
 
     Args:
+        body: what ``run`` calls; the inputs go to its device.
         sequences: n inputs.
-        device: where the networks live.
         run: a padded bucket and the places of its rows among the sequences -> one tensor row for each.
 
     Returns:
         [n, ...] in the order of ``sequences``.
     """
-    groups = list(length_buckets([len(s) for s in sequences], TOKENS_PER_BUCKET))
-    rows = [run(pad_batch([sequences[i] for i in group], 0).to(device), group) for group in groups]
+    table = body.model.get_input_embeddings()
+    device = table.weight.device
+    tokens = TOKENS_PER_BUCKET if device.type == "cpu" else TOKENS_PER_BUCKET_OF_ACCELERATOR
+    groups = list(length_buckets([len(s) for s in sequences], tokens))
+    buckets = [pad_batch([sequences[i] for i in group], 0).to(device) for group in groups]
+    # All words at once: the gradient of a lookup is as large as the whole table, and so is made once and not for every bucket.
+    words = table(torch.cat([bucket.ids.flatten() for bucket in buckets])).split([bucket.ids.numel() for bucket in buckets])
+    found = zip(groups, buckets, words, strict=True)
+    rows = [run(replace(bucket, words=own.view(*bucket.ids.shape, -1)), group) for group, bucket, own in found]
     back = torch.tensor([i for group in groups for i in group], device=device).argsort()
     return torch.cat(rows)[back]
 
@@ -159,7 +178,7 @@ def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> d
     Raises:
         ConfigError: the family has no pooler or no segment embeddings, and the specification wants them.
     """
-    bert_like = config.model_type in ("bert", "roberta", "xlm-roberta")
+    bert_like = config.model_type in BERT_LIKE
     if pooling == "pooler" and not bert_like:
         raise ConfigError(f"'{config.model_type}' has no pooler", cure='Set model.pooling to "cls" or "mean".')
     if segments and getattr(config, "type_vocab_size", 0) < 2:

@@ -36,7 +36,7 @@ class Embedder(nn.Module):
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
-        pooled = in_buckets(sequences, next(self.parameters()).device, lambda inputs, _: self.body.pooled(inputs))
+        pooled = in_buckets(self.body, sequences, lambda inputs, _: self.body.pooled(inputs))
         return self.dropout(self.head(pooled))
 
     def head(self, pooled: Tensor) -> Tensor:

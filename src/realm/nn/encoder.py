@@ -54,11 +54,9 @@ class KnowledgeAugmentedEncoder(nn.Module):
         """Hidden states at the mask positions only: ragged inputs of n rows, positions [n, m] -> [n, m, h]."""
 
         def at_masks(inputs: TokenInputs, places: list[int]) -> Tensor:
-            states = self.body(inputs)
-            at = positions[torch.tensor(places, device=positions.device)].unsqueeze(-1).expand(-1, -1, states.shape[-1])
-            return states.gather(1, at)
+            return self.body.states_at(inputs, positions[torch.tensor(places, device=positions.device)])
 
-        return in_buckets(sequences, positions.device, at_masks)
+        return in_buckets(self.body, sequences, at_masks)
 
     def logits(self, states: Tensor) -> Tensor:
         """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""
@@ -69,8 +67,18 @@ class KnowledgeAugmentedEncoder(nn.Module):
         states = self.mask_states(sequences, positions)
         return torch.log_softmax(self.logits(states), dim=-1)
 
-    def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor) -> Tensor:
-        """log p(y_j|z,x) of the targets [n, m] at the positions [n, m]. -> [n, m] in float32."""
-        states = self.mask_states(sequences, positions)
-        logits = self.logits(states)
-        return -F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+    def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor, slots: Tensor | None = None) -> Tensor:
+        """log p(y_j|z,x) of the targets.
+
+        Args:
+            sequences: n joint inputs.
+            positions, targets: [n, m].
+            slots: [n, m] True where there is a target, everywhere if not given; elsewhere no vocabulary is scored.
+
+        Returns:
+            [n, m] in float32, 0 where there is no target.
+        """
+        where = torch.nonzero(torch.ones_like(targets) if slots is None else slots, as_tuple=True)
+        logits = self.logits(self.mask_states(sequences, positions)[where])
+        found = -F.cross_entropy(logits, targets[where], reduction="none")
+        return found.new_zeros(targets.shape).index_put(where, found)

@@ -69,7 +69,7 @@ class Reader(nn.Module):
             at = (starts.unsqueeze(1) + torch.arange(longest, device=device)).clamp(max=states.shape[1] - 1)
             return states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
-        return self._spans(in_buckets(sequences, device, body_states), torch.tensor(body_lengths, device=device))
+        return self._spans(in_buckets(self.body, sequences, body_states), torch.tensor(body_lengths, device=device))
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
         """Body states [n, t, h] and body lengths [n] -> scores of all spans."""

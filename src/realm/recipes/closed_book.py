@@ -59,7 +59,7 @@ class ClosedBookTask(Task):
         assert self.model.encoder is not None
         drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
         where, what, slots = (t.to(self.context.device) for t in mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn]))
-        log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what)
+        log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what, slots)
         loss, valid = one_document_nll(log_probs, slots)
         return StepResult(loss.sum(), int(valid.sum()), weight=float(slots.sum()))
 

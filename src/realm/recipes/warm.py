@@ -118,7 +118,7 @@ class WarmTask(Task):
         queries = [query for query, _ in examples]
         where, what, slots = self.pairs.slots(queries)
         features = self.context.inputs.featurizer
-        log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what)
+        log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what, slots)
         loss, valid = one_document_nll(log_probs, slots)
         metrics = {"span_log_prob": float(-loss.detach().mean())}
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(slots.sum()))
