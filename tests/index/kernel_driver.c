@@ -28,28 +28,6 @@ static float *numbers(int64_t count) {
     return values;
 }
 
-static void search(const realm_codes *codes, int64_t count, int64_t planes, int level) {
-    const int64_t panels = (count * planes + PANEL - 1) / PANEL, size = panels * codes->quads * PANEL * 4;
-    int8_t *panel = malloc((size_t)size);
-    int32_t *shift = malloc((size_t)panels * PANEL * 4);
-    float *upper = malloc((size_t)(count * codes->groups) * 4), *single = malloc((size_t)(count * codes->groups * GROUP) * 4);
-    int64_t *query = malloc((size_t)(count * codes->groups) * 8), *group = malloc((size_t)(count * codes->groups) * 8);
-    for (int64_t i = 0; i < size; i++)
-        panel[i] = (int8_t)(i * 7 % 33 - 16);
-    for (int64_t i = 0; i < panels * PANEL; i++)
-        shift[i] = (int32_t)i * 128;
-    for (int64_t i = 0; i < count * codes->groups; i++) {
-        query[i] = i / codes->groups;
-        group[i] = i % codes->groups;
-    }
-    float *step = numbers(panels * PANEL), *by_residual = numbers(count), *by_norm = numbers(count);
-    const realm_queries queries = {panel, shift, step, by_residual, by_norm, count, planes};
-    realm_scan(codes, &queries, upper, 2, level);
-    realm_rows(codes, &queries, query, group, count * codes->groups, single, 2, level);
-    list(codes, &queries, upper, level);
-    free(panel), free(shift), free(upper), free(single), free(query), free(group), free(step), free(by_residual), free(by_norm);
-}
-
 /* Rows of all groups, of few, and of too many; every second row is hidden from the first query. */
 static void list(const realm_codes *codes, const realm_queries *queries, const float *upper, int level) {
     const int64_t count = queries->count, folds = (codes->groups + 2) / 3;
@@ -70,6 +48,28 @@ static void list(const realm_codes *codes, const realm_queries *queries, const f
             floor[i] = -3e38f;
     }
     free(hidden), free(start), free(folded), free(floor);
+}
+
+static void search(const realm_codes *codes, int64_t count, int64_t planes, int level) {
+    const int64_t panels = (count * planes + PANEL - 1) / PANEL, size = panels * codes->quads * PANEL * 4;
+    int8_t *panel = malloc((size_t)size);
+    int32_t *shift = malloc((size_t)panels * PANEL * 4);
+    float *upper = malloc((size_t)(count * codes->groups) * 4), *single = malloc((size_t)(count * codes->groups * GROUP) * 4);
+    int64_t *query = malloc((size_t)(count * codes->groups) * 8), *group = malloc((size_t)(count * codes->groups) * 8);
+    for (int64_t i = 0; i < size; i++)
+        panel[i] = (int8_t)(i * 7 % 33 - 16);
+    for (int64_t i = 0; i < panels * PANEL; i++)
+        shift[i] = (int32_t)i * 128;
+    for (int64_t i = 0; i < count * codes->groups; i++) {
+        query[i] = i / codes->groups;
+        group[i] = i % codes->groups;
+    }
+    float *step = numbers(panels * PANEL), *by_residual = numbers(count), *by_norm = numbers(count);
+    const realm_queries queries = {panel, shift, step, by_residual, by_norm, count, planes};
+    realm_scan(codes, &queries, upper, 2, level);
+    realm_rows(codes, &queries, query, group, count * codes->groups, single, 2, level);
+    list(codes, &queries, upper, level);
+    free(panel), free(shift), free(upper), free(single), free(query), free(group), free(step), free(by_residual), free(by_norm);
 }
 
 static void order(int64_t count) {
