@@ -45,7 +45,10 @@ def test_excluded_pairs_are_found_by_query() -> None:
 @pytest.mark.parametrize("guess", [-1e9, 0.0, 30.0, 1e9])
 def test_a_wrong_guess_costs_time_but_no_rows(guess: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    vectors, queries = torch.from_numpy(rng.standard_normal((3000, 16)).astype(np.float32)), torch.from_numpy(rng.standard_normal((4, 16))).float()
+    vectors, queries = (
+        torch.from_numpy(rng.standard_normal((3000, 16)).astype(np.float32)),
+        torch.from_numpy(rng.standard_normal((4, 16))).float(),
+    )
     none = np.zeros(0, np.int64)
     scan = LibraryScan(vectors, None, torch.float32)
     right = scan.thresholds

@@ -124,7 +124,10 @@ def test_replaced_rows_equal_rows_coded_afresh(kernel: Kernels, level: str) -> N
 def test_scores_of_single_rows(kernel: Kernels, level: str, distance: bool) -> None:
     rng = np.random.default_rng(2)
     for d in (1, 7, 64, 128, 129, 300, 2048):
-        vectors, queries = rng.standard_normal((40, d)).astype(np.float32), rng.standard_normal((3, d)).astype(np.float32).astype(np.float64)
+        vectors, queries = (
+            rng.standard_normal((40, d)).astype(np.float32),
+            rng.standard_normal((3, d)).astype(np.float32).astype(np.float64),
+        )
         vectors[3] = 0
         query, row = rng.integers(0, 3, 700), rng.integers(0, 40, 700)
         score = kernel(level).score(vectors, queries, query, row, distance)

@@ -7,6 +7,7 @@ import torch
 
 from realm.index.base import RowIndex
 from realm.index.mips import Metric
+from realm.index.quantised import QuantisedRows
 
 _CLASSES = {
     "exact": ("realm.index.exact", "ExactIndex"),
@@ -38,11 +39,13 @@ def make_index(
     kind: str = "auto",
     metric: Metric = "ip",
     values: np.ndarray | None = None,
+    codes: QuantisedRows | None = None,
 ) -> RowIndex:
     """An index of the rows.
 
     Args:
         kind: one of KINDS, or "auto": see ``chosen_kind``.
+        codes: of these vectors for inner products, made before (``Snapshot.codes``); kinds that have no use for them ignore them.
         (others): see RowIndex.
 
     Raises:
@@ -56,5 +59,6 @@ def make_index(
     if kind not in _CLASSES:
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
     module, name = _CLASSES[kind]
-    index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values)
+    extra = {"rows": codes} if kind == "compressed" and metric == "ip" else {}
+    index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values, **extra)
     return index

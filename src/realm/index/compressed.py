@@ -45,7 +45,7 @@ class CompressedIndex(RowIndex):
         vectors, ids, live, metric, values: see RowIndex.
         kernel: the native kernel; None: the one built with the package, and PyTorch where none was.
         library: use PyTorch even where a kernel is.
-        rows: the codes of these very vectors (and this metric), made before; None: made now.
+        rows: the codes of these very vectors (and this metric), made before; None: made now. Without a kernel they are of no use.
 
     Raises:
         SnapshotError: see RowIndex; codes of another shape.
@@ -69,7 +69,7 @@ class CompressedIndex(RowIndex):
         self._vectors = self._vectors.contiguous()
         native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
         self._kernel = native
-        bias = self._bias(self._vectors) if rows is None else None
+        bias = self._bias(self._vectors) if rows is None or native is None else None
         self._scan: GroupScan
         if native is None:
             dtype = torch.bfloat16 if multiplies_bfloat16(self._vectors.device) else torch.float32
@@ -222,4 +222,3 @@ class CompressedIndex(RowIndex):
         best = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], k, hidden.only(at))
         best.query = at[best.query]
         return best
-

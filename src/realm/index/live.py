@@ -9,6 +9,7 @@ import torch
 from realm.corpus.blocks import BlockStore
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
+from realm.index.quantised import QuantisedRows
 
 
 class LiveIndex:
@@ -17,15 +18,22 @@ class LiveIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind: as for ``make_index``.
+        vectors, ids, kind, codes: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        store: BlockStore,
+        kind: str = "auto",
+        codes: QuantisedRows | None = None,
+    ):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, self._readable, kind=kind)
+        self._index = make_index(vectors, ids, self._readable, kind=kind, codes=codes)
 
     def __len__(self) -> int:
         return len(self._index)

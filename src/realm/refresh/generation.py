@@ -86,7 +86,7 @@ def open_generation(
     published = published.to(torch.device(device)).eval().requires_grad_(False)
     vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
     queries = None if published.document_embedder is None else published.embedder
-    index = LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=run_index_kind(paths.config))
+    index = LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=run_index_kind(paths.config), codes=snapshot.codes)
     return Generation(snapshot, published.documents, index, queries)
 
 

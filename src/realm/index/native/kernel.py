@@ -145,7 +145,10 @@ class Kernel:
         return score
 
     def order(self, start: np.ndarray, scored: np.ndarray) -> None:
-        """Put SCORED [c] in order, the best of a query first, equal scores by row; those of query i are start[i] to start[i+1], int64 [b+1]."""
+        """Put SCORED [c] in order, the best of a query first, equal scores by row.
+
+        Those of query i are start[i] to start[i+1]: int64 [b+1].
+        """
         scratch = np.empty_like(scored)
         self._library.realm_order(start.ctypes.data, len(start) - 1, scored.ctypes.data, scratch.ctypes.data, self.threads)
 
