@@ -1,6 +1,7 @@
 """Which kind of index serves how many rows: one rule, and every kind by name."""
 
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,12 +41,14 @@ def make_index(
     metric: Metric = "ip",
     values: np.ndarray | None = None,
     codes: QuantisedRows | None = None,
+    previous: RowIndex | None = None,
 ) -> RowIndex:
     """An index of the rows.
 
     Args:
         kind: one of KINDS, or "auto": see ``chosen_kind``.
         codes: of these vectors for inner products, made before (``Snapshot.codes``); kinds that have no use for them ignore them.
+        previous: the index of the vectors before these, which a clustered one starts from if it is of that kind, too.
         (others): see RowIndex.
 
     Raises:
@@ -59,6 +62,8 @@ def make_index(
     if kind not in _CLASSES:
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
     module, name = _CLASSES[kind]
-    extra = {"rows": codes} if kind == "compressed" and metric == "ip" else {}
+    extra: dict[str, Any] = {"rows": codes} if kind == "compressed" and metric == "ip" else {}
+    if kind == "clustered" and previous is not None and previous.kind == kind:
+        extra = {"previous": previous}
     index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values, **extra)
     return index

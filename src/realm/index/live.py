@@ -18,7 +18,7 @@ class LiveIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind, codes: as for ``make_index``.
+        vectors, ids, kind, codes, previous: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
@@ -29,11 +29,13 @@ class LiveIndex:
         store: BlockStore,
         kind: str = "auto",
         codes: QuantisedRows | None = None,
+        previous: "LiveIndex | None" = None,
     ):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, self._readable, kind=kind, codes=codes)
+        before = None if previous is None else previous._index
+        self._index = make_index(vectors, ids, self._readable, kind=kind, codes=codes, previous=before)
 
     def __len__(self) -> int:
         return len(self._index)
