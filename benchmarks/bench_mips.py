@@ -7,7 +7,7 @@ float64 scores; ours must return exactly those rows, but for ties, or the run fa
 
     python benchmarks/bench_mips.py --n 1000000                     under a minute on a quiet machine
     python benchmarks/bench_mips.py --dir /somewhere/with/14/GB     the full size; needs about 16 GB of memory
-    python benchmarks/bench_mips.py --n 1000000 --methods all       graphs and ScaNN too, which take minutes to build
+    python benchmarks/bench_mips.py --n 1000000 --methods all       graphs, ScaNN and usearch's scan too, which take minutes
 """
 
 import argparse

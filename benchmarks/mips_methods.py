@@ -160,7 +160,7 @@ BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     "usearch-exact": usearch_exact,
     "usearch": usearch_graph,
 }
-SLOW = ("faiss-hnsw", "scann", "usearch")  # minutes to build at a million rows: only when named
+SLOW = ("faiss-hnsw", "scann", "usearch-exact", "usearch")  # a minute and more at a million rows: only when named
 
 
 def set_threads(threads: int) -> None:

@@ -9,8 +9,12 @@ int64_t realm_quantise(const realm_codes *, const float *, const float *, int32_
 int64_t realm_replace(const realm_codes *, const int64_t *, int64_t, const float *, const float *, int32_t, int32_t);
 void realm_scan(const realm_codes *, const realm_queries *, float *, int32_t, int32_t);
 void realm_rows(const realm_codes *, const realm_queries *, const int64_t *, const int64_t *, int64_t, float *, int32_t, int32_t);
-void realm_score(const float *, int64_t, const double *, const int64_t *, const int64_t *, int64_t, int32_t, double *, double *, int32_t,
-                 int32_t);
+void realm_thresholds(const realm_codes *, const float *, const float *, const float *, float, float *, int64_t, int64_t, int64_t, float *,
+                      int32_t);
+void realm_list(const realm_codes *, const realm_queries *, const float *, const float *, const int64_t *, const int64_t *, realm_listed *,
+                int64_t *, int64_t, int32_t, int32_t);
+void realm_score(const float *, int64_t, const double *, const int64_t *, const int64_t *, int64_t, int32_t, double *, int32_t, int32_t);
+void realm_order(const int64_t *, int64_t, realm_scored *, realm_scored *, int32_t);
 
 static float number(int64_t i) {
     const float sizes[] = {1e-41f, 1e-20f, 1, 1, 1, 1e3f, 0, 1e18f, 3e38f, -1};
@@ -22,6 +26,28 @@ static float *numbers(int64_t count) {
     for (int64_t i = 0; i < count; i++)
         values[i] = number(i);
     return values;
+}
+
+/* Rows of all groups, of few, and of too many; every second row is hidden from the first query. */
+static void list(const realm_codes *codes, const realm_queries *queries, const float *upper, int level) {
+    const int64_t count = queries->count, folds = (codes->groups + 2) / 3;
+    int64_t *hidden = malloc((size_t)(codes->rows + 1) / 2 * 8), *start = malloc((size_t)(count + 1) * 8);
+    float *folded = malloc((size_t)(count * folds) * 4), *floor = malloc((size_t)count * 4);
+    start[0] = 0;
+    for (int64_t i = 0; i < count; i++)
+        start[i + 1] = (codes->rows + 1) / 2;
+    for (int64_t i = 0; i < start[1]; i++)
+        hidden[i] = i * 2;
+    realm_thresholds(codes, upper, queries->by_residual, queries->by_norm, 2, folded, count, folds, (folds + 1) / 2, floor, 2);
+    for (int64_t limit = 1; limit <= codes->groups * GROUP; limit *= 7) {
+        realm_listed *listed = malloc((size_t)(count * limit) * sizeof *listed);
+        int64_t *found = calloc((size_t)count, 8);
+        realm_list(codes, queries, upper, floor, hidden, start, listed, found, limit, 2, level);
+        free(listed), free(found);
+        for (int64_t i = 0; i < count; i++)
+            floor[i] = -3e38f;
+    }
+    free(hidden), free(start), free(folded), free(floor);
 }
 
 static void search(const realm_codes *codes, int64_t count, int64_t planes, int level) {
@@ -42,7 +68,17 @@ static void search(const realm_codes *codes, int64_t count, int64_t planes, int 
     const realm_queries queries = {panel, shift, step, by_residual, by_norm, count, planes};
     realm_scan(codes, &queries, upper, 2, level);
     realm_rows(codes, &queries, query, group, count * codes->groups, single, 2, level);
+    list(codes, &queries, upper, level);
     free(panel), free(shift), free(upper), free(single), free(query), free(group), free(step), free(by_residual), free(by_norm);
+}
+
+static void order(int64_t count) {
+    realm_scored *scored = malloc((size_t)count * sizeof *scored), *scratch = malloc((size_t)count * sizeof *scored);
+    const int64_t start[] = {0, count / 3, count / 3, count};
+    for (int64_t i = 0; i < count; i++)
+        scored[i] = (realm_scored){.score = number(i / 2), .row = i * 7 % count};
+    realm_order(start, 3, scored, scratch, 2);
+    free(scored), free(scratch);
 }
 
 static void everything(int64_t rows, int64_t dim, int level) {
@@ -60,13 +96,14 @@ static void everything(int64_t rows, int64_t dim, int level) {
         for (int64_t planes = 1; planes <= 2; planes++)
             search(&codes, count, planes, level);
     int64_t changed = (rows + 1) / 2, *row = malloc((size_t)changed * 8), *query = calloc((size_t)changed, 8);
-    double *q = calloc((size_t)dim, 8), *score = malloc((size_t)changed * 8), *size = malloc((size_t)changed * 8);
+    double *q = calloc((size_t)dim, 8), *score = malloc((size_t)changed * 8);
     for (int64_t i = 0; i < changed; i++)
         row[i] = i * 2;
-    realm_score(vectors, dim, q, query, row, changed, level & 1, score, size, 2, level);
+    realm_score(vectors, dim, q, query, row, changed, level & 1, score, 2, level);
+    order(rows);
     if (realm_replace(&codes, row, changed, vectors, bias, 2, level) != -1)
         exit(3);
-    free(code), free(vectors), free(bias), free(row), free(query), free(q), free(score), free(size);
+    free(code), free(vectors), free(bias), free(row), free(query), free(q), free(score);
     for (int i = 0; i < 3; i++)
         free(per_group[i]), i < 2 ? free(per_row[i]) : (void)0;
 }

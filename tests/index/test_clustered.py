@@ -9,6 +9,7 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index import clustered, clusters, probing
+from realm.index.choice import make_index
 from realm.index.clustered import DEPTH, ClusteredIndex
 from realm.index.exact import ExactIndex
 from realm.index.mips import Hits, Metric
@@ -181,3 +182,40 @@ def test_rows_get_a_centroid_nearly_as_near_as_the_nearest() -> None:
 def test_as_many_centroids_as_rows() -> None:
     rows = torch.from_numpy(clustered_rows(9))
     assert len(clusters.assign(rows, clusters.learn_centroids(rows, 9))) == 9
+
+
+def test_a_new_index_starts_from_the_clusters_of_the_one_before(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    rows = clustered_rows()
+    before = ClusteredIndex(rows, np.arange(N))
+    moved = rows + 0.1 * rng.standard_normal(rows.shape).astype(np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(probing, "learn_centroids", None)  # who calls it fails
+        index = make_index(np.concatenate([moved, moved[:200] + 0.01]), np.arange(N + 200), kind="clustered", previous=before)
+    assert isinstance(index, ClusteredIndex) and index.approximate and index.info()["recall"] >= clustered.FLOOR
+    queries = queries_of(moved)
+    exact = ExactIndex(np.concatenate([moved, moved[:200] + 0.01]), np.arange(N + 200))
+    assert recall(index.search(queries, DEPTH), exact.search(queries, DEPTH)) > 0.95
+
+
+def test_clusters_that_do_not_fit_are_learnt_afresh(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, other = clustered_rows(), clustered_rows(seed=9)
+    before, learnt = ClusteredIndex(other, np.arange(N)), []
+    real = probing.learn_centroids
+    monkeypatch.setattr(probing, "learn_centroids", lambda *args: learnt.append(args) or real(*args))
+    for previous in (ClusteredIndex(other[:, :20], np.arange(N)), ClusteredIndex(other[:499], np.arange(499))):
+        learnt.clear()
+        assert ClusteredIndex(rows, np.arange(N), previous=previous).approximate and len(learnt) == 1, "another dimension; an exact one"
+    learnt.clear()
+    monkeypatch.setattr(clustered, "LARGEST_SHARE", 0.0)
+    with caplog.at_level(logging.WARNING):
+        assert not ClusteredIndex(rows, np.arange(N), previous=before).approximate and len(learnt) == 1
+    assert "clusters are learnt afresh" in caplog.text and "searches are exact" in caplog.text
+
+
+def test_centroids_move_to_the_means_of_their_rows() -> None:
+    values = torch.tensor([[0.0, 0.0], [4.0, 0.0], [9.0, 9.0]])
+    centroids = clusters.Centroids(values, torch.tensor([[1.0, 1.0], [9.0, 9.0], [5.0, 5.0]]), np.array([0, 2, 3, 3]))
+    moved = centroids.moved_to(torch.tensor([[1.0, 0.0], [7.0, 7.0], [8.0, 9.0]]), np.array([3, 0, 5]))
+    assert moved.values.tolist() == [[1.0, 0.0], [4.0, 0.0], [8.0, 9.0]], "one without rows stays"
+    assert moved.cells.tolist() == [[1.75, 0.0], [8.0, 9.0], [5.0, 5.0]], "by how many rows they have; an empty cell stays"

@@ -1,24 +1,60 @@
-"""How the first look at a scan is kept short."""
+"""What is listed holds all of the best rows, whatever the reach was guessed to be."""
 
 import numpy as np
+import pytest
+import torch
 
-from realm.index.listing import _best_of_each, _by_group
+from realm.index.base import Hidden
+from realm.index.library_scan import LibraryScan
+from realm.index.listing import Excluded, Listed, Listing, kth_largest, round_down
 
 
-def test_the_largest_bounds_of_each_query_are_kept() -> None:
+def listed(query: list[int], upper: list[float]) -> Listed:
+    bounds = np.array(upper, np.float32)
+    return Listed(np.array(query), np.arange(len(query)), bounds, bounds - 1, np.zeros(3, np.bool_))
+
+
+def test_the_best_of_each_query_by_their_bounds() -> None:
+    some = listed([0, 0, 0, 2, 2, 2, 2], [1, 3, 2, 5, 8, 7, 6])
+    assert some.best(2).tolist() == [False, True, True, False, True, True, False]
+    assert some.best(9).all()
+
+
+def test_queries_of_two_lists_come_in_order() -> None:
+    both = listed([0, 2], [1, 2]).and_also(listed([1, 1], [3, 4]))
+    assert both.query.tolist() == [0, 1, 1, 2] and both.upper.tolist() == [1, 3, 4, 2]
+
+
+def test_the_kth_largest_of_each_query() -> None:
+    found = kth_largest(np.array([0, 0, 0, 2]), np.array([4.0, 9.0, 5.0, 1.0]), 3, 2)
+    assert found.tolist() == [5.0, -np.inf, -np.inf]
+
+
+def test_rounding_down_never_rounds_up() -> None:
+    values = np.array([0.1, -0.1, 1e30, -1e30, -np.inf, 0.0])
+    rounded = round_down(values)
+    assert rounded.dtype == np.float32 and (rounded <= values).all() and np.isneginf(rounded[4])
+
+
+def test_excluded_pairs_are_found_by_query() -> None:
+    hidden = Hidden(np.array([1, 0, 1, 1]), np.array([3, 3, 5, 5]), None)
+    excluded = Excluded.of(hidden, 3, 10)
+    assert excluded.row.tolist() == [3, 3, 5, 5] and excluded.start.tolist() == [0, 1, 4, 4] and excluded.query().tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("guess", [-1e9, 0.0, 30.0, 1e9])
+def test_a_wrong_guess_costs_time_but_no_rows(guess: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    query, bounds = rng.choice([0, 2, 3], 500, p=[0.7, 0.28, 0.02]), rng.permutation(500).astype(np.float32)
-    chosen = np.arange(500)[_best_of_each(query, bounds, 20)]
-    for each in (0, 2, 3):
-        wanted = np.sort(bounds[query == each])[-20:]
-        assert (np.sort(bounds[chosen][query[chosen] == each]) == wanted).all()
-    assert len(np.arange(500)[_best_of_each(query, bounds, 500)]) == 500
-    assert len(np.arange(0)[_best_of_each(query[:0], bounds[:0], 5)]) == 0
-
-
-def test_pairs_are_ordered_by_group_and_none_is_lost() -> None:
-    rng = np.random.default_rng(1)
-    query, group = rng.integers(0, 7, 200), rng.integers(0, 50, 200)
-    by_query, by_group = _by_group(query, group, 7)
-    assert (np.diff(by_group) >= 0).all()
-    assert sorted(zip(query, group, strict=True)) == sorted(zip(by_query, by_group, strict=True))
+    vectors, queries = (
+        torch.from_numpy(rng.standard_normal((3000, 16)).astype(np.float32)),
+        torch.from_numpy(rng.standard_normal((4, 16))).float(),
+    )
+    none = np.zeros(0, np.int64)
+    scan = LibraryScan(vectors, None, torch.float32)
+    right = scan.thresholds
+    monkeypatch.setattr(scan, "thresholds", lambda *args: right(*args) if args[-1] else np.full(4, guess, np.float32))
+    found, given_up = Listing(scan, queries, Hidden(none, none, None), 3000).possible_rows(9, np.zeros(4))
+    assert not given_up.any()
+    best = (queries @ vectors.T).topk(9).indices.numpy()
+    for query in range(4):
+        assert set(best[query]) <= set(found.row[found.query == query])

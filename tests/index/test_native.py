@@ -11,7 +11,7 @@ import torch
 from realm.errors import SnapshotError
 from realm.index.native import build as native_build
 from realm.index.native.build import SOURCES, build, find_compiler, library_path
-from realm.index.native.kernel import GROUP, LEVELS, Kernel
+from realm.index.native.kernel import GROUP, LEVELS, SCORED, Kernel
 from realm.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
 
 Kernels = Callable[..., Kernel]
@@ -123,14 +123,74 @@ def test_replaced_rows_equal_rows_coded_afresh(kernel: Kernels, level: str) -> N
 @pytest.mark.parametrize("distance", [False, True])
 def test_scores_of_single_rows(kernel: Kernels, level: str, distance: bool) -> None:
     rng = np.random.default_rng(2)
-    for d in (1, 7, 64, 131):
-        vectors, queries = rng.standard_normal((40, d)).astype(np.float32), rng.standard_normal((3, d))
-        query, row = rng.integers(0, 3, 1500), rng.integers(0, 40, 1500)
-        score, size = kernel(level).score(vectors, queries, query, row, distance)
-        x = vectors[row].astype(np.float64)
-        terms = x * (queries[query] - (x / 2 if distance else 0))
-        np.testing.assert_allclose(score, terms.sum(axis=1), atol=1e-12 * d)
-        np.testing.assert_allclose(size, np.abs(terms).sum(axis=1), rtol=1e-12)
+    for d in (1, 7, 64, 128, 129, 300, 2048):
+        vectors, queries = (
+            rng.standard_normal((40, d)).astype(np.float32),
+            rng.standard_normal((3, d)).astype(np.float32).astype(np.float64),
+        )
+        vectors[3] = 0
+        query, row = rng.integers(0, 3, 700), rng.integers(0, 40, 700)
+        score = kernel(level).score(vectors, queries, query, row, distance)
+        x, q = vectors[row].astype(np.float64), queries[query]
+        wanted = 0.0 - np.square(x - q).sum(axis=1) if distance else (x * q).sum(axis=1) + 0.0
+        assert (score.view(np.int64) == wanted.view(np.int64)).all(), "the definition, bit for bit"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("b", "n"), [(1, 5000), (3, 50), (7, 900), (150, 400)])
+def test_lists_hold_the_rows_that_reach_the_floor(kernel: Kernels, level: str, b: int, n: int) -> None:
+    rng = np.random.default_rng(b)
+    used = kernel(level)
+    rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
+    queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
+    fine, coarse = code_queries(queries, 2), code_queries(queries, 1)
+    upper = np.empty((b, rows.groups), np.float32)
+    used.scan(rows.struct(), coarse.struct(), upper)
+    query, group = (index.ravel() for index in np.indices((b, rows.groups)).astype(np.int64))
+    bounds = np.empty((len(query), GROUP), np.float32)
+    used.rows(rows.struct(), fine.struct(), query, group, bounds)
+    floor = np.sort(bounds.reshape(b, -1), axis=1)[:, -n // 5] - 1e-3
+    floor[0] = np.finfo(np.float32).min
+    excluded = [np.sort(rng.choice(n, rng.integers(0, n // 2), replace=False)) for _ in range(b)]
+    hidden = np.concatenate(excluded), np.concatenate([[0], np.cumsum([len(some) for some in excluded])])
+    reached = (bounds >= floor[query][:, None]) & (upper >= floor[:, None]).reshape(-1, 1)
+    listed, found = used.list(rows.struct(), fine.struct(), upper, floor, hidden, n)
+    for i in range(b):
+        at, place = reached[query == i].nonzero()
+        wanted = np.setdiff1d(at * GROUP + place, excluded[i])
+        some = np.sort(listed[i, : found[i]], order="row")
+        assert (some["row"] == wanted).all()
+        assert (some["upper"] == bounds.reshape(b, -1)[i, wanted]).all() and (some["lower"] < some["upper"]).all()
+    limit = int(np.median(found))
+    short, again = used.list(rows.struct(), fine.struct(), upper, floor, hidden, limit)
+    assert ((again > limit) == (found > limit)).all(), "who has more is known"
+    for i in np.flatnonzero(found <= limit):
+        assert (np.sort(short[i, : found[i]], order="row") == np.sort(listed[i, : found[i]], order="row")).all()
+
+
+@pytest.mark.parametrize("folds", [1, 5, 13])
+def test_thresholds_are_the_ranked_bounds_of_folded_groups(kernel: Kernels, folds: int) -> None:
+    rng = np.random.default_rng(folds)
+    used = kernel("scalar")
+    rows = quantise(used, rng.standard_normal((64 * 13, 8)).astype(np.float32), rng.standard_normal(64 * 13).astype(np.float32))
+    upper = rng.integers(-9, 9, (4, 13)).astype(np.float32)  # many are equal
+    upper[1, 3:] = -np.inf
+    by_residual, by_norm = rng.random(4).astype(np.float32), rng.random(4).astype(np.float32)
+    less = upper - (np.outer(by_residual, rows.residual) + np.outer(by_norm, rows.norm) + 2 * rows.slack)
+    padded = np.pad(less, ((0, 0), (0, -13 % folds)), constant_values=-np.inf).reshape(4, -1, folds).max(axis=1)
+    for rank in range(1, folds + 1):
+        found = used.thresholds(rows.struct(), upper, by_residual, by_norm, 2.0, folds, rank)
+        np.testing.assert_allclose(found, -np.sort(-padded, axis=1)[:, rank - 1], rtol=1e-5, atol=1e-5)
+
+
+def test_scored_rows_are_put_in_order(kernel: Kernels) -> None:
+    rng = np.random.default_rng(0)
+    start = np.cumsum([0, 0, 1, 2, 500, 77])
+    scored = np.empty(start[-1], SCORED)
+    scored["score"], scored["row"] = rng.integers(-3, 3, len(scored)), rng.permutation(len(scored))
+    wanted = [some[np.lexsort((some["row"], -some["score"]))] for some in np.split(scored, start[1:-1])]
+    kernel("scalar").order(start, scored)
+    assert (scored == np.concatenate(wanted)).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -180,9 +240,12 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
         pytest.skip("no C compiler")
     program = tmp_path / "driver"
     sources = [Path(__file__).with_name("kernel_driver.c"), *sorted(SOURCES.glob("*.c"))]
+    trivial = tmp_path / "trivial.c"
+    trivial.write_text("int main(void) { return 0; }\n")
     flags = ["-std=c11", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCES}"]
+    if subprocess.run([compiler, *flags, "-o", program, trivial], capture_output=True).returncode:
+        pytest.skip("the compiler has no sanitizers")
     built = subprocess.run([compiler, *flags, "-o", program, *sources, "-lm"], capture_output=True, text=True)
-    if built.returncode:
-        pytest.skip(f"the compiler has no sanitizers: {built.stderr.strip()[-200:]}")
+    assert built.returncode == 0, built.stderr
     done = subprocess.run([program], capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"})
     assert done.returncode == 0 and done.stdout.strip() == "sound", done.stderr[-3000:]

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from realm.errors import SnapshotError
+from realm.index import stored_codes
 from realm.index.compressed import CompressedIndex
 from realm.index.exact import ExactIndex
 from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, quantise
+from realm.index.shards import decode, encode
 from realm.index.stored_codes import HEADER, open_codes, save_codes
 
 
@@ -25,7 +27,7 @@ def vectors() -> np.ndarray:
 @pytest.fixture
 def saved(tmp_path: Path, vectors: np.ndarray, kernel: Callable[..., Kernel]) -> tuple[Path, QuantisedRows]:
     rows = quantise(kernel("scalar"), vectors)
-    save_codes(tmp_path / "codes", rows, made_from="abc", metric="ip")
+    save_codes(tmp_path / "codes", kernel("scalar"), vectors, made_from="abc")
     return tmp_path / "codes", rows
 
 
@@ -45,9 +47,21 @@ def test_opens_what_was_saved(saved: tuple[Path, QuantisedRows], vectors: np.nda
     assert before == {name: (directory / f"{name}.npy").read_bytes() for name in ARRAYS}, "a change stays the process's own"
 
 
-def test_codes_are_published_once(saved: tuple[Path, QuantisedRows]) -> None:
+def test_codes_are_published_once(saved: tuple[Path, QuantisedRows], vectors: np.ndarray, kernel: Callable[..., Kernel]) -> None:
     with pytest.raises(FileExistsError):
-        save_codes(saved[0], saved[1], made_from="abc", metric="ip")
+        save_codes(saved[0], kernel("scalar"), vectors, made_from="abc")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_codes_made_in_parts_are_those_of_the_whole(
+    tmp_path: Path, dtype: str, kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_codes, "CHUNK", 128)
+    stored = encode(np.random.default_rng(1).standard_normal((300, 7)).astype(np.float32), dtype)
+    save_codes(tmp_path / "codes", kernel("scalar"), stored, made_from="abc")
+    rows, opened = quantise(kernel("scalar"), decode(stored)), open_codes(tmp_path / "codes", made_from="abc", metric="ip", verify=True)
+    for name in ARRAYS:
+        assert (getattr(opened, name) == getattr(rows, name)).all()
 
 
 @pytest.mark.parametrize(("made_from", "metric"), [("other", "ip"), ("abc", "l2")])

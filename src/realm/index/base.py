@@ -182,7 +182,7 @@ class RowIndex(ABC):
             part = slice(start, start + step)
             vectors = self._vectors[torch.from_numpy(row[part]).to(self._vectors.device)].cpu().numpy().astype(np.float64)
             if self._metric == "ip":
-                scores[part] = (vectors * queries[query[part]]).sum(axis=1)
+                scores[part] = (vectors * queries[query[part]]).sum(axis=1) + 0.0  # no negative zero
             else:
                 scores[part] = 0.0 - np.square(vectors - queries[query[part]]).sum(axis=1)
         return scores

@@ -15,9 +15,10 @@ import torch
 
 from realm.index.base import Hidden, RowIndex
 from realm.index.checks import checked_queries
+from realm.index.clusters import Centroids
 from realm.index.compressed import CompressedIndex
 from realm.index.mips import Metric
-from realm.index.probing import ClusterScan
+from realm.index.probing import ClusterScan, cluster_count
 from realm.index.quality import share_found
 from realm.index.scan import SAFE_PRODUCT, Best, largest_score
 
@@ -46,6 +47,8 @@ class ClusteredIndex(RowIndex):
         floor: of the recall at DEPTH, 0 to 1.
         sample: float32 [s,d], queries to measure with, like those to come, at least two; None: rows of the index with noise.
         seed: of clusters and sample.
+        previous: an index of nearly the same vectors: its clusters, moved to where its rows were, are tried first. They are used if
+            the recall measured with these vectors reaches the floor.
 
     Raises:
         SnapshotError: see RowIndex.
@@ -65,6 +68,7 @@ class ClusteredIndex(RowIndex):
         floor: float = FLOOR,
         sample: torch.Tensor | None = None,
         seed: int = 0,
+        previous: "ClusteredIndex | None" = None,
     ):
         if not 0 <= floor <= 1:
             raise ValueError(f"the floor of the recall must be in 0 to 1, not {floor}")
@@ -80,7 +84,12 @@ class ClusteredIndex(RowIndex):
         self._exact: CompressedIndex | None = None
         largest = self._exact_index().largest_norm  # made here: it refuses rows that are not finite
         if self._vectors.device.type == "cpu" and len(self) >= SMALLEST and (1 + largest) ** 2 <= SAFE_PRODUCT:
-            self._try_clusters(self._made_up_queries(seed) if sample is None else sample, seed)
+            sample = self._made_up_queries(seed) if sample is None else sample
+            start = None if previous is None else previous.centroids_for(len(self), self.dim)
+            if start is None or not self._try_clusters(sample, seed, start):
+                self._try_clusters(sample, seed, None)
+            if self._clusters is None:
+                self._exact_index()
 
     @property
     def approximate(self) -> bool:
@@ -104,13 +113,19 @@ class ClusteredIndex(RowIndex):
             self._exact = CompressedIndex(self._vectors, self._ids, metric=self._metric)
         return self._exact
 
-    def _try_clusters(self, sample: torch.Tensor, seed: int) -> None:
-        """Search by clusters from now on if that reaches the floor on the sample."""
+    def centroids_for(self, n: int, dim: int) -> Centroids | None:
+        """Where an index of n rows may start from; None: its searches are exact, or its clusters are twice too few or too many."""
+        if self._clusters is None or self.dim != dim or not 0.5 <= self._clusters.clusters / cluster_count(n) <= 2:
+            return None
+        return self._clusters.centroids
+
+    def _try_clusters(self, sample: torch.Tensor, seed: int, start: Centroids | None) -> bool:
+        """Search by clusters from now on if that reaches the floor on the sample: whether it does."""
         half = len(sample) // 2
         truth, wanted = self.search(sample[:half], DEPTH), self.search(sample[half:], DEPTH)  # no clusters yet: exact
         bias = self._exact_index()._bias(self._vectors)
         self._exact = None
-        clusters = ClusterScan(self._vectors, bias, self._metric, seed)
+        clusters = ClusterScan(self._vectors, bias, self._metric, seed, start)
         rows = np.searchsorted(self._ids, np.where(truth.valid, truth.ids, self._ids[0]))
         needed = clusters.seen_until(sample[:half], rows)[truth.valid]
         # The scan itself loses a little, so the share aims half-way between the floor and all.
@@ -120,12 +135,13 @@ class ClusteredIndex(RowIndex):
             self._recall = share_found(wanted, self.search(sample[half:], DEPTH), DEPTH)
             if self._recall >= self._floor:
                 logger.info("clustered index: recall@%d %.3f with %d of %d rows a query", DEPTH, self._recall, self._seen, len(self))
-                return
+                return True
             self._seen = self._seen * 5 // 4 + 1
         self._clusters = None
-        self._exact_index()
+        instead = "searches are exact" if start is None else "clusters are learnt afresh"
         found = "more than a quarter of the rows would be seen" if self._recall is None else f"{self._recall:.3f}"
-        logger.warning("clustered index: recall@%d: %s; the floor is %s: searches are exact", DEPTH, found, self._floor)
+        logger.warning("clustered index: recall@%d: %s; the floor is %s: %s", DEPTH, found, self._floor, instead)
+        return False
 
     def _made_up_queries(self, seed: int) -> torch.Tensor:
         """Rows with noise, each as long as its row: float32 [2 * SAMPLE,d]."""

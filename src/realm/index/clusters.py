@@ -46,6 +46,20 @@ class Centroids:
                 best[rows[better]], found[rows[better]] = rank[better], number[better] + first
         return found
 
+    def moved_to(self, means: torch.Tensor, sizes: np.ndarray) -> "Centroids":
+        """These after a round of k-means: where their rows have their means.
+
+        Args:
+            means: float32 [c,d], of the rows of each centroid.
+            sizes: int64 [c], how many rows those are; a centroid without any stays where it is.
+        """
+        values = torch.where(torch.from_numpy(sizes > 0)[:, None], means, self.values)
+        weights = torch.from_numpy(np.maximum(sizes, 1)).float()[:, None]
+        cell = torch.from_numpy(np.repeat(np.arange(len(self.cells)), np.diff(self.starts)))
+        sums = torch.zeros_like(self.cells).index_add_(0, cell, values * weights)
+        total = torch.zeros(len(self.cells), 1).index_add_(0, cell, weights)
+        return Centroids(values, torch.where(total > 0, sums / total.clamp_min(1), self.cells), self.starts)
+
 
 def distance_ranks(vectors: torch.Tensor, centroids: torch.Tensor) -> torch.Tensor:
     """[r,c], larger for nearer centroids: q.c - |c|^2 / 2."""

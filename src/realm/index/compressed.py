@@ -1,10 +1,10 @@
 """Exact search by a compressed scan: bounds from the scan say which rows deserve a float64 score.
 
 1. The scan gives every group of 64 rows an upper bound of its best score.
-2. The most promising groups are looked at row by row, the best k rows by bound are scored exactly: the k-th score is a floor.
+2. The most promising groups are looked at row by row: k of their rows have at least a score that serves as a floor (``listing``).
 3. Every row whose bound reaches the floor is scored exactly; the bound rules out all others.
 
-Where bounds cannot decide (so many groups reach the floor that the scan has saved nothing, or numbers so large that it could overflow) the
+Where bounds cannot decide (so many rows reach the floor that the scan has saved nothing, or numbers so large that it could overflow) the
 query is searched by ``ExactIndex``. The result is that of ``ExactIndex`` bit by bit.
 """
 
@@ -20,10 +20,9 @@ from realm.index.checks import checked_norms, refuse_row
 from realm.index.exact import ExactIndex
 from realm.index.group_scan import GroupScan, NativeScan
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
-from realm.index.listing import Listing
+from realm.index.listing import Listed, Listing, kth_largest, round_down
 from realm.index.mips import Metric
-from realm.index.native.kernel import Kernel, installed_kernel
-from realm.index.pair_scores import ScoredPairs, kth_largest, score_bounds
+from realm.index.native.kernel import SCORED, Kernel, installed_kernel
 from realm.index.quantised import QuantisedRows, quantise
 from realm.index.scan import SAFE_PRODUCT, Best, joined, largest_score
 
@@ -46,7 +45,7 @@ class CompressedIndex(RowIndex):
         vectors, ids, live, metric, values: see RowIndex.
         kernel: the native kernel; None: the one built with the package, and PyTorch where none was.
         library: use PyTorch even where a kernel is.
-        rows: the codes of these very vectors (and this metric), made before; None: made now.
+        rows: the codes of these very vectors (and this metric), made before; None: made now. Without a kernel they are of no use.
 
     Raises:
         SnapshotError: see RowIndex; codes of another shape.
@@ -70,7 +69,7 @@ class CompressedIndex(RowIndex):
         self._vectors = self._vectors.contiguous()
         native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
         self._kernel = native
-        bias = self._bias(self._vectors) if rows is None else None
+        bias = self._bias(self._vectors) if rows is None or native is None else None
         self._scan: GroupScan
         if native is None:
             dtype = torch.bfloat16 if multiplies_bfloat16(self._vectors.device) else torch.float32
@@ -148,27 +147,55 @@ class CompressedIndex(RowIndex):
 
     def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
         """The best rows, and of each query the number of rows that were scored exactly: int64 [b], -1 where that was all of them."""
-        b, n = len(queries), len(self)
-        listing = Listing(self._shown(hidden.removed), queries, hidden, n)
+        b = len(queries)
+        listing = Listing(self._shown(hidden.removed), queries, hidden, len(self))
         exact_queries = queries.cpu().numpy().astype(np.float64)
         margin = self._margin(exact_queries)
-        scored = self._score_bounds(exact_queries, *listing.promising_rows(k))
-        query, row, given_up = listing.rows_above(_round_down(kth_largest(scored.query, scored.lower, b, k) - margin), k)
+        listed, given_up = listing.possible_rows(k, margin)
         given_up |= ~self._safe(exact_queries)
-        kept = ~given_up[query]
-        others = self._score_bounds(exact_queries, query[kept], row[kept])
-        scored = scored.only(~given_up[scored.query]).and_also(others)
-        lengths = np.where(given_up, -1, np.bincount(scored.query, minlength=b))
-        possible = scored.only(scored.upper >= (kth_largest(scored.query, scored.lower, b, k) - margin)[scored.query])
-        best = Best(b, k)
-        best.add(possible.query, possible.row, self._exact_scores(exact_queries, possible.query, possible.row))
+        if given_up.any():
+            listed = listed.only(~given_up[listed.query])
+        query, row, score = self._scored(exact_queries, listed, k, margin)
+        lengths = np.where(given_up, -1, np.bincount(query, minlength=b))
+        best = self._in_order(b, k, query, row, score)
         if given_up.any():
             scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
             best.add(scanned.query, scanned.row, scanned.score)
         return best, lengths
 
-    def _score_bounds(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> ScoredPairs:
-        return score_bounds(self._vectors, queries, query, row, self._metric == "l2", self._kernel)
+    def _scored(self, queries: np.ndarray, listed: Listed, k: int, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Query, row and score of listed rows, ordered by query: of all that may be among the best k.
+
+        The k of the largest bounds come first: their scores are a better floor than any bound.
+        """
+        first = listed.best(k)
+        if first.all():
+            return listed.query, listed.row, self._scores(queries, listed.query, listed.row)
+        score = np.empty(len(first))
+        score[first] = self._scores(queries, listed.query[first], listed.row[first])
+        floor = kth_largest(listed.query[first], score[first], len(queries), k)
+        if self._metric == "l2":  # as bounds are: of q.x - |x|^2 / 2
+            floor = (floor + np.square(queries).sum(axis=1)) / 2
+        kept = first | (listed.upper >= round_down(floor - margin)[listed.query])
+        others = kept & ~first
+        score[others] = self._scores(queries, listed.query[others], listed.row[others])
+        return listed.query[kept], listed.row[kept], score[kept]
+
+    def _scores(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        if self._kernel is None:
+            return self._exact_scores(queries, query, row)
+        return self._kernel.score(self._vectors.numpy(), queries, query, np.ascontiguousarray(row), self._metric == "l2")
+
+    def _in_order(self, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> Best:
+        """The best k rows of each of b queries; query int64 [c] is ascending."""
+        if self._kernel is None:
+            best = Best(b, k)
+            best.add(query, row, score)
+            return best
+        scored = np.empty(len(row), SCORED)
+        scored["row"], scored["score"] = row, score
+        self._kernel.order(np.searchsorted(query, np.arange(b + 1)), scored)
+        return Best.ordered(b, k, query, scored["row"], scored["score"])
 
     def _shown(self, removed: torch.Tensor | None) -> GroupScan:
         """The scan without the rows that one search must not see; made once for each set of tombstones."""
@@ -195,11 +222,3 @@ class CompressedIndex(RowIndex):
         best = self._exact._best(queries[torch.from_numpy(at).to(queries.device)], k, hidden.only(at))
         best.query = at[best.query]
         return best
-
-
-def _round_down(values: np.ndarray) -> np.ndarray:
-    """Float64 values as float32, always a little smaller."""
-    rounded = np.clip(values, -3e38, 3e38).astype(np.float32)  # beyond, queries are scanned exactly
-    rounded = np.nextafter(rounded, np.float32(-np.inf))
-    rounded[np.isneginf(values)] = -np.inf
-    return rounded

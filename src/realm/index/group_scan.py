@@ -1,13 +1,18 @@
 """What compressed search needs of a scan: upper bounds of the best score of every group of 64 rows, then of single rows."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from realm.index.listing import Excluded, Listed
 from realm.index.native.kernel import GROUP, Kernel
 from realm.index.quantised import CodedQueries, QuantisedRows, code_queries
 
+# The error of codes is nearly never what a bound allows for, and the best row of a group by coarse codes is one that they flatter: so much
+# of what coarse and fine codes allow for lies between the bound of a group and the lower bound of its best row.
+COARSE_SHARE, FINE_SHARE = 1.2, 1.02
 FEW_QUERIES = 4  # up to here a scan is bound by memory, not by arithmetic: the finer codes of two planes cost nothing
 
 
@@ -43,9 +48,36 @@ class GroupScan(Protocol):
         """float32 [c,64], for c pairs of query and group: no less than each row's score; -inf for hidden rows."""
         ...
 
+    def thresholds(self, prepared: Any, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
+        """The rank-th largest of what the best rows of groups have as their lower bound, float32 [b].
+
+        Args:
+            upper: of ``groups``.
+            folds: groups i, i + folds, i + 2 folds... count as one; at most all groups, at least ``rank``.
+            sure: no less than that many groups have such a row; otherwise it is an estimate, which is higher.
+        """
+        ...
+
+    def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+        """The rows whose bound is at least ``reach``, float32 [b], excluded and hidden ones aside.
+
+        Args:
+            upper: of ``groups``.
+            limit: queries of more rows are overfull.
+        """
+        ...
+
     def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
         """Other vectors float32 [r,d] and biases [r] for the ascending, distinct rows int64 [r]."""
         ...
+
+
+@dataclass(frozen=True)
+class PreparedQueries:
+    """Queries as codes: for the scan of all groups, and, finer if those are many, for single rows."""
+
+    scanned: CodedQueries
+    fine: CodedQueries
 
 
 class NativeScan:
@@ -69,20 +101,38 @@ class NativeScan:
         rows = self._all_rows if removed is None else self._all_rows.hidden(removed.numpy())
         return NativeScan(self._kernel, rows, self._all_rows)
 
-    def prepare(self, queries: torch.Tensor) -> CodedQueries:
-        return code_queries(queries, planes=2 if len(queries) <= FEW_QUERIES else 1)
+    def prepare(self, queries: torch.Tensor) -> PreparedQueries:
+        fine = code_queries(queries, planes=2)
+        return PreparedQueries(fine if len(queries) <= FEW_QUERIES else code_queries(queries, planes=1), fine)
 
-    def groups(self, prepared: CodedQueries) -> torch.Tensor:
+    def groups(self, prepared: PreparedQueries) -> torch.Tensor:
         """See GroupScan.groups."""
-        upper = np.empty((len(prepared), self._rows.groups), np.float32)
-        self._kernel.scan(self._rows.struct(), prepared.struct(), upper)
+        upper = np.empty((len(prepared.fine), self._rows.groups), np.float32)
+        self._kernel.scan(self._rows.struct(), prepared.scanned.struct(), upper)
         return torch.from_numpy(upper)
 
-    def pairs(self, prepared: CodedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+    def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
         """See GroupScan.pairs."""
         upper = np.empty((len(query), GROUP), np.float32)
-        self._kernel.rows(self._rows.struct(), prepared.struct(), query, group, upper)
+        self._kernel.rows(self._rows.struct(), prepared.scanned.struct(), query, group, upper)
         return upper
+
+    def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
+        """See GroupScan.thresholds."""
+        fine, scanned = prepared.fine, prepared.scanned
+        share = 3.0 if sure else FINE_SHARE if scanned is fine else COARSE_SHARE
+        with np.errstate(over="ignore"):  # queries that could overflow are scanned exactly
+            room = share * scanned.by_residual + fine.by_residual, share * scanned.by_norm + fine.by_norm
+        return self._kernel.thresholds(self._rows.struct(), upper.numpy(), *room, share + 1, folds, rank)
+
+    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+        """See GroupScan.rows_above."""
+        hidden = excluded.row, excluded.start
+        listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, limit)
+        overfull = found > limit
+        counts = np.where(overfull, 0, found)
+        rows = np.concatenate([some[:count] for some, count in zip(listed, counts.tolist(), strict=True)])
+        return Listed(np.repeat(np.arange(len(counts)), counts), rows["row"], rows["upper"], rows["lower"], overfull)
 
     def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
         self._all_rows.replace(self._kernel, rows, vectors, bias)

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 
 from realm.index.checks import checked_norms
+from realm.index.listing import Excluded, Listed
 from realm.index.native.kernel import GROUP
 from realm.index.scan import INPUT_ROUNDING, NORM_FLOOR
 
 BLOCK_ENTRIES = 1 << 18  # scores formed at a time: 1 MiB, which stays in the cache until the maxima are taken
+PAIRS = 1 << 16  # groups looked at row by row at a time: 16 MiB of bounds
 GATHER_ENTRIES = 1 << 23  # components gathered at a time for single rows: 32 MiB
 
 
@@ -123,6 +125,43 @@ class LibraryScan:
             scores += error[:, None].float()
             upper[start : start + step] = scores.masked_fill_(beyond, -torch.inf).cpu().numpy()
         return upper
+
+    def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
+        """See GroupScan.thresholds."""
+        share = 4.0 if sure else 2.01
+        error = torch.outer(prepared.by_norm, self._norm.float()).addr_(prepared.by_residual, self._residual.float())
+        typical = (upper - share * error.add_(self._slack.float())).nan_to_num_(-torch.inf, torch.inf, -torch.inf)
+        padded = torch.nn.functional.pad(typical, (0, -typical.shape[1] % folds), value=-torch.inf)
+        reach: np.ndarray = padded.unflatten(1, (-1, folds)).amax(1).topk(rank, dim=1, sorted=False).values.amin(1).cpu().numpy()
+        return reach
+
+    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+        """See GroupScan.rows_above. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
+        b, n = len(reach), len(self._vectors)
+        found = (upper >= torch.from_numpy(reach).to(upper.device)[:, None]).nonzero(as_tuple=True)
+        query, group = (part.cpu().numpy() for part in found)
+        overfull = np.bincount(query, minlength=b) > limit + upper.shape[1] // 8
+        query, group = query[~overfull[query]], group[~overfull[query]]
+        pairs, bounds = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
+        for start in range(0, len(query), PAIRS):
+            some, groups = query[start : start + PAIRS], group[start : start + PAIRS]
+            above = self.pairs(prepared, some, groups)
+            at, place = (above >= reach[some][:, None]).nonzero()
+            pairs.append(some[at] * n + groups[at] * GROUP + place)
+            with np.errstate(over="ignore", invalid="ignore"):  # queries that could overflow are scanned exactly
+                lower = above[at, place] - self._error(prepared, some, groups)[at] * 2.00001
+            bounds.append(np.stack([above[at, place], lower], axis=1))
+        numbers, both = np.concatenate(pairs), np.concatenate(bounds)
+        kept = ~np.isin(numbers, excluded.query() * n + excluded.row)
+        query, row = np.divmod(numbers[kept], max(1, n))
+        overfull |= np.bincount(query, minlength=b) > limit
+        return Listed(query, row, both[kept, 0], both[kept, 1], overfull).only(~overfull[query])
+
+    def _error(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """How far bounds of pairs of query and group may lie above scores: float32 [c]."""
+        at, groups = (torch.from_numpy(part).to(self._norm.device) for part in (query, group))
+        error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
+        return error.float().cpu().numpy()
 
     def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
         """As GroupScan.replace; float32 rows are the index's own vectors, which its owner has changed already."""

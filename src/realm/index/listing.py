@@ -1,135 +1,153 @@
-"""From the bounds of a scan to the rows that must be scored exactly, for up to some dozens of queries at once."""
+"""From the bounds of a scan to the rows that must be scored exactly, for up to some dozens of queries at once.
 
-from collections.abc import Iterator
+1. A reach is guessed from the bounds of the groups: one that about k rows should have.
+2. Rows whose bound reaches it are listed, each with an upper and a lower bound of its score: the k-th largest lower bound is the floor.
+3. A row below the floor is none of the best k. If the floor is not below the reach, every other row is listed; else rows are listed again.
+"""
+
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 
 from realm.index.base import Hidden
-from realm.index.group_scan import GroupScan
 from realm.index.native.kernel import GROUP
 
-# A query is given up when more groups than LISTED + 4 k + one in 8 of all, or more rows than LISTED + 4 k + one in 64 of all, reach the
-# floor: a scan of everything costs less by then.
+# A query is given up when more rows than LISTED + 4 k + one in 64 of all reach the floor: a scan of everything costs less by then.
 LISTED = 4096
-PAIRS = 1 << 16  # groups looked at row by row at a time: 16 MiB of bounds
+MOST_FOLDED = 64  # groups whose best bound stands for all of them while the reach is sought
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Rows with bounds of their scores, ordered by query.
+
+    query, row: int64 [c]. upper, lower: float32 [c]. overfull: bool [b], queries of which there are too many; theirs are not here.
+    """
+
+    query: np.ndarray
+    row: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    overfull: np.ndarray
+
+    def only(self, kept: np.ndarray) -> "Listed":
+        """Those of ``kept``: bool [c], or places, ascending."""
+        return Listed(self.query[kept], self.row[kept], self.upper[kept], self.lower[kept], self.overfull)
+
+    def best(self, k: int) -> np.ndarray:
+        """Which are the best k of each query by their upper bounds: bool [c]."""
+        chosen = np.ones(len(self.query), np.bool_)
+        ends = np.searchsorted(self.query, np.arange(len(self.overfull) + 1))
+        for start, stop in pairwise(ends):
+            if stop - start > k:
+                chosen[start + np.argpartition(self.upper[start:stop], stop - start - k)[: stop - start - k]] = False
+        return chosen
+
+    def and_also(self, others: "Listed") -> "Listed":
+        """These and others, of other queries."""
+        query = np.concatenate([self.query, others.query])
+        order = np.argsort(query, kind="stable")
+        parts = ((self.row, others.row), (self.upper, others.upper), (self.lower, others.lower))
+        row, upper, lower = (np.concatenate(part)[order] for part in parts)
+        return Listed(query[order], row, upper, lower, self.overfull | others.overfull)
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Rows that queries must not get: row int64 [e], ascending for each query; those of query i are start[i] to start[i+1], int64 [b+1]."""
+
+    row: np.ndarray
+    start: np.ndarray
+
+    @classmethod
+    def of(cls, hidden: Hidden, b: int, n: int) -> "Excluded":
+        """The excluded pairs of b queries."""
+        pairs = np.sort(hidden.query * n + hidden.row)
+        return cls(pairs % max(1, n), np.searchsorted(pairs, np.arange(b + 1) * n))
+
+    def query(self) -> np.ndarray:
+        """The query of each row: int64 [e]."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
 
 class Listing:
-    """One scan for queries float32 [b,d] over n rows, and what may be read off it."""
+    """One scan for queries float32 [b,d] over n rows, and what may be read off it. ``scan`` is a GroupScan."""
 
-    def __init__(self, scan: GroupScan, queries: torch.Tensor, hidden: Hidden, n: int):
+    def __init__(self, scan: Any, queries: torch.Tensor, hidden: Hidden, n: int):
         self._scan = scan
         self._n = n
         self._prepared = scan.prepare(queries)
-        self._upper = scan.groups(self._prepared)  # [b,g]
-        self._hidden = np.sort(hidden.query * n + hidden.row)  # excluded pairs as one number each
-        groups = self._upper.shape[1]
-        self._touched = torch.from_numpy(hidden.query * groups + hidden.row // GROUP).to(self._upper.device)
-        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # queries, groups and bounds of pairs looked at already
-        self._listed = np.zeros(len(queries), np.int64)  # rows returned so far, of each query
+        self._upper: torch.Tensor = scan.groups(self._prepared)  # [b,g]
+        self._excluded = Excluded.of(hidden, len(queries), n)
+        touched = self._excluded.query() * self._upper.shape[1] + self._excluded.row // GROUP
+        self._touched = torch.from_numpy(touched).to(self._upper.device)  # groups with excluded rows: their bounds may come from those
 
-    def promising_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Probably good rows of each query, none of them hidden: pairs int64 [c], int64 [c].
+    def possible_rows(self, k: int, margin: np.ndarray) -> tuple[Listed, np.ndarray]:
+        """All rows that may be among the best k of each query, hidden ones aside.
 
-        Those whose bound reaches that of the best k + 1 groups: more than k, for one group may hold a row of which its bounds know little.
-        Groups with excluded rows are passed over: their bounds may come from those.
+        Args:
+            margin: float64 [b], what scores may be off beyond the bounds' own room.
+
+        Returns:
+            The rows, and which queries were given up: bool [b]; their rows are of no use.
         """
-        query, group, floor = self._promising_groups(k + 1)
-        found = [np.zeros(0, np.int64)]
-        for start in range(0, len(query), PAIRS):
-            part = query[start : start + PAIRS], group[start : start + PAIRS]
-            bounds = self._scan.pairs(self._prepared, *part)
-            self._seen.append((*part, bounds))
-            at = _reaching(bounds, floor[part[0]])
-            at = at[_best_of_each(part[0][at // GROUP], bounds.reshape(-1)[at], 2 * (k + GROUP))]
-            bounds.reshape(-1)[at] = -np.inf  # rows are listed once
-            found.append(self._numbers(part, at))
-        pairs = np.concatenate(found)
-        self._listed += np.bincount(pairs // self._n, minlength=len(self._listed))
-        return pairs // self._n, pairs % self._n
+        limit = LISTED + 4 * k + self._n // 64
+        reach = self._reach(k, sure=False)
+        listed = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, limit)
+        floor = self._floor(listed, k, margin)
+        again = ~(floor >= reach) & ~listed.overfull & (reach > _LEAST)
+        if again.any():
+            sure = np.where(np.isfinite(floor), floor, self._reach(k, sure=True))
+            reach = np.where(again, np.maximum(sure, _LEAST), np.float32(np.inf))
+            others = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, limit)
+            floor = np.where(again, self._floor(others, k, margin), floor)
+            listed = listed.only(~again[listed.query]).and_also(others)
+            again = again & ~(floor >= reach) & (reach > _LEAST)
+        return listed.only(np.flatnonzero(listed.upper >= floor[listed.query])), listed.overfull | again
 
-    def _promising_groups(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pairs of the best groups, not to be looked at again; and what rows must reach: float32 [b], finite, so that hidden rows do not.
+    def _reach(self, k: int, sure: bool) -> np.ndarray:
+        """A bound that about k rows of each query reach, float32 [b]; the least number where there are too few groups.
 
-        That is the least bound of the groups. A query with fewer than ``count`` groups takes any row.
+        Args:
+            sure: see GroupScan.thresholds.
         """
+        b, groups = self._upper.shape
+        folds = max(1, -(-groups // max(1, min(MOST_FOLDED, groups // (4 * k)))))
+        # Of rows in no order, k are in so many folds; with some to spare, because a row that is listed is cheap.
+        rank = min(k, max(1, int(np.ceil(folds * -np.expm1(-1.25 * k / folds)))))
+        if groups == 0:
+            return np.full(b, _LEAST)
         flat = self._upper.view(-1)
         passed_over = flat[self._touched]
         flat[self._touched] = -torch.inf
-        best = self._upper.topk(min(count, self._upper.shape[1]), dim=1, sorted=False)
-        least = torch.finfo(torch.float32).min
-        enough = best.values.shape[1] == count
-        floor = best.values.amin(1).clamp_min(least) if enough else torch.full_like(best.values[:, 0], least)
-        query, place = (best.values > -torch.inf).nonzero(as_tuple=True)
-        group = best.indices[query, place]
-        flat[query * self._upper.shape[1] + group] = -torch.inf
+        reach: np.ndarray = self._scan.thresholds(self._prepared, self._upper, folds, min(rank, folds), sure)
         flat[self._touched] = passed_over
-        return *_by_group(query.cpu().numpy(), group.cpu().numpy(), len(floor)), floor.cpu().numpy()
+        return np.maximum(reach, _LEAST)
 
-    def rows_above(self, floor: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The other rows, hidden ones aside, whose bound reaches the floor, float32 [b].
-
-        Returns:
-            The pairs int64 [c], int64 [c], and whether a query was given up: bool [b]. Pairs of such a query are of no use.
-        """
-        b, groups = self._upper.shape
-        at_least = torch.from_numpy(floor).to(self._upper.device)[:, None]
-        query, group = (found.cpu().numpy() for found in (self._upper >= at_least).nonzero(as_tuple=True))
-        given_up = np.isneginf(floor) | (np.bincount(query, minlength=b) > LISTED + 4 * k + groups // 8)
-        kept = ~given_up[query]
-        found = [np.zeros(0, np.int64)]
-        for part_query, part_group, bounds in self._bounds_of(*_by_group(query[kept], group[kept], b)):
-            at = _reaching(bounds, floor[part_query])
-            queries = part_query[at // GROUP]
-            self._listed += np.bincount(queries, minlength=b)
-            given_up |= self._listed > LISTED + 4 * k + self._n // 64
-            found.append(self._numbers((part_query, part_group), at[~given_up[queries]]))
-        pairs = np.concatenate(found)
-        if len(self._hidden):
-            pairs = np.sort(pairs)  # looking them up in order is several times as fast
-            pairs = pairs[~_among(pairs, self._hidden)]
-        return pairs // self._n, pairs % self._n, given_up
-
-    def _bounds_of(self, query: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Pairs seen before and these, some at a time, with the bounds of their rows."""
-        yield from self._seen
-        for start in range(0, len(query), PAIRS):
-            part = slice(start, start + PAIRS)
-            yield query[part], group[part], self._scan.pairs(self._prepared, query[part], group[part])
-
-    def _numbers(self, pairs: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
-        """Rows ``at`` [c,64] flat, of c pairs of query and group, as one number for query and row each."""
-        query, group = (values[at // GROUP] for values in pairs)
-        return query * self._n + group * GROUP + at % GROUP
+    def _floor(self, listed: Listed, k: int, margin: np.ndarray) -> np.ndarray:
+        """The k-th largest lower bound of each query less the margin, -inf where fewer are listed: float32 [b]."""
+        return round_down(kth_largest(listed.query, listed.lower, len(margin), k) - margin)
 
 
-def _reaching(bounds: np.ndarray, floor: np.ndarray) -> np.ndarray:
-    """Where bounds [c,64] reach their floor [c]: flat int64."""
-    return np.flatnonzero(bounds >= floor[:, None])
+_LEAST = np.float32(np.finfo(np.float32).min)  # finite: bounds of hidden rows do not reach it
 
 
-def _by_group(query: np.ndarray, group: np.ndarray, b: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs ordered by group: queries that look at the same one find it in the cache, and the memory is gone through in one direction."""
-    pairs = np.sort(group * b + query)
-    return pairs % b, pairs // b
+def kth_largest(query: np.ndarray, values: np.ndarray, b: int, k: int) -> np.ndarray:
+    """The k-th largest of the values [c] of each query, -inf where there are fewer: float64 [b]; query [c] is ascending."""
+    ends = np.searchsorted(query, np.arange(b + 1))
+    result = np.full(b, -np.inf)
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        if stop - start >= k:
+            result[i] = np.partition(values[start:stop], stop - start - k)[stop - start - k]
+    return result
 
 
-def _best_of_each(query: np.ndarray, bounds: np.ndarray, limit: int) -> np.ndarray | slice:
-    """Places [<=c] of at most ``limit`` entries of each query, those of the largest bounds; query and bounds are [c]."""
-    ends = np.bincount(query).cumsum()
-    if not len(query) or np.diff(ends, prepend=0).max() <= limit:
-        return slice(None)
-    order = np.argsort(query, kind="stable")
-    chosen = []
-    for start, stop in pairwise([0, *ends]):
-        part = order[start:stop]
-        best = np.argpartition(bounds[part], len(part) - limit)[len(part) - limit :] if len(part) > limit else slice(None)
-        chosen.append(part[best])
-    return np.concatenate(chosen)
-
-
-def _among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Which of ``values`` are in ``ordered``, which is not empty: bool like values."""
-    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+def round_down(values: np.ndarray) -> np.ndarray:
+    """Float64 values as float32, always a little smaller."""
+    rounded = np.clip(values, -3e38, 3e38).astype(np.float32)  # beyond, queries are scanned exactly
+    rounded = np.nextafter(rounded, np.float32(-np.inf))
+    rounded[np.isneginf(values)] = -np.inf
+    return rounded

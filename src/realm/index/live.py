@@ -10,6 +10,7 @@ from realm.corpus.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
+from realm.index.quantised import QuantisedRows
 
 
 class LiveIndex:
@@ -18,15 +19,24 @@ class LiveIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind: as for ``make_index``.
+        vectors, ids, kind, codes, previous: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        store: BlockStore,
+        kind: str = "auto",
+        codes: QuantisedRows | None = None,
+        previous: "LiveIndex | None" = None,
+    ):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, self._readable, kind=kind)
+        before = None if previous is None else previous._index
+        self._index = make_index(vectors, ids, self._readable, kind=kind, codes=codes, previous=before)
 
     def __len__(self) -> int:
         return len(self._index)

@@ -73,6 +73,7 @@ class SnapshotManifest(SnapshotFacts):
         count: n, rows of all shards.
         shards: in row order.
         seconds: what building revision 0 took, over all processes that took it up.
+        codes_sha256: of the header of the codes of all rows; None: there are none.
     """
 
     generation: int
@@ -81,6 +82,7 @@ class SnapshotManifest(SnapshotFacts):
     count: int
     shards: tuple[Shard, ...]
     seconds: float = 0.0
+    codes_sha256: str | None = None
     format_version: int = FORMAT_VERSION
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from realm.index.checks import refuse_row
-from realm.index.clusters import assign, learn_centroids
+from realm.index.clusters import Centroids, assign, learn_centroids
 from realm.index.group_scan import GroupScan, NativeScan
 from realm.index.library_scan import LibraryScan
 from realm.index.mips import Metric
@@ -37,6 +37,11 @@ class ClusterFacts:
         return scores.add_(torch.cdist(queries, self.means) * self.spread, alpha=REACH)
 
 
+def cluster_count(n: int) -> int:
+    """How many clusters are learnt for n rows."""
+    return max(1, min(n // GROUP, round(CLUSTERS_PER_ROOT * n**0.5)))
+
+
 class ClusterScan:
     """n rows by cluster.
 
@@ -45,20 +50,21 @@ class ClusterScan:
         bias: float32 [n], added to inner products; None: zero.
         metric: how clusters are ranked.
         seed: of the clusters.
+        start: centroids of nearly these vectors, which are then used instead of others being learnt; None: learnt.
 
     Raises:
         SnapshotError: a component that is not finite.
     """
 
-    def __init__(self, vectors: torch.Tensor, bias: torch.Tensor | None, metric: Metric, seed: int = 0):
-        count = max(1, min(len(vectors) // GROUP, round(CLUSTERS_PER_ROOT * len(vectors) ** 0.5)))
-        centroids = learn_centroids(vectors, count, seed)
+    def __init__(self, vectors: torch.Tensor, bias: torch.Tensor | None, metric: Metric, seed: int = 0, start: Centroids | None = None):
+        centroids = learn_centroids(vectors, cluster_count(len(vectors)), seed) if start is None else start
         self.cluster = assign(vectors, centroids)  # int32 [n]
         self._metric: Metric = metric
         self._order = np.argsort(self.cluster, kind="stable").astype(np.int32 if len(vectors) < 1 << 31 else np.int64)
         self._starts = np.searchsorted(self.cluster[self._order], np.arange(len(centroids.values) + 1))
         kernel = installed_kernel()
         self._facts, rows = self._read(vectors, bias, kernel)
+        self.centroids = centroids.moved_to(self._facts.means, np.diff(self._starts))  # a better start for the next index
         if kernel is None or rows is None:
             sorted_rows = torch.from_numpy(self._order)
             self._scan: GroupScan = LibraryScan(vectors[sorted_rows], None if bias is None else bias[sorted_rows], torch.float32)

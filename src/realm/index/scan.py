@@ -99,16 +99,23 @@ class Best:
         self.rank = np.zeros(0, np.int64)
         self.threshold = np.full(b, -np.inf)  # float64 [b], the k-th best score
 
+    @classmethod
+    def ordered(cls, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> "Best":
+        """Of rows int64 [c] that are in order already: by query, the best first, equal scores by row."""
+        best = cls(b, k)
+        starts = np.searchsorted(query, np.arange(b))
+        rank = np.arange(len(query)) - starts[query]
+        kept = slice(None) if not len(rank) or rank.max() < k else rank < k
+        best.query, best.rank, best.row, best.score = query[kept], rank[kept], row[kept], score[kept]
+        last = best.rank == k - 1
+        best.threshold[best.query[last]] = best.score[last]
+        return best
+
     def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:
         """Merge scored rows that were not seen before: int64 [c], int64 [c], float64 [c]."""
         query, row, score = (np.concatenate(pair) for pair in ((self.query, query), (self.row, row), (self.score, score)))
         order = np.lexsort((row, -score, query))
-        query = query[order]
-        rank = np.arange(len(query)) - np.searchsorted(query, query)
-        kept = rank < self.k
-        self.query, self.rank, self.row, self.score = query[kept], rank[kept], row[order][kept], score[order][kept]
-        last = self.rank == self.k - 1
-        self.threshold[self.query[last]] = self.score[last]
+        self.__dict__.update(Best.ordered(len(self.threshold), self.k, query[order], row[order], score[order]).__dict__)
 
 
 def joined(parts: Sequence[Best]) -> Best:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from realm.index.generations import (
     remove,
 )
 from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
+from realm.index.published_codes import publish_codes, read_codes
+from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_shard, write_shard
 from realm.paths import rename_durably
 from realm.write_points import reached
@@ -61,11 +64,13 @@ class Snapshot:
         manifest: what it is.
         shards: vectors float32 [r,d] of each shard, memory-mapped unless stored as bfloat16.
         block_ids: int64 [n], ascending.
+        codes: of all rows, for compressed search by inner product; None where none are published.
     """
 
     manifest: SnapshotManifest
     shards: tuple[np.ndarray, ...]
     block_ids: np.ndarray
+    codes: QuantisedRows | None = None
 
     @cached_property
     def vectors(self) -> np.ndarray:
@@ -181,15 +186,9 @@ def publish_snapshot(
         for part in vectors(build.rows) if callable(vectors) else _parts(vectors):
             build.append(part)
         shard, dim = build.finish(block_ids)
-        manifest = SnapshotManifest(
-            **fields_of(facts),
-            generation=number,
-            revision=0,
-            dim=dim,
-            count=len(block_ids),
-            shards=(shard,),
-            seconds=build.seconds,
-        )
+        codes = publish_codes(staging, shard, dim)
+        disk: dict[str, Any] = {"dim": dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
+        manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
         write_manifest(staging, manifest)
         rename_durably(staging, final)
         reached("generation: published", final)
@@ -254,6 +253,7 @@ def append_delta(
             count=manifest.count + len(block_ids),
             segments=(*manifest.segments, *segments),
             shards=shards,
+            codes_sha256=None if len(block_ids) else manifest.codes_sha256,
         )
         write_manifest(path, extended)
     return extended
@@ -280,7 +280,7 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
             raise ForeignSnapshot(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
-    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)
+    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids, read_codes(path, manifest, verify))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 processes share one copy. The header says what the codes were made from; codes of other vectors are never used."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,31 +10,45 @@ import numpy as np
 
 from realm.errors import SnapshotError
 from realm.index.manifest import DamagedSnapshot
-from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes
+from realm.index.native.kernel import Kernel
+from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
+from realm.index.shards import decode
 from realm.paths import publish_or_discard, sha256_file, write_json
 
 FORMAT = 1
+METRIC = "ip"  # what codes are saved for: those for distances hold other offsets
+CHUNK = 1 << 18  # rows coded at a time, a multiple of GROUP
 HEADER = "codes.json"
 REMAKE = "Delete it; it is made again from the vectors"
 
 
-def save_codes(directory: Path, rows: QuantisedRows, *, made_from: str, metric: str) -> None:
-    """Publish codes as ``directory``, which must not exist.
+def save_codes(directory: Path, kernel: Kernel, stored: np.ndarray, *, made_from: str) -> None:
+    """Publish the codes of vectors, for inner products, as ``directory``, which must not exist. Memory: a part of them.
 
     Args:
-        made_from: names the vectors, e.g. the SHA-256 of their manifest; ``open_codes`` asks for it.
-        metric: "ip" or "l2": the biases among the codes are those of one metric.
+        stored: [n,d], as ``realm.index.shards.encode`` gives it, perhaps memory-mapped.
+        made_from: names the vectors, e.g. the SHA-256 of their file; ``open_codes`` asks for it.
 
     Raises:
         FileExistsError: ``directory`` exists.
+        SnapshotError: a component that is not finite.
     """
-    with publish_or_discard(directory) as staging:
-        sha256 = {}
-        for name in ARRAYS:
-            path = staging / f"{name}.npy"
-            np.save(path, getattr(rows, name), allow_pickle=False)
-            sha256[name] = sha256_file(path)
-        facts = {"format": FORMAT, "rows": rows.rows, "dim": rows.dim, "metric": metric, "made_from": made_from, "sha256": sha256}
+    n, dim = stored.shape
+    with publish_or_discard(directory) as staging, ExitStack() as stack:
+        files = {}
+        for name, (shape, dtype) in array_shapes(n, dim).items():
+            files[name] = stack.enter_context(open(staging / f"{name}.npy", "wb"))
+            described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(files[name], described)
+        # Not into memory-mapped files: a full disk would end the process there.
+        for start in range(0, n, CHUNK):
+            part = quantise(kernel, np.ascontiguousarray(decode(stored[start : start + CHUNK])))
+            for name, file in files.items():
+                file.write(getattr(part, name).data)
+        for file in files.values():
+            file.flush()
+        sha256 = {name: sha256_file(staging / f"{name}.npy") for name in ARRAYS}
+        facts = {"format": FORMAT, "rows": n, "dim": dim, "metric": METRIC, "made_from": made_from, "sha256": sha256}
         write_json(staging / HEADER, facts)
 
 
@@ -41,7 +56,8 @@ def open_codes(directory: Path, *, made_from: str, metric: str, verify: bool = F
     """The codes in ``directory``, memory-mapped; what a process changes of them stays its own.
 
     Args:
-        made_from, metric: what ``save_codes`` was given.
+        made_from: what ``save_codes`` was given.
+        metric: what they are for.
         verify: compare the SHA-256 of all files, which reads them whole; without it shapes, types and sizes are checked.
 
     Raises:

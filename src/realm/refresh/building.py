@@ -144,5 +144,5 @@ def embed_difference(
             versions = {"corpus_version": store.version, "tombstone_version": store.version}
             ids = np.asarray(store.block_ids)[rows]
             append_delta(paths.index, generation.number, vectors, ids, segments=_segments(store, rows), **versions)
-        generation = open_generation(paths, inputs, generation.number)
+        generation = open_generation(paths, inputs, generation.number, previous=generation)
     return generation, len(rows)

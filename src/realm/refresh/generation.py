@@ -55,10 +55,15 @@ def open_generation(
     *,
     document_embedder_sha256: str | None = None,
     device: torch.device | str = "cpu",
+    previous: Generation | None = None,
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
     A damaged index, or one whose parameters are damaged or gone, is put aside, and the next older one is taken unless ``number`` is given.
+
+    Args:
+        previous: the generation before, or this one before a delta: a clustered index starts from its clusters. What such an index finds
+            then depends on it; None where a resumed run must find the same.
 
     Raises:
         SnapshotError: none is there, or it belongs to another corpus, tokenizer or embedder.
@@ -82,11 +87,13 @@ def open_generation(
         if number is not None or not older or refused:
             raise
         quarantine(generation_path(paths.index, opened), error)
-        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device)
+        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device, previous=previous)
     published = published.to(torch.device(device)).eval().requires_grad_(False)
     vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
     queries = None if published.document_embedder is None else published.embedder
-    index = LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=run_index_kind(paths.config))
+    before = previous.index if previous is not None and isinstance(previous.index, LiveIndex) else None
+    ids, kind = np.asarray(snapshot.block_ids), run_index_kind(paths.config)
+    index = LiveIndex(vectors, ids, store, kind=kind, codes=snapshot.codes, previous=before)
     return Generation(snapshot, published.documents, index, queries)
 
 

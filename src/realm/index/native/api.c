@@ -44,3 +44,19 @@ void realm_rows(const realm_codes *codes, const realm_queries *queries, const in
     (void)level;
     realm_parallel(rows, &task, pairs, 64, threads);
 }
+
+/* Rows whose bounds reach their query's floor: listed[count][limit], found[count] of them, at most the limit of which are there. */
+void realm_list(const realm_codes *codes, const realm_queries *queries, const float *upper, const float *floor, const int64_t *hidden,
+                const int64_t *hidden_start, realm_listed *listed, int64_t *found, int64_t limit, int32_t threads, int32_t level) {
+    realm_listing listing = {.codes = codes, .queries = queries, .upper = upper, .floor = floor, .hidden = hidden,
+                             .hidden_start = hidden_start, .listed = listed, .found = (_Atomic int64_t *)found, .limit = limit};
+    range_function list = realm_list_scalar;
+#if defined(__x86_64__)
+    if (level == LEVEL_AVX2)
+        list = realm_list_avx2;
+    if (level == LEVEL_VNNI)
+        list = realm_list_vnni;
+#endif
+    (void)level;
+    realm_parallel(list, &listing, codes->groups, 1024, threads);
+}

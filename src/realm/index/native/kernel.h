@@ -9,12 +9,13 @@
 #ifndef REALM_KERNEL_H
 #define REALM_KERNEL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define GROUP 64 /* rows of a group */
 #define BUNDLE 16 /* rows of a bundle */
 #define PANEL 4  /* coded queries that one pass over a group serves */
-#define ABI 1    /* changes with anything in this file */
+#define ABI 2    /* changes with anything in this file */
 
 enum level { LEVEL_SCALAR = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2 };
 
@@ -52,14 +53,42 @@ typedef struct {
     const int64_t *group; /* rows: [pairs] */
 } realm_task;
 
+/* A row whose bound reaches what was asked for: its score lies between lower and upper. */
+typedef struct {
+    int64_t row;
+    float upper, lower;
+} realm_listed;
+
+/* A row and its score. */
+typedef struct {
+    double score;
+    int64_t row;
+} realm_scored;
+
+/* Rows whose bounds reach their query's floor, of the groups whose bounds do. */
+typedef struct {
+    const realm_codes *codes;
+    const realm_queries *queries; /* of the rows' bounds; upper may be by coarser ones */
+    const float *upper;           /* [count][groups] */
+    const float *floor;           /* [count] */
+    const int64_t *hidden;        /* rows that are left out, ascending for each query */
+    const int64_t *hidden_start;  /* [count + 1] */
+    realm_listed *listed;         /* [count][limit] */
+    _Atomic int64_t *found;       /* [count], zero at first; beyond the limit: not all are listed */
+    int64_t limit;
+} realm_listing;
+
 typedef void (*range_function)(void *task, int64_t first, int64_t last);
 
 void realm_scan_scalar(void *task, int64_t first, int64_t last);
 void realm_rows_scalar(void *task, int64_t first, int64_t last);
+void realm_list_scalar(void *listing, int64_t first, int64_t last);
 void realm_scan_avx2(void *task, int64_t first, int64_t last);
 void realm_rows_avx2(void *task, int64_t first, int64_t last);
+void realm_list_avx2(void *listing, int64_t first, int64_t last);
 void realm_scan_vnni(void *task, int64_t first, int64_t last);
 void realm_rows_vnni(void *task, int64_t first, int64_t last);
+void realm_list_vnni(void *listing, int64_t first, int64_t last);
 
 /* Run function(task, first, last) over 0..count-1 in pieces of `piece`, on `threads` threads, the caller's included. */
 void realm_parallel(range_function function, void *task, int64_t count, int64_t piece, int threads);

@@ -14,9 +14,11 @@ LEVELS = ("scalar", "avx2", "avx512-vnni")
 GROUP = 64  # rows of a group
 BUNDLE = 16  # rows of a bundle
 PANEL = 4  # coded queries that one pass over a group serves
-ABI = 1
+ABI = 2
+LISTED = np.dtype([("row", np.int64), ("upper", np.float32), ("lower", np.float32)])  # realm_listed of kernel.h
+SCORED = np.dtype([("score", np.float64), ("row", np.int64)])  # realm_scored of kernel.h
 
-_POINTER, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_POINTER, _I32, _I64, _F32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 
 
 class Codes(ctypes.Structure):
@@ -71,8 +73,12 @@ class Kernel:
         self._library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
         self._library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
         self._library.realm_replace.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
-        self._library.realm_score.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _POINTER, _I64, _I32, _POINTER, _POINTER, *tail)
-        self._library.realm_score.restype = None
+        self._library.realm_score.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _POINTER, _I64, _I32, _POINTER, *tail)
+        self._library.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
+        self._library.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
+        self._library.realm_order.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _I32)
+        self._library.realm_score.restype = self._library.realm_thresholds.restype = None
+        self._library.realm_list.restype = self._library.realm_order.restype = None
         self._library.realm_scan.restype = self._library.realm_rows.restype = None
         self._library.realm_quantise.restype = self._library.realm_replace.restype = _I64
 
@@ -90,21 +96,61 @@ class Kernel:
         pairs = (query.ctypes.data, group.ctypes.data, len(query), upper.ctypes.data)
         self._library.realm_rows(ctypes.byref(codes), ctypes.byref(queries), *pairs, self.threads, self._level)
 
-    def score(
-        self, vectors: np.ndarray, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool
+    def thresholds(
+        self, codes: Codes, upper: np.ndarray, by_residual: np.ndarray, by_norm: np.ndarray, by_slack: float, folds: int, rank: int
+    ) -> np.ndarray:
+        """Of each query the ``rank``-th largest of upper - (by_residual * residual + by_norm * norm + by_slack * slack): float32 [b].
+
+        Args:
+            upper: float32 [b,groups], of ``scan``.
+            by_residual, by_norm: float32 [b].
+            folds: groups i, i + folds, i + 2 folds... count as one, with their largest; at most all groups, at least ``rank``.
+        """
+        b = len(upper)
+        folded, threshold = np.empty((b, folds), np.float32), np.empty(b, np.float32)
+        arrays = (upper.ctypes.data, by_residual.ctypes.data, by_norm.ctypes.data, by_slack, folded.ctypes.data)
+        self._library.realm_thresholds(ctypes.byref(codes), *arrays, b, folds, rank, threshold.ctypes.data, self.threads)
+        return threshold
+
+    def list(
+        self, codes: Codes, queries: Queries, upper: np.ndarray, floor: np.ndarray, hidden: tuple[np.ndarray, np.ndarray], limit: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Of c pairs of query and row, int64 [c] each: q.x (for distances less |x|^2 / 2) and the sum of its terms' absolute values.
+        """The rows whose bounds reach their query's floor, of groups whose bounds do.
+
+        Args:
+            upper: float32 [b,groups], of ``scan``, perhaps by coarser codes of the same queries.
+            floor: float32 [b].
+            hidden: rows that a query must not get, int64 [e], ascending for each query, and where those of each query begin, int64 [b+1].
+            limit: of rows of each query.
+
+        Returns:
+            LISTED [b,limit], in no order, and how many there are, int64 [b]: beyond the limit, what is listed is of no use.
+        """
+        listed, found = np.empty((len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
+        arrays = (upper, floor, *hidden, listed, found)
+        where = (ctypes.byref(codes), ctypes.byref(queries), *(array.ctypes.data for array in arrays))
+        self._library.realm_list(*where, limit, self.threads, self._level)
+        return listed, found
+
+    def score(self, vectors: np.ndarray, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool) -> np.ndarray:
+        """The scores of c pairs of query and row, int64 [c] each, as ``realm.index.mips`` defines them: float64 [c].
 
         Args:
             vectors, queries: float32 [n,d] and float64 [b,d], C-contiguous.
-
-        Returns:
-            float64 [c], float64 [c].
+            distance: metric l2.
         """
-        score, size = np.empty(len(query)), np.empty(len(query))
-        arrays = (queries.ctypes.data, query.ctypes.data, row.ctypes.data, len(query), distance, score.ctypes.data, size.ctypes.data)
+        score = np.empty(len(query))
+        arrays = (queries.ctypes.data, query.ctypes.data, row.ctypes.data, len(query), distance, score.ctypes.data)
         self._library.realm_score(vectors.ctypes.data, vectors.shape[1], *arrays, self.threads, self._level)
-        return score, size
+        return score
+
+    def order(self, start: np.ndarray, scored: np.ndarray) -> None:
+        """Put SCORED [c] in order, the best of a query first, equal scores by row.
+
+        Those of query i are start[i] to start[i+1]: int64 [b+1].
+        """
+        scratch = np.empty_like(scored)
+        self._library.realm_order(start.ctypes.data, len(start) - 1, scored.ctypes.data, scratch.ctypes.data, self.threads)
 
     def quantise(self, codes: Codes, vectors: np.ndarray, bias: np.ndarray | None) -> int:
         """Fill ``codes`` from float32 [n,d] and [n]. Returns a row that is not finite, or -1."""

@@ -15,6 +15,7 @@
 #define LARGEST_LANE(a) largest_of_eight(a)
 #define LOWEST _mm256_set1_ps(-INFINITY)
 #define STORE(pointer, vector) _mm256_storeu_ps(pointer, vector)
+#define REACHING(pointer, floor) (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(pointer), _mm256_set1_ps(floor), _CMP_GE_OQ))
 
 TARGET static inline float largest_of_eight(__m256 a) {
     __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

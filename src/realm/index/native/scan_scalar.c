@@ -12,6 +12,7 @@
 #define LARGEST_LANE(a) (a)
 #define LOWEST (-INFINITY)
 #define STORE(pointer, value) (*(pointer) = (value))
+#define REACHING(pointer, floor) (unsigned)(*(pointer) >= (floor))
 
 static inline void part_scalar(const realm_codes *codes, const realm_queries *queries, int64_t plane, int64_t group, int row, int planes,
                                int used, float scores[PANEL][PARTS]) {

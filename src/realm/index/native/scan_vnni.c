@@ -15,6 +15,7 @@
 #define LARGEST_LANE(a) _mm512_reduce_max_ps(a)
 #define LOWEST _mm512_set1_ps(-INFINITY)
 #define STORE(pointer, vector) _mm512_storeu_ps(pointer, vector)
+#define REACHING(pointer, floor) (unsigned)_mm512_cmp_ps_mask(_mm512_loadu_ps(pointer), _mm512_set1_ps(floor), _CMP_GE_OQ)
 
 /* sums[plane][part] += inner products of 64 rows and some planes of a panel: 16 of the 32 registers. */
 TARGET static inline __attribute__((always_inline)) void add_products(const uint8_t *x, const int8_t *q, int64_t quads, int used,
