@@ -7,25 +7,28 @@ import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
+from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 
 
-class LiveIndex:
-    """An index of blocks of a corpus, of any kind. Each search first asks if the corpus has another version, and hides what that removed.
+class FollowingIndex:
+    """An index that follows its corpus: each search first asks if the corpus has another version, and hides what that removed.
 
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind: as for ``make_index``.
+        index: of any kind.
+        ids: int64 [n], block ids of its rows.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
+    def __init__(self, index: RowIndex, ids: np.ndarray, store: BlockStore):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, self._readable, kind=kind)
+        self._index = index
+        self._index.set_live(self._readable)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -63,3 +66,15 @@ class LiveIndex:
         if newest is not self._newest:
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest
+
+
+class LiveIndex(FollowingIndex):
+    """A new index that follows its corpus.
+
+    Args:
+        vectors, ids, kind: as for ``make_index``.
+        store: as for ``FollowingIndex``.
+    """
+
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
+        super().__init__(make_index(vectors, ids, kind=kind), ids, store)
