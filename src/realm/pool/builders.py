@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from realm.data.blocks import BlockInputs
-from realm.errors import ConfigError, PoolError, RealmError
+from realm.errors import ConfigError, PoolError
 from realm.nn.embedder import Embedder
-from realm.pool.cluster import ray
+from realm.pool.cluster import cause_of, located, ray
 from realm.refresh import embedding
 from realm.refresh.embedding import EmbedOptions, Progress, part_embedder
 
@@ -43,9 +43,10 @@ class Builder:
 
     def embed(self, request: Request, block_ids: np.ndarray) -> np.ndarray:
         """Block ids int64 [r] -> float32 [r, d]."""
-        if self._embed is None or request != self._request:
-            self._embed, self._request = part_embedder(*request), request
-        return self._embed(block_ids)
+        with located():
+            if self._embed is None or request != self._request:
+                self._embed, self._request = part_embedder(*request), request
+            return self._embed(block_ids)
 
 
 class BuilderPool:
@@ -216,10 +217,7 @@ class _Work:
             self._done[first] = ray().get(reference)
         except errors.RayTaskError as error:
             self._pool.give(actor)
-            if not isinstance(error.cause, RealmError):
-                raise
-            said = error.cause
-            raise PoolError(f"{said.problem} (in an actor on {error.ip})", path=said.path, line=said.line, cure=said.cure) from None
+            raise cause_of(error) from None
         except errors.RayError as error:  # the actor, its machine, or what it had sent is gone
             self._pool.ask(actor)
             self._deaths[first] += 1

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.errors import ConfigError, MissingExtra, PoolError
+from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
 
 LOCAL = "local"
 """The address that means: start a cluster on this machine, and end it afterwards."""
@@ -24,6 +25,10 @@ TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MOD
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", MODE: "token"}
 # Ray takes the machine's outer address even where 127.0.0.1 is asked for, unless clusters are off: then its servers bind to loopback.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+_imported: dict[str, str] = {}
+"""The settings under which Ray was imported here: it reads most of them then and never again."""
 
 
 def ray() -> Any:
@@ -38,9 +43,25 @@ def ray() -> Any:
         raise MissingExtra("a pool on several machines", "ray") from None
 
 
+def _imported_with(settings: dict[str, str]) -> Any:
+    """The package, imported under these settings.
+
+    Raises:
+        MissingExtra: it is not installed.
+        PoolError: it was imported under others.
+    """
+    if "ray" in sys.modules and settings != _imported:
+        raise PoolError("Ray was imported, or another cluster was used, in this process before", cure="Do this in a process of its own")
+    package = ray()
+    _imported.update(settings)
+    if package.is_initialized():
+        raise PoolError("this process is connected to Ray already", cure="End that connection first")
+    return package
+
+
 @contextmanager
 def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
-    """Be connected to a Ray cluster while the block lasts. Import Ray nowhere else: what it is told here it reads when it is imported.
+    """Be connected to a Ray cluster while the block lasts. Nobody may have imported Ray before: it reads its settings then.
 
     Args:
         address: LOCAL: a new cluster in processes of this one, bound to loopback, with a token that nobody else knows, gone afterwards.
@@ -55,15 +76,33 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
     local = address == LOCAL
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
     with _environment(settings), _directory(local) as directory:
-        package = ray()
-        if package.is_initialized():
-            raise PoolError("this process is connected to Ray already", cure="End that connection first")
+        package = _imported_with(settings)
         options = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE, "_temp_dir": directory, "include_dashboard": False}
         try:
             _start(package, address, options if local else {})
             yield
         finally:
             package.shutdown()
+
+
+@contextmanager
+def located() -> Iterator[None]:
+    """In an actor: an error that a user can cure says on which machine.
+
+    Raises:
+        PoolError: instead of any other of ours.
+    """
+    try:
+        yield
+    except RealmError as said:
+        problem = f"{said.problem} (in an actor on {socket.gethostname()})"
+        raise PoolError(problem, path=said.path, line=said.line, cure=said.cure) from said
+
+
+def cause_of(error: Any) -> Exception:
+    """What to raise for a RayTaskError: what ``located`` raised in the actor, otherwise the error as it is."""
+    cause = error.cause
+    return cause if isinstance(cause, PoolError) else error
 
 
 def _start(package: Any, address: str, options: dict[str, Any]) -> None:
@@ -81,7 +120,7 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
         raise PoolError(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}", cure=cure) from error
     outer = package.util.get_node_ip_address()
     if options and not outer.startswith("127."):
-        cure = "Import ray nowhere before realm.pool, or start a cluster yourself and name its address"
+        cure = "Start a cluster yourself and name its address"
         raise PoolError(f"Ray binds to {outer} and not to loopback", cure=cure)
 
 

@@ -11,7 +11,7 @@ from realm.index.base import Hidden, RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot, read_generation
-from realm.pool.cluster import ray
+from realm.pool.cluster import located, ray
 
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -58,13 +58,17 @@ class Searcher:
 
     def _index(self) -> RowIndex:
         if self._opened is None:
-            snapshot = read_generation(*self._place, {}, verify=False)
-            start, stop = self._rows
-            if stop > len(snapshot.block_ids):
-                raise SnapshotError(f"{len(snapshot.block_ids)} rows, and {stop} were there", path=self._place[0], cure="Open it again")
-            kind, metric = self._how
-            self._opened = make_index(rows_of(snapshot, start, stop), snapshot.block_ids[start:stop], kind=kind, metric=metric)
+            with located():
+                self._opened = self._open()
         return self._opened
+
+    def _open(self) -> RowIndex:
+        snapshot = read_generation(*self._place, {}, verify=False)
+        start, stop = self._rows
+        if stop > len(snapshot.block_ids):
+            raise SnapshotError(f"{len(snapshot.block_ids)} rows, and {stop} were there", path=self._place[0], cure="Open it again")
+        kind, metric = self._how
+        return make_index(rows_of(snapshot, start, stop), snapshot.block_ids[start:stop], kind=kind, metric=metric)
 
 
 def rows_of(snapshot: Snapshot, start: int, stop: int) -> np.ndarray:

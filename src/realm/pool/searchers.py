@@ -16,7 +16,7 @@ import torch
 
 from realm.config import run_index_kind
 from realm.corpus.blocks import BlockStore
-from realm.errors import ConfigError, PoolError, RealmError
+from realm.errors import ConfigError, PoolError
 from realm.index.base import Hidden, RowIndex
 from realm.index.generations import generation_path
 from realm.index.live import FollowingIndex
@@ -24,7 +24,7 @@ from realm.index.mips import Metric
 from realm.index.scan import Best
 from realm.index.snapshot import Snapshot
 from realm.paths import RunPaths
-from realm.pool.cluster import ray
+from realm.pool.cluster import cause_of, ray
 from realm.pool.searcher import Searcher
 from realm.refresh.generation import Generation
 
@@ -131,10 +131,7 @@ class PooledIndex(RowIndex):
             silent = f"searcher {', '.join(late)} of {len(asked)} did not answer within {self.deadline:g} s"
             raise PoolError(silent, cure=cure) from None
         except errors.RayTaskError as error:
-            if not isinstance(error.cause, RealmError):
-                raise
-            said = error.cause
-            raise PoolError(f"{said.problem} (in an actor on {error.ip})", path=said.path, line=said.line, cure=said.cure) from None
+            raise cause_of(error) from None
         except errors.RayError as error:
             raise PoolError(f"a searcher died {TRIES + 1} times over one search", cure=cure) from error
 
