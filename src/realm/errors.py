@@ -54,6 +54,10 @@ class TrainingError(RealmError):
     """Training that cannot go on: nothing valid in a window, non-finite gradients, a retriever that collapsed."""
 
 
+class PoolError(RealmError):
+    """A Ray cluster that cannot be used, or actors in it that do not answer."""
+
+
 class MissingExtra(RealmError):
     """An optional feature whose extra is not installed.
 

@@ -11,17 +11,45 @@ from realm.progress import Progress
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 
 
-def refresh(run: Run, /, *, once: bool = False) -> None:
+_ADDRESS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="[ADDRESS]",
+    instance_from_str=lambda given: _address(given),
+    is_instance=lambda value: value is None or isinstance(value, str),
+    str_from_instance=lambda value: [value or "none"],
+)
+Address = Annotated[str | None, _ADDRESS]
+
+
+def _address(given: list[str]) -> str:
+    """What stands behind ``--ray``; nothing means a cluster on this machine."""
+    if len(given) > 1:
+        raise ValueError("give one address at most, and RUN before --ray")
+    return given[0] if given else "local"
+
+
+def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int = 2) -> None:
     """Build the index of a run beside its trainer (pretrain.refresh = "external"), until pre-training has ended.
 
     Args:
         run: a run directory with a config.toml and a corpus.
         once: end as soon as nothing is asked for.
+        ray: embed by a pool of actors on Ray: a cluster on this machine, or that of ADDRESS (HOST:PORT of its head, or auto).
+        actors: of that pool.
     """
-    from realm.refresh.external import serve_run
-
     with Progress() as progress:
-        serve_run(run, once=once, say=progress.say, progress=lambda done, total: progress.count("index: blocks", done, total))
+
+        def count(done: int, total: int) -> None:
+            progress.count("index: blocks", done, total)
+
+        if ray is None:
+            from realm.refresh.external import serve_run
+
+            serve_run(run, once=once, say=progress.say, progress=count)
+        else:
+            from realm.pool.refreshing import serve_pool
+
+            serve_pool(run, ray, actors, once=once, say=progress.say, progress=count)
 
 
 def index_verify(run: Run, /, *, json: bool = False) -> None:

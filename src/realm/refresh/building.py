@@ -16,7 +16,7 @@ from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.refresh.embedding import EmbedOptions, Progress, embed_corpus, embed_parts
+from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_corpus, embed_parts
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import parameters_path, prune_run, request_index
 
@@ -73,6 +73,7 @@ def build_generation(
     step: int,
     options: EmbedOptions,
     progress: Progress | None = None,
+    parts_of: PartsOf = embed_parts,
 ) -> None:
     """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
 
@@ -80,6 +81,7 @@ def build_generation(
         number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
         step: optimiser steps behind them.
         options: by how many processes, where, how precisely.
+        parts_of: who embeds.
 
     Raises:
         SnapshotError: the disk refuses, a vector is not finite, or the corpus was compacted meanwhile.
@@ -87,7 +89,7 @@ def build_generation(
     store = inputs.store
     rows = np.flatnonzero(store.live)
     facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
-    parts = embed_parts(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
     publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts, generation=number)
 
 

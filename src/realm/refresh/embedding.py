@@ -68,6 +68,11 @@ def embed_corpus(
     return embed_blocks(embed, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=TOKENS_PER_BATCH, progress=progress)
 
 
+Parts = Callable[[int], Iterator[np.ndarray]]
+PartsOf = Callable[[Embedder, Path, BlockInputs, np.ndarray, EmbedOptions, Progress | None], Parts]
+"""Signature of ``embed_parts``, and of whatever else embeds a corpus, such as a pool of machines."""
+
+
 def embed_parts(
     embedder: Embedder,
     params: Path,
@@ -75,7 +80,7 @@ def embed_parts(
     rows: np.ndarray,
     options: EmbedOptions,
     progress: Progress | None,
-) -> Callable[[int], Iterator[np.ndarray]]:
+) -> Parts:
     """What ``publish_snapshot`` takes: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
 
     Args:
@@ -107,18 +112,31 @@ def embed_parts(
 
 
 def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
-    """In another process: what embeds one part. Block ids name the rows, whatever version of the corpus is in force by now."""
+    """In another process: what embeds one part."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
-    torch.set_num_threads(options.threads or max(1, usable_cores() // options.processes))
+    threads = options.threads or max(1, usable_cores() // options.processes)
     device = options.devices[number % len(options.devices)] if options.devices else "cpu"
+    embed = part_embedder(params, corpus, query_length, threads, device, options.bf16)
+    return lambda item: embed(item[1])
+
+
+def part_embedder(params: str, corpus: str, query_length: int, threads: int, device: str, bf16: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """What embeds parts in a process of its own, from plain values: block ids int64 [r] -> float32 [r, d].
+
+    Block ids name the rows, whatever version of the corpus is in force by now. The process computes with ``threads`` from here on.
+
+    Raises:
+        RealmError: the parameters or the corpus cannot be opened here.
+    """
+    torch.set_num_threads(threads)
     embedder = RealmModel.from_pretrained(Path(params)).documents.to(torch.device(device)).eval().requires_grad_(False)
     inputs = open_inputs(Path(corpus), query_length)
 
-    def embed(item: tuple[int, np.ndarray]) -> np.ndarray:
+    def embed(block_ids: np.ndarray) -> np.ndarray:
         try:
-            rows = inputs.store.rows_of(item[1])
+            rows = inputs.store.rows_of(block_ids)
         except KeyError as error:  # compacted meanwhile
             raise SnapshotError(f"the corpus changed while it was embedded: {error.args[0]}", path=corpus, cure="Start again") from error
-        return embed_corpus(embedder, inputs, rows, bf16=options.bf16)
+        return embed_corpus(embedder, inputs, rows, bf16=bf16)
 
     return embed

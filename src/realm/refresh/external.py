@@ -6,39 +6,49 @@ from pathlib import Path
 
 import torch
 
-from realm.config import load_recipe
+from realm.config import Recipe, load_recipe
 from realm.data.blocks import open_inputs
 from realm.errors import RunError
 from realm.paths import RunPaths
 from realm.refresh.beside import embed_options
-from realm.refresh.embedding import Progress
+from realm.refresh.embedding import PartsOf, Progress, embed_parts
 from realm.refresh.parameters import requested
 from realm.refresh.refresher import Refresher
 from realm.stages import check_run_format, has_stage
 
 
-def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Progress) -> None:
+def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
+    """The places of a run that can be refreshed, and its recipe.
+
+    Raises:
+        RunError: no run here, or one of another version.
+    """
+    paths = RunPaths(root)
+    if not paths.config.is_file():
+        raise RunError("no run here: config.toml is missing", path=root, cure="Make one with: realm run RECIPE.toml --out RUN")
+    check_run_format(paths)
+    return paths, load_recipe(paths.config)
+
+
+def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Progress, parts_of: PartsOf = embed_parts) -> None:
     """Answer a trainer's requests until pre-training has ended.
 
     Args:
         once: end when nothing is asked for.
         say: gets a line when it starts and when it ends.
         progress: gets (blocks done, blocks).
+        parts_of: who embeds.
 
     Raises:
         RunError: no run here.
         SnapshotError: another process builds this index, or the disk refuses.
     """
-    paths = RunPaths(root)
-    if not paths.config.is_file():
-        raise RunError("no run here: config.toml is missing", path=root, cure="Make one with: realm run RECIPE.toml --out RUN")
-    check_run_format(paths)
-    recipe = load_recipe(paths.config)
+    paths, recipe = open_recipe(root)
     wanted = recipe.run.device
     device = wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(recipe.refresher.threads)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    refresher = Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16), progress)
+    refresher = Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16), progress, parts_of)
     say(f"refreshing the index of {root}; end it with Ctrl-C")
 
     def ended() -> bool:

@@ -18,7 +18,7 @@ from realm.errors import RealmError
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths, write_json
 from realm.refresh.building import build_generation, publishing
-from realm.refresh.embedding import EmbedOptions, Progress
+from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.parameters import ParameterFacts, parameters_path, prune_run, read_facts, requested
 
 STATUS = "refresher.json"
@@ -65,13 +65,22 @@ class Refresher:
         inputs: its corpus as it is now.
         options: how to embed.
         progress: called with (blocks done, blocks), besides the status file.
+        parts_of: who embeds.
     """
 
-    def __init__(self, paths: RunPaths, inputs: BlockInputs, options: EmbedOptions, progress: Progress | None = None):
+    def __init__(
+        self,
+        paths: RunPaths,
+        inputs: BlockInputs,
+        options: EmbedOptions,
+        progress: Progress | None = None,
+        parts_of: PartsOf = embed_parts,
+    ):
         self._paths = paths
         self._inputs = inputs
         self._options = options
         self._progress = progress
+        self._parts_of = parts_of
         self._beat = 0
         self._told = 0.0
 
@@ -120,7 +129,7 @@ class Refresher:
                 self._progress(done, total)
 
         options = replace(self._options, bf16=self._options.bf16 and not facts.exact)
-        build_generation(self._paths, self._inputs, number, embedder, facts.step, options, progress)
+        build_generation(self._paths, self._inputs, number, embedder, facts.step, options, progress, self._parts_of)
         prune_run(self._paths, frozenset(facts.protect))
 
     def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:

@@ -1,0 +1,185 @@
+"""A pool makes the bytes that one process makes, whoever dies on the way."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm.corpus.build import build_corpus
+from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import ConfigError, PoolError
+from realm.index.generations import generation_path
+from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.model import ModelSpec, RealmModel
+from realm.paths import RunPaths, sha256_file
+from realm.pool import builders
+from realm.pool.builders import Builder, BuilderPool
+from realm.refresh import EmbedOptions, embedding, open_generation, refresh_index
+from realm.refresh.building import publishing
+from realm.refresh.parameters import parameters_path, request_index
+from realm.refresh.refresher import Refresher
+
+ONE = EmbedOptions(threads=1)
+DOCUMENTS, PART = 60, 7
+
+
+class Fatal(Builder):
+    """Dies over every part that holds the first block."""
+
+    def embed(self, request: builders.Request, block_ids: np.ndarray) -> np.ndarray:
+        if block_ids[0] == 0:
+            os._exit(3)
+        return super().embed(request, block_ids)
+
+
+class FatalPool(BuilderPool):
+    actor = Fatal
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "PART_ROWS", PART)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[RunPaths, BlockInputs, RealmModel]:
+    """A corpus of nine parts, its model, and generation 1 made without a pool."""
+    paths = RunPaths(tmp_path / "run")
+    text = "The town lies at the river. Its {} bridges are old. "
+    rows = [{"id": f"d{i}", "title": f"Town {i}", "text": text.format(i) * (1 + i % 5)} for i in range(DOCUMENTS)]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
+    inputs = open_inputs(paths.corpus, 32)
+    torch.manual_seed(0)
+    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
+    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    model = RealmModel(ModelSpec(body=BodySpec(body.config), projection=16))
+    refresh_index(model, inputs, paths, step=1)
+    return paths, inputs, model
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def pool(cluster: None, said: list[str]) -> Iterator[BuilderPool]:
+    """Two actors for all tests of this file; they are killed now and then."""
+    with BuilderPool(2, said.append) as pool:
+        yield pool
+
+
+def tick(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, seen: list[int], options: EmbedOptions = ONE) -> int | None:
+    """Ask for an index of the same parameters and let the pool answer. ``seen`` gets the rows done."""
+    paths, inputs, _ = run
+    refresher = Refresher(paths, inputs, options, lambda done, total: seen.append(done), pool.parts)
+    with publishing(paths.index):
+        return refresher.tick()
+
+
+def same_bytes(paths: RunPaths, first: int, second: int) -> bool:
+    """Whether two generations of the same parameters differ in nothing but number, step and time."""
+    one, other = (generation_path(paths.index, number) for number in (first, second))
+    manifests = [json.loads((place / "manifest.json").read_text("utf-8")) for place in (one, other)]
+    for manifest in manifests:
+        for name in ("generation", "params_generation", "step", "seconds", "manifest_sha256"):
+            manifest.pop(name)
+    files = sorted(path.name for path in one.iterdir())
+    assert files == sorted(path.name for path in other.iterdir()) and manifests[0] == manifests[1]
+    return all(sha256_file(one / name) == sha256_file(other / name) for name in files if name.endswith(".npy"))
+
+
+def pids(pool: BuilderPool) -> list[int]:
+    import ray
+
+    return [pid for _, pid in ray.get([actor.ready.options(max_task_retries=-1).remote() for actor in pool._all])]
+
+
+def test_the_bytes_of_one_process(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool) -> None:
+    paths, inputs, model = run
+    request_index(model, paths, 2)
+    seen: list[int] = []
+    assert tick(run, pool, seen) == 2
+    assert seen == [*range(PART, DOCUMENTS, PART), DOCUMENTS]
+    assert same_bytes(paths, 1, 2) and open_generation(paths, inputs).number == 2
+
+
+def test_an_actor_killed_over_a_part(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, said: list[str]) -> None:
+    """It is stopped first, so that it has a part when it dies; the other one goes on meanwhile as far as the window lets it."""
+    paths, _, model = run
+    request_index(model, paths, 2)
+    assert tick(run, pool, []) == 2
+    said.clear()
+    victim = pids(pool)[0]
+    os.kill(victim, signal.SIGSTOP)
+    killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
+    killer.start()
+    request_index(model, paths, 3)
+    assert tick(run, pool, []) == 3
+    killer.join()
+    assert len(said) == 1 and "an actor that embedded rows " in said[0]
+    assert same_bytes(paths, 1, 3)
+    after = pids(pool)
+    assert victim not in after and len(after) == 2, "Ray has started it again"
+
+
+def test_taken_up_at_whole_parts(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool) -> None:
+    """A coordinator that dies after two parts; the next one begins with the third, and the pool is fit for it."""
+    paths, inputs, model = run
+    request_index(model, paths, 2)
+    seen: list[int] = []
+
+    class Killed(BaseException):
+        """Stands for a coordinator that dies here."""
+
+    def die(done: int, total: int) -> None:
+        if done == 3 * PART:
+            raise Killed
+
+    with pytest.raises(Killed), publishing(paths.index):
+        Refresher(paths, inputs, ONE, die, pool.parts).tick()
+    assert tick(run, pool, seen) == 2
+    assert seen[0] == 3 * PART and same_bytes(paths, 1, 2)
+
+
+def test_a_part_that_kills_every_actor(
+    run: tuple[RunPaths, BlockInputs, RealmModel], cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, _, model = run
+    monkeypatch.setattr(builders, "DEATHS", 1)
+    request_index(model, paths, 2)
+    said: list[str] = []
+    with FatalPool(1, said.append) as pool, pytest.raises(PoolError, match=r"2 actors died over rows 0 to 7\. .*goes on where"):
+        tick(run, pool, [])
+    assert len(said) == 1
+    assert not (paths.index / "000002").exists()
+
+
+def test_what_an_actor_cannot_open(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, tmp_path: Path) -> None:
+    paths, inputs, _ = run
+    rows = np.arange(DOCUMENTS)
+    embedder = open_generation(paths, inputs).embedder
+    missing = parameters_path(paths, 9)
+    with pytest.raises(PoolError, match=r"000009.*\(in an actor on .+\)") as caught:
+        list(pool.parts(embedder, missing, inputs, rows, ONE, None)(0))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_actors_that_do_not_fit(run: tuple[RunPaths, BlockInputs, RealmModel], cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, _, model = run
+    monkeypatch.setattr(builders, "START_SECONDS", 0.1)
+    request_index(model, paths, 2)
+    with BuilderPool(2) as pool, pytest.raises(PoolError, match=r"none of 2 actors is up \(the cluster has CPU 8\)"):
+        tick(run, pool, [], EmbedOptions(threads=64))
+
+
+def test_no_actors() -> None:
+    with pytest.raises(ConfigError, match="actors = 0 is below 1"):
+        BuilderPool(0)
