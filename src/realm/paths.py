@@ -97,15 +97,19 @@ def fsync_tree(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace ``path`` by ``data`` in one step. Readers see the old bytes or the new ones."""
+    """Replace ``path`` by ``data`` in one step. Readers see the old bytes or the new ones; an error leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    with open(staging, "wb") as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    reached("file: staged", path)
-    os.replace(staging, path)
+    try:
+        with open(staging, "wb") as file:
+            file.write(data.encode("utf-8") if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        reached("file: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
+        staging.unlink(missing_ok=True)
+        raise
     reached("file: renamed", path)
     fsync_directory(path.parent)
 
@@ -117,7 +121,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def publish_directory(final: Path) -> Iterator[Path]:
-    """Yield a staging directory that becomes ``final`` when the block ends without an error.
+    """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left.
 
     Raises:
         FileExistsError: ``final`` exists; generations and checkpoints are never rewritten.
@@ -127,9 +131,13 @@ def publish_directory(final: Path) -> Iterator[Path]:
     final.parent.mkdir(parents=True, exist_ok=True)
     staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
     shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
-    yield staging
-    rename_durably(staging, final)
+    try:
+        staging.mkdir()
+        yield staging
+        rename_durably(staging, final)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
 
 
 def rename_durably(staging: Path, final: Path) -> None:
@@ -140,17 +148,6 @@ def rename_durably(staging: Path, final: Path) -> None:
     os.rename(staging, final)
     reached("directory: renamed", final)
     fsync_directory(final.parent)
-
-
-@contextmanager
-def publish_or_discard(final: Path) -> Iterator[Path]:
-    """``publish_directory``, which leaves nothing behind when the block ends with an error."""
-    try:
-        with publish_directory(final) as staging:
-            yield staging
-    except BaseException:
-        shutil.rmtree(final.with_name(f"{final.name}{STAGING_SUFFIX}"), ignore_errors=True)
-        raise
 
 
 def remove_staging(directory: Path) -> None:

@@ -92,15 +92,19 @@ def decode(stored: np.ndarray) -> np.ndarray:
 
 
 def write_array(path: Path, array: np.ndarray) -> str:
-    """Write, fsync, rename. Returns the SHA-256 of the file."""
+    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    with open(staging, "wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    digest = sha256_file(staging)
-    reached("array: staged", path)
-    os.replace(staging, path)
+    try:
+        with open(staging, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = sha256_file(staging)
+        reached("array: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
+        staging.unlink(missing_ok=True)
+        raise
     reached("array: renamed", path)
     fsync_directory(path.parent)
     return digest

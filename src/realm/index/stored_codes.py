@@ -10,7 +10,7 @@ import numpy as np
 from realm.errors import SnapshotError
 from realm.index.manifest import DamagedSnapshot
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes
-from realm.paths import publish_or_discard, sha256_file, write_json
+from realm.paths import publish_directory, sha256_file, write_json
 
 FORMAT = 1
 HEADER = "codes.json"
@@ -27,7 +27,7 @@ def save_codes(directory: Path, rows: QuantisedRows, *, made_from: str, metric: 
     Raises:
         FileExistsError: ``directory`` exists.
     """
-    with publish_or_discard(directory) as staging:
+    with publish_directory(directory) as staging:
         sha256 = {}
         for name in ARRAYS:
             path = staging / f"{name}.npy"

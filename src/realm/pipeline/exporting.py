@@ -26,7 +26,7 @@ from realm.nn.published import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.published_config import published_config
 from realm.nn.published_models import RECORDS
 from realm.opening import OpenRun, open_run, read_run_recipe
-from realm.paths import RunPaths, publish_or_discard, write_atomic, write_json
+from realm.paths import RunPaths, publish_directory, write_atomic, write_json
 from realm.stages import has_stage
 from realm.text.tokenizer import TextTokenizer
 
@@ -67,7 +67,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     # Before anything is written: a body of another family is refused.
     configs = {form: published_config(form, model.spec) for form, model in forms.items()}
     written: dict[str, dict[str, int]] = {}
-    with publish_or_discard(out) as staging:
+    with publish_directory(out) as staging:
         for form, config in configs.items():
             tokenizer = TextTokenizer.load(paths.stage(STAGES[form]))
             opened = open_run(paths.root) if form == "openqa" and paths.corpus.is_dir() else None
