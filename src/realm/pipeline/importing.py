@@ -22,7 +22,7 @@ from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
 from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
 from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
-from realm.paths import RunPaths, publish_directory, publish_directory, write_atomic, write_json
+from realm.paths import RunPaths, publish_directory, write_atomic, write_json
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
 from realm.stages import RUN_FORMAT
