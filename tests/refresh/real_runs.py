@@ -17,6 +17,7 @@ from realm.index.generations import published_generations
 from realm.paths import RunPaths, sha256_file
 from realm.pipeline import run_recipe
 from realm.progress import Progress
+from realm.refresh.parameters import NEXT
 from realm.train.metrics import TIMES, MetricsLog
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -102,9 +103,7 @@ class Pair:
                     break
                 self._kill(rng.choice([[name] for name in self.commands] + [list(self.commands)]))
             self._start()
-            codes = {name: waited(pid) for name, pid in self.pids.items()}
-            self.pids.clear()
-            assert set(codes.values()) <= {0}, f"{codes}: {self.words()}"
+            until(lambda: not self._reaped(), 120.0)
         finally:
             self._kill(list(self.pids))
 
@@ -118,14 +117,19 @@ class Pair:
 
     def _runs_for(self, seconds: float) -> bool:
         """Let them run so long. False if pre-training ended meanwhile."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._over():
-            for name, pid in list(self.pids.items()):
-                if (code := ended(pid)) is not None:
-                    del self.pids[name]
-                    assert code == 0, f"{name} ended with {code}: {self.words()}"
+        end_of_life = time.monotonic() + seconds
+        while time.monotonic() < end_of_life and not self._over():
+            self._reaped()
             time.sleep(0.005)
         return not self._over()
+
+    def _reaped(self) -> dict[str, int]:
+        """Forget who has ended, which must have been without an error. Those that are left."""
+        for name, pid in list(self.pids.items()):
+            if (code := ended(pid)) is not None:
+                del self.pids[name]
+                assert code == 0, f"{name} ended with {code}: {self.words()}"
+        return self.pids
 
     def _over(self) -> bool:
         return self.run.stage("pretrain").exists()
@@ -153,7 +157,7 @@ def left_over(run: RunPaths) -> set[str]:
     """What a finished run should not have: anything half-written, put aside, or kept for nobody."""
     kept = {f"{number:06d}" for number in published_generations(run.index)}
     names = {path.relative_to(run.root).as_posix() for path in run.root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
-    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in kept}
+    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT)}
     names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
     names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
     return names if len(kept) <= 3 else {*names, f"{len(kept)} generations"}

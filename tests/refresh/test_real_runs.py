@@ -74,26 +74,25 @@ def test_a_killed_replay_ends_as_its_model(ready: RunPaths, whole: RunPaths, tmp
 
 
 @pytest.mark.slow
-def test_a_refresher_beside_the_trainer_that_is_killed_again_and_again(ready: RunPaths, whole: RunPaths, tmp_path: Path) -> None:
-    """Mode "process": the trainer starts its refresher again and again; the trainer itself is killed once."""
-    run = copy_of(ready, tmp_path / "run", "process")
-    run.config.write_text(run.config.read_text().replace("steps = 40", "steps = 200"))
-    says, killed = tmp_path / "says", set()
+def test_trainer_and_the_refresher_beside_it_are_killed(ready: RunPaths, whole: RunPaths, tmp_path: Path) -> None:
+    """Mode "process": the trainer starts a killed refresher again; then it is killed itself, and its refresher ends with it."""
+    run, says = copy_of(ready, tmp_path / "run", "process"), tmp_path / "says"
+    seen: list[int] = []
+
+    def another() -> int | None:
+        status = read_status(run.index)
+        return None if status is None or status.pid in seen else status.pid
+
     trainer = started("pretrain", str(run.root), says=says)
-    while len(killed) < 4 and not run.stage("pretrain").exists():
-        status = until(lambda: ((found := read_status(run.index)) and found.pid not in killed and found) or run.stage("pretrain").exists())
-        if status is True:
-            break
-        if len(killed) == 2:
-            end(trainer, signal.SIGKILL)
-            trainer = started("pretrain", str(run.root), says=says)
-        killed.add(status.pid)
-        if runs(status.pid):
-            os.kill(status.pid, signal.SIGKILL)
-    assert waited(trainer, 300) == 0, says.read_text()[-2000:]
+    for killed in ("refresher", "trainer"):
+        seen.append(until(another))
+        os.kill(seen[-1] if killed == "refresher" else trainer, signal.SIGKILL)
+    os.waitpid(trainer, 0)
+    until(lambda: not any(runs(pid) for pid in seen))
+    trainer = started("pretrain", str(run.root), says=says)
+    assert waited(trainer) == 0, says.read_text()[-2000:]
     assert not left_over(run) and size(run) == size(whole)
     again = copy_of(ready, tmp_path / "again", "process", replay=run.swaps)
-    again.config.write_text(again.config.read_text().replace("steps = 40", "steps = 200"))
     assert main(["pretrain", str(again.root)]) == 0
     assert outcome(again) == outcome(run)
 
@@ -128,7 +127,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 @pytest.fixture
 def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[RunPaths, dict[str, int]]]]:
-    """Starts a trainer, and a refresher if it is external, that do not end by themselves, and waits until both are at it."""
+    """Starts a trainer, and a refresher if it is external, that do not end by themselves."""
     pids: dict[str, int] = {}
 
     def start(mode: str, workers: int = 1) -> tuple[RunPaths, dict[str, int]]:
@@ -136,7 +135,6 @@ def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[Run
         run.config.write_text(run.config.read_text().replace("steps = 40", LONG).replace("workers = 1", f"workers = {workers}"))
         names = ("pretrain", "refresh") if mode == "external" else ("pretrain",)
         pids.update({name: started(name, str(run.root), says=tmp_path / name) for name in names})
-        until(lambda: any(row["step"] > 20 for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"))
         return run, pids
 
     yield start
@@ -164,6 +162,7 @@ def test_either_side_ends_cleanly_by_a_signal(
     endless: Callable[..., tuple[RunPaths, dict[str, int]]], tmp_path: Path, side: str, how: signal.Signals
 ) -> None:
     run, pids = endless("external")
+    until(lambda: any(row["step"] > 20 for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"))
     other = pids["pretrain" if side == "refresh" else "refresh"]
     children = descendants(pids[side])
     assert end(pids[side], how) == CODES[how]
