@@ -169,6 +169,12 @@ def work(tmp_path: Path) -> Work:
 
 
 @pytest.fixture
+def make_work() -> Callable[[Path], Work]:
+    """Makes a run in which nothing was written yet, anywhere."""
+    return Work
+
+
+@pytest.fixture
 def copied(settled: Path, tmp_path: Path) -> Callable[..., Work]:
     """Makes a run of three rounds that nobody else uses."""
 
