@@ -1,6 +1,11 @@
 """How fast is an index refreshed? Encoding against sentence-transformers, a whole refresh and a small one, a refresher beside a trainer.
 
-    python benchmarks/bench_refresh.py --documents simplewiki_2021.jsonl.xz --blocks 300000 --threads 2
+    python benchmarks/bench_refresh.py --documents simplewiki_2021.jsonl.xz --blocks 6000 --threads 2
+    python benchmarks/bench_refresh.py --documents simplewiki_2021.jsonl.xz --blocks 300000 --block-length 180 --changed 1000 \
+        --encode 0 --steps 0 --threads 2 --work DIRECTORY
+
+The second takes half an hour and about half a gigabyte in DIRECTORY; killed, the same command goes on where it was. (All of simplewiki is
+some 245,000 blocks of 288 wordpieces; 180 make 300,000 of it.) --corpus takes a corpus that was built before; it is copied, then changed.
 
 The peer (benchmark only: pip install sentence-transformers) encodes the same texts with the same random weights of MiniLM's shape and of
 preset ``mini``; methods take turns and the median counts. Ours reads the wordpieces that the corpus stores, the peer makes them from text
@@ -12,11 +17,8 @@ import argparse
 import importlib.util
 import itertools
 import json
-import lzma
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,41 +32,18 @@ import torch
 from common import result
 from realm.config import build_recipe
 from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import update_documents
-from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.types import Sequence
 from realm.index.embed import embed_blocks
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
-from realm.paths import RunPaths
+from realm.nn.model import RealmModel
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.refresh import EmbedOptions, embed_difference, refresh_index
 from realm.train.metrics import MetricsLog
 from realm.train.precision import has_bf16
+from refresh_corpus import model_of, prepare, refresh, refreshes, take_documents
 
 SHAPES = {"minilm-6x384": (384, 6, 12, 1536), "mini-4x256": (256, 4, 4, 1024)}
 ROUNDS = 3
 LENGTH = 288
-
-
-def take_documents(source: Path, target: Path, blocks: int) -> None:
-    """So many documents that they make at least about ``blocks`` blocks: a block holds some 1,000 characters."""
-    left = blocks * 1000
-    with lzma.open(source, "rt", encoding="utf-8") as lines, open(target, "w", encoding="utf-8") as out:
-        for line in lines:
-            out.write(line)
-            left -= len(line)
-            if left < 0:
-                return
-
-
-def model_of(store: BlockStore, hidden: int, layers: int, heads: int, intermediate: int, **spec: Any) -> RealmModel:
-    torch.manual_seed(0)
-    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "intermediate": intermediate}
-    body = bert_spec(vocab_size=store.tokenizer.vocab_size, max_length=512, dropout=0.0, attention_dropout=0.0, **sizes)
-    return RealmModel(ModelSpec(body=BodySpec(body.config, pooling=spec.pop("pooling", "pooler")), parts=("embedder",), **spec)).eval()
 
 
 def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
@@ -142,39 +121,6 @@ def _cosine(one: np.ndarray, other: np.ndarray) -> float:
     return float(((one * other).sum(1) / norms).min())
 
 
-def refresh(root: Path, mode: str, workers: int) -> None:
-    """In a process of its own: a whole refresh, or the difference. Prints what it took."""
-    paths = RunPaths(root)
-    inputs: BlockInputs = open_inputs(paths.corpus, 64)
-    started = time.perf_counter()
-    if mode == "whole":
-        generation = refresh_index(model_of(inputs.store, 128, 2, 2, 512), inputs, paths, step=0, options=EmbedOptions(workers=workers))
-        embedded = len(generation.index)
-    else:
-        generation, embedded = embed_difference(paths, inputs)
-    hits = generation.index.search(torch.from_numpy(np.array(generation.snapshot.vectors[:1])), 5)
-    seconds = time.perf_counter() - started
-    assert hits.valid.all()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    print(json.dumps({"seconds": round(seconds, 3), "blocks": embedded, "peak_mib": peak >> 10}))
-
-
-def refreshes(root: Path, documents: Path, workers: int, changed: int) -> list[dict[str, Any]]:
-    """The corpus embedded, published and searchable; then the same after ``changed`` documents changed."""
-    rows = []
-    for mode in ("whole", "difference"):
-        if mode == "difference":
-            with open(documents, encoding="utf-8") as lines, open(root / "changed.jsonl", "w", encoding="utf-8") as out:
-                for line in itertools.islice(lines, changed):
-                    row = json.loads(line)
-                    out.write(json.dumps({**row, "text": "Changed. " + row["text"]}) + "\n")
-            update_documents(root / "corpus", [root / "changed.jsonl"])
-        command = [sys.executable, __file__, "--refresh", mode, "--run", str(root), "--workers", str(workers)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows.append({"method": f"refresh {mode}", **json.loads(done.stdout.splitlines()[-1])})
-    return rows
-
-
 def slowdown(root: Path, documents: Path, threads: int, steps: int) -> list[dict[str, Any]]:
     """Seconds a step of pre-training with a frozen index and beside a refresher that is never idle; taking turns."""
     rows: dict[str, list[float]] = {"frozen": [], "process": []}
@@ -204,49 +150,65 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def options_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=Path, help="JSONL.xz of documents")
+    parser.add_argument("--corpus", type=Path, help="a corpus directory to embed, instead of one made of --documents")
+    parser.add_argument("--work", type=Path, help="directory that is kept: the same command goes on there where it was killed")
     parser.add_argument("--blocks", type=int, default=10_000)
+    parser.add_argument("--block-length", type=int, default=LENGTH, help="wordpieces of a block")
     parser.add_argument("--changed", type=int, default=0, help="documents to change; by default a 300th of the blocks")
-    parser.add_argument("--encode", type=int, default=256, help="blocks in the comparison of encoders")
-    parser.add_argument("--steps", type=int, default=60, help="of pre-training for the slow-down; 0 leaves it out")
+    parser.add_argument("--encode", type=int, default=256, help="blocks in the comparison of encoders; 0 leaves it out")
+    parser.add_argument("--steps", type=int, default=60, help="of pre-training for the slow-down, which needs --documents; 0 leaves it out")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--refresh", choices=("whole", "difference"), help=argparse.SUPPRESS)
-    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.refresh:
-        refresh(options.run, options.refresh, options.workers)
-        return
-    if options.documents is None:
-        parser.error("--documents is required")
-    scratch = Path(tempfile.mkdtemp())
-    try:
-        documents = scratch / "documents.jsonl"
-        take_documents(options.documents, documents, options.blocks)
-        build_corpus([documents], scratch / "corpus", vocab_size=8000, tagger="none")
-        store = BlockStore.open(scratch / "corpus")
-        print(f"{len(store)} blocks, {float(store.lengths.mean()):.0f} wordpieces each", file=sys.stderr)
-        rows = shown(encoding(store, options.encode, scratch))
-        rows += shown(refreshes(scratch, documents, options.workers, options.changed or max(1, len(store) // 300)))
-        if options.steps:
-            few = scratch / "few.jsonl"
-            take_documents(options.documents, few, min(options.blocks, 2000))
-            rows += shown(slowdown(scratch, few, options.threads, options.steps))
-    finally:
-        shutil.rmtree(scratch)
+    if options.documents is None and (options.corpus is None or options.steps) and not options.refresh:
+        parser.error("--documents is required, or --corpus with --steps 0")
+    return options
+
+
+def measured(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
+    """All rows, each shown as soon as it is known."""
+    store = prepare(work, options.corpus, options.documents, options.blocks, options.block_length)
+    print(f"{len(store)} blocks, {float(store.lengths.mean()):.0f} wordpieces each", file=sys.stderr)
+    rows = shown(encoding(store, options.encode, work)) if options.encode else []
+    rows += shown(refreshes(work, options.workers, options.threads, options.changed or max(1, len(store) // 300)))
+    if options.steps:
+        few = work / "few.jsonl"
+        take_documents(options.documents, few, min(options.blocks, 2000), LENGTH)
+        rows += shown(slowdown(work, few, options.threads, options.steps))
+    return rows
+
+
+def ratios_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """What is asked for, of the rows that are there."""
     by = {row["method"]: row for row in rows}
     ratios = {"difference to whole": by["refresh difference"]["seconds"] / by["refresh whole"]["seconds"]}
     for name in SHAPES:
-        best = max(row["blocks_per_second"] for method, row in by.items() if method.startswith(f"{name} realm"))
         if peer := by.get(f"{name} sentence-transformers fp32"):
+            best = max(row["blocks_per_second"] for method, row in by.items() if method.startswith(f"{name} realm"))
             ratios[f"{name} to sentence-transformers"] = best / peer["blocks_per_second"]
-    if options.steps:
+    if "step, process" in by:
         ratios["step beside a refresher to frozen"] = by["step, process"]["seconds"] / by["step, frozen"]["seconds"]
-    fields = {"rows": rows, "ratios": {name: round(value, 3) for name, value in ratios.items()}}
-    print(json.dumps(result("refresh", options.threads, **fields)))
+    return {name: round(value, 4) for name, value in ratios.items()}
+
+
+def main() -> None:
+    options = options_of()
+    torch.set_num_threads(options.threads)
+    if options.refresh:
+        refresh(options.work, options.refresh, options.workers, options.threads)
+        return
+    work = options.work or Path(tempfile.mkdtemp())
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        rows = measured(options, work)
+    finally:
+        if options.work is None:
+            shutil.rmtree(work)
+    print(json.dumps(result("refresh", options.threads, rows=rows, ratios=ratios_of(rows))))
 
 
 if __name__ == "__main__":

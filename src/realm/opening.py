@@ -18,7 +18,7 @@ from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.refresh import Generation, embed_difference, missing_rows, open_generation
+from realm.refresh import Generation, add_difference, missing_rows, open_generation
 from realm.stages import check_run_format, has_stage, stage_facts
 
 RECALL_DEPTHS = (5, 20, 100)
@@ -153,13 +153,13 @@ class OpenRun:
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
         inputs = open_inputs(self.paths.corpus, self.recipe.model.query_length)
-        generation, count = embed_difference(self.paths, inputs, progress, number=self.generation.number)
+        generation, count = add_difference(self.generation, self.paths, inputs, progress)
         return replace(self, inputs=inputs, generation=generation), count
 
     def index_facts(self) -> dict[str, Any]:
         """What ``realm index build`` prints."""
         manifest = self.generation.snapshot.manifest
-        size = sum(file.stat().st_size for file in (self.paths.index / f"{self.generation.number:06d}").iterdir())
+        size = sum(file.stat().st_size for file in (self.paths.index / f"{self.generation.number:06d}").rglob("*") if file.is_file())
         return {
             "generation": manifest.generation,
             "step": manifest.step,

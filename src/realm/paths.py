@@ -108,7 +108,10 @@ def fsync_tree(path: Path) -> None:
 
 @contextmanager
 def publish_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces ``path`` in one step when the block ends without an error. Readers see the old bytes or the new ones."""
+    """Yield a file that replaces ``path`` in one step when the block ends without an error, which leaves nothing behind.
+
+    Readers see the old bytes or the new ones.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     try:
@@ -116,11 +119,11 @@ def publish_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+        reached("file: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
         staging.unlink(missing_ok=True)
         raise
-    reached("file: staged", path)
-    os.replace(staging, path)
     reached("file: renamed", path)
     fsync_directory(path.parent)
 
@@ -138,7 +141,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def publish_directory(final: Path) -> Iterator[Path]:
-    """Yield a staging directory that becomes ``final`` when the block ends without an error.
+    """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left.
 
     Raises:
         FileExistsError: ``final`` exists; generations and checkpoints are never rewritten.
@@ -148,9 +151,13 @@ def publish_directory(final: Path) -> Iterator[Path]:
     final.parent.mkdir(parents=True, exist_ok=True)
     staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
     shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
-    yield staging
-    rename_durably(staging, final)
+    try:
+        staging.mkdir()
+        yield staging
+        rename_durably(staging, final)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
 
 
 def rename_durably(staging: Path, final: Path) -> None:
@@ -161,17 +168,6 @@ def rename_durably(staging: Path, final: Path) -> None:
     os.rename(staging, final)
     reached("directory: renamed", final)
     fsync_directory(final.parent)
-
-
-@contextmanager
-def publish_or_discard(final: Path) -> Iterator[Path]:
-    """``publish_directory``, which leaves nothing behind when the block ends with an error."""
-    try:
-        with publish_directory(final) as staging:
-            yield staging
-    except BaseException:
-        shutil.rmtree(final.with_name(f"{final.name}{STAGING_SUFFIX}"), ignore_errors=True)
-        raise
 
 
 def remove_staging(directory: Path) -> None:

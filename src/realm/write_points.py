@@ -19,6 +19,7 @@ POINTS = {
     "build: written": "rows appended, not synced, not noted",
     "build: synced": "rows durable, not noted",
     "build: whole": "all rows noted, no manifest yet",
+    "delta: moved": "a file of a new shard is in its generation; no manifest names it yet",
     "generation: published": "a generation under its own name that CURRENT does not reach yet",
     "generation: doomed": "renamed to be deleted, still there",
     "generation: put aside": "a damaged generation renamed, not yet synced",

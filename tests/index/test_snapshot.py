@@ -10,12 +10,12 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
+from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.snapshot import (
     Snapshot,
     SnapshotFacts,
     SnapshotManifest,
-    append_delta,
     current_generation,
     next_generation,
     prune,
@@ -241,7 +241,7 @@ def test_delta_extends_the_same_generation(dtype: str, tmp_path: Path) -> None:
     assert len(open_snapshot(tmp_path).block_ids) == 8
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
+@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])
 def test_a_killed_delta_changes_nothing_and_can_be_repeated(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(tmp_path)
     real, calls = os.replace, []
@@ -282,7 +282,7 @@ def test_what_may_not_be_published(tmp_path: Path) -> None:
     publish(tmp_path)
     with pytest.raises(SnapshotError, match="ascending"):
         append_delta(tmp_path, 1, rows(1, ids[:1]), ids[:1], corpus_version=2)
-    with pytest.raises(ValueError, match=r"\[1,4\]"):
+    with pytest.raises(ValueError, match="dimension 4"):
         append_delta(tmp_path, 1, np.ones((1, 5), np.float32), np.array([99]), corpus_version=2)
     assert open_snapshot(tmp_path).manifest.revision == 0
 

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from realm import write_points
+from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.generations import generation_path, next_generation, published_generations, read_current
-from realm.index.snapshot import Snapshot, SnapshotFacts, append_delta, publish_snapshot
+from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel
 from realm.paths import RunPaths
@@ -165,6 +166,12 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def work(tmp_path: Path) -> Work:
     """A run in which nothing was written yet."""
     return Work(tmp_path / "run")
+
+
+@pytest.fixture
+def make_work() -> Callable[[Path], Work]:
+    """Makes a run in which nothing was written yet, anywhere."""
+    return Work
 
 
 @pytest.fixture

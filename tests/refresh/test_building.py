@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.living import remove_documents, update_documents
+from realm.corpus.living import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
 from realm.index.building import Building
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
@@ -149,6 +149,33 @@ def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run: RunPaths,
     hits = extended.index.search(model.documents.eval()(now.blocks([int(np.flatnonzero(now.store.live)[-1])])).detach(), 12)
     live = set(np.asarray(now.store.block_ids)[now.store.live].tolist())
     assert set(hits.ids[hits.valid].tolist()) == live and len(live) == 11
+
+
+def test_a_killed_difference_is_taken_up(run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added blocks go to disk part by part; the second call embeds only what the first had not written."""
+    inputs, model = opened(run)
+    generation = refresh_index(model, inputs, run, step=1)
+    added = [{"id": f"new/{n}", "title": "New", "text": f"New facts, number {n}, in a text of its own."} for n in range(6)]
+    (tmp_path / "added.jsonl").write_text("".join(json.dumps(row) + "\n" for row in added))
+    add_documents(run.corpus, [tmp_path / "added.jsonl"])
+    now, _ = opened(run)
+    monkeypatch.setattr(embedding, "PART_ROWS", 2)
+    done: list[int] = []
+
+    def killed(at: int, total: int) -> None:
+        done.append(at)
+        if at > 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        embed_difference(run, now, killed)
+    assert len(missing_rows(open_generation(run, now), now)) == 6, "nothing counts before all is there"
+    done.clear()
+    extended, embedded = embed_difference(run, now, lambda at, total: done.append(at))
+    assert embedded == 6 and min(done) > 4 and extended.snapshot.manifest.revision == 1
+    whole = refresh_index(model, now, run, step=1)
+    np.testing.assert_allclose(extended.snapshot.vectors, whole.snapshot.vectors, atol=1e-6)
+    assert extended.number == generation.number and not list(run.index.glob("*.building"))
 
 
 def test_the_refresher_answers_the_newest_request_only(run: RunPaths) -> None:

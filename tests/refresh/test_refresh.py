@@ -154,11 +154,11 @@ def test_added_documents_are_found(paths: RunPaths, inputs: BlockInputs, tmp_pat
 
 def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> None:
     generation = refresh_index(make_model(inputs), inputs, paths, step=0)
-    gone = int(inputs.store.block_ids[3])
+    gone, before = int(inputs.store.block_ids[3]), generation.index
     inputs.store.__dict__["live"] = np.asarray(inputs.store.block_ids) != gone  # a tombstone
     opened = open_generation(paths, inputs)
     query = torch.from_numpy(np.array(generation.snapshot.vectors[3:4]))
-    assert gone in generation.index.search(query, 12).ids[0] and gone not in opened.index.search(query, 12).ids[0]
+    assert gone in before.search(query, 12).ids[0] and gone not in opened.index.search(query, 12).ids[0]
     rebuilt = refresh_index(make_model(inputs), inputs, paths, step=1)
     assert gone not in rebuilt.snapshot.block_ids and missing_rows(rebuilt, inputs).tolist() == []
 

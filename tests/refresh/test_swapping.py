@@ -23,6 +23,7 @@ from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.refresh import EmbedOptions, beside
 from realm.refresh.beside import Companion
+from realm.refresh.parameters import requested
 from realm.refresh.refresher import Refresher, read_status
 from realm.refresh.swapping import Beside, Inline, Schedule
 from realm.train.metrics import TIMES, MetricsLog
@@ -129,6 +130,41 @@ def test_requests_of_forgotten_steps_are_not_swapped_in(run: RunPaths, inputs: B
     last = beside_of(run, inputs)
     last.resume(number)
     assert Refresher(run, inputs, EmbedOptions()).tick() is None
+
+
+def test_the_number_of_a_forgotten_request_is_not_given_again(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    """Else its answer would be taken for one of the forgotten steps, and a trainer above the limit would wait for ever."""
+    source = started(run, inputs)
+    assert source.generation is not None
+    number, base = source.generation.number, source.generation.step
+    move(model)
+    source.between(base + 5, model)  # unanswered when the trainer was killed
+    given = []
+    for step in (base + 5, base + 10):
+        again = beside_of(run, inputs)
+        again.resume(number)
+        again.between(step, model)
+        given.append(requested(run))
+    assert given == [number + 2, number + 3]
+    answer(run, inputs)
+    found = again.between(base + 11, model)
+    assert found is not None and found.step == base + 10
+
+
+def test_an_answer_that_cannot_be_used_is_asked_for_again(
+    run: RunPaths, inputs: BlockInputs, model: RealmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = started(run, inputs)
+    assert source.generation is not None
+    late = source.generation.step + 26
+    source.between(late - 1, model)
+    answer(run, inputs)
+    file = run.index / f"{current_generation(run.index):06d}" / "vectors-00000.npy"
+    file.write_bytes(file.read_bytes()[:-4] + b"abcd")
+    monkeypatch.setattr("realm.refresh.swapping.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("realm.refresh.swapping.time.sleep", lambda _: answer(run, inputs))
+    found = source.between(late, model)
+    assert found is not None and found.step == late
 
 
 class Dead(Companion):

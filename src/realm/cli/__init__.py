@@ -5,23 +5,30 @@ Nothing heavy is imported here or when help is shown: torch and transformers com
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from realm.errors import RealmError
 
-USAGE, INTERRUPTED = 2, 130
+USAGE, INTERRUPTED, TERMINATED = 2, 130, 143
 REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 CURE = "Make room or make the directory writable and run the same command again; everything published before is intact."
 DESCRIPTION = "REALM for your own documents: a retriever and a reader trained together, answers with evidence."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 for what the user can cure, 130 when interrupted."""
+    """Run one command and return its exit code: 0, 2 for what the user can cure, 130 when interrupted, 143 when terminated."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        _dispatch(arguments)
+        with _terminable():
+            _dispatch(arguments)
+    except _Terminated:
+        print("terminated; run the same command again to go on", file=sys.stderr)
+        return TERMINATED
     except RealmError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
@@ -40,6 +47,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {where}{error.strerror}. {CURE}", file=sys.stderr)
         return USAGE
     return 0
+
+
+class _Terminated(BaseException):
+    """SIGTERM, which job schedulers send, ends a command in the way of Ctrl-C: children are ended, what is half-written goes."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise :class:`_Terminated` where SIGTERM finds the command, unless somebody has a handler for it already."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the command is on its way out
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -61,7 +61,7 @@ def corpus_from_records(
         CorpusError: there is no record.
         DataError: a record that is not UTF-8, or what reading the records raises.
     """
-    with paths.publish_or_discard(out) as staging:
+    with paths.publish_directory(out) as staging:
         (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
         tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
         tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)

@@ -57,10 +57,14 @@ class Workers:
         self.count = count
         self._pool: ProcessPoolExecutor | None = None
 
+        self._stop: Any = None
+
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None and self._stop is not None:
+            self._stop.set()  # nobody waits for their results any more, and one may take minutes
         self.close()
 
     def close(self) -> None:
@@ -101,7 +105,9 @@ class Workers:
         self, items: Iterator[Item], elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...]
     ) -> Iterator[tuple[Item, Any]]:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"), initializer=_start)
+            context = get_context("spawn")
+            self._stop = context.Event()
+            self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_start, initargs=(self._stop,))
         pending: deque[tuple[Item, Future[Any]]] = deque()
         try:
             for item in items:
@@ -120,11 +126,12 @@ class Workers:
                 future.cancel()
 
 
-def _start() -> None:
-    """Make a new process ready. Ctrl-C is the parent's to answer; a process whose parent has died ends."""
+def _start(stop: Any) -> None:
+    """Make a new process ready. Ctrl-C is the parent's to answer; a process whose parent has died, or does not wait any more, ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_when_told, args=(stop,), daemon=True).start()
 
 
 def _end_with_parent() -> None:
@@ -132,6 +139,11 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _end_when_told(stop: Any) -> None:
+    stop.wait()
+    os._exit(1)
 
 
 def _do(elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...], item: Any) -> Any:

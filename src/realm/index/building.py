@@ -10,11 +10,14 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from realm.errors import SnapshotError
 from realm.index.generations import BUILDING_SUFFIX
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, write_array
@@ -23,6 +26,8 @@ from realm.write_points import reached
 
 PROGRESS = "progress.json"
 HASHED_AT_ONCE = 1 << 24
+Parts = Callable[[int], Iterable[np.ndarray]]
+"""From a number of rows that are there already to the parts [r,d] from there on."""
 
 
 class Building:
@@ -31,23 +36,24 @@ class Building:
     Attributes:
         root: the directory that becomes the generation.
         rows: rows that are durable already.
-        dim: d, None before the first part.
+        dim: d; None if it is not known before the first part.
     """
 
-    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str):
+    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str, shard: int = 0, dim: int | None = None):
         self.root = root
         self.rows = 0
-        self.dim: int | None = None
+        self.dim = dim
         self._before = 0.0
         self._started = time.perf_counter()
         self._key = key
         self._count = count
         self._dtype = dtype
         self._digest = hashlib.sha256()
-        self._file = root / shard_names(0)[0]
+        self._names = shard_names(shard)
+        self._file = root / self._names[0]
 
     @classmethod
-    def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str) -> "Building":
+    def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str, *, shard: int = 0, dim: int | None = None) -> "Building":
         """The build that was begun here with the same key, or a new one.
 
         Args:
@@ -55,12 +61,14 @@ class Building:
             key: JSON: everything that the vectors depend on.
             count: n, rows in the end.
             dtype: float32 or bfloat16, on disk.
+            shard: its number in the generation.
+            dim: d, if only one will do.
         """
-        build = cls(root, key, count, dtype)
+        build = cls(root, key, count, dtype, shard, dim)
         if not build._resumed():
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True)
-            build = cls(root, key, count, dtype)
+            build = cls(root, key, count, dtype, shard, dim)
         reached("build: begun", root)
         return build
 
@@ -85,7 +93,7 @@ class Building:
             raise ValueError(f"{self.rows + len(vectors)} vectors for {self._count} ids")
         data = encode(vectors, self._dtype, first=self.rows).tobytes()
         with open(self._file, "ab") as file:
-            if self.dim is None:
+            if self.rows == 0:
                 self.dim = int(vectors.shape[1])
                 data = self._header() + data
             file.write(data)
@@ -98,8 +106,8 @@ class Building:
         note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
         write_json(self.root / PROGRESS, note)
 
-    def finish(self, block_ids: np.ndarray) -> tuple[Shard, int]:
-        """Write the ids beside the vectors. Returns the shard and d.
+    def finish(self, block_ids: np.ndarray) -> Shard:
+        """Write the ids beside the vectors; after that ``dim`` is known.
 
         Raises:
             ValueError: rows are missing.
@@ -107,9 +115,13 @@ class Building:
         if self.dim is None or self.rows != self._count:
             raise ValueError(f"{self.rows} vectors for {self._count} ids")
         reached("build: whole", self.root)
-        vectors, ids = shard_names(0)
+        vectors, ids = self._names
         first = int(block_ids[0]) if len(block_ids) else None
-        return Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first), self.dim
+        return Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first)
+
+    def discard(self) -> None:
+        """Delete what is left: its shard has been moved to where it belongs."""
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _header(self) -> bytes:
         """What ``np.save`` writes before the numbers of the whole array."""
@@ -123,6 +135,8 @@ class Building:
         try:
             note = json.loads((self.root / PROGRESS).read_text("utf-8"))
             if note["key"] != self._key:
+                return False
+            if self.dim not in (None, note["dim"]):
                 return False
             self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
             length = len(self._header()) + self.rows * self.dim * STORED[self._dtype].itemsize
@@ -155,3 +169,26 @@ def remove_dead_builds(directory: Path, but: str = "") -> None:
         shutil.rmtree(path)
     if dead:
         fsync_directory(directory)
+
+
+def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:
+    """The parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function that is asked for them."""
+    if callable(vectors):
+        return vectors(rows)
+    return [vectors[rows:]] if isinstance(vectors, np.ndarray) else vectors
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a named error; what was published before is intact.
+
+    Args:
+        path: the generation, for the message.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
+    except OSError as error:
+        cure = "Free space or make the directory writable; everything published before is intact"
+        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

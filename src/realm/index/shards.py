@@ -19,29 +19,6 @@ def shard_names(number: int) -> tuple[str, str]:
     return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
 
 
-def write_shard(directory: Path, number: int, vectors: np.ndarray, block_ids: np.ndarray, dtype: str) -> Shard:
-    """Write shard ``number`` durably; it counts only once a manifest names it.
-
-    Args:
-        vectors: [r,d], floating point.
-        block_ids: int64 [r].
-        dtype: float32 or bfloat16.
-
-    Raises:
-        SnapshotError: a component that is not finite in ``dtype``.
-    """
-    encoded = encode(vectors, dtype)
-    file, ids_file = shard_names(number)
-    return Shard(
-        file=file,
-        sha256=write_array(directory / file, encoded),
-        ids_file=ids_file,
-        ids_sha256=write_array(directory / ids_file, block_ids),
-        rows=len(block_ids),
-        first_block_id=int(block_ids[0]) if len(block_ids) else None,
-    )
-
-
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
     """The vectors float32 [r,d] (memory-mapped unless stored as bfloat16) and ids int64 [r] of one shard.
 
@@ -92,15 +69,19 @@ def decode(stored: np.ndarray) -> np.ndarray:
 
 
 def write_array(path: Path, array: np.ndarray) -> str:
-    """Write, fsync, rename. Returns the SHA-256 of the file."""
+    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    with open(staging, "wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    digest = sha256_file(staging)
-    reached("array: staged", path)
-    os.replace(staging, path)
+    try:
+        with open(staging, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = sha256_file(staging)
+        reached("array: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
+        staging.unlink(missing_ok=True)
+        raise
     reached("array: renamed", path)
     fsync_directory(path.parent)
     return digest

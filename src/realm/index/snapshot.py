@@ -1,4 +1,4 @@
-"""Generations of the index on disk: publish, extend, open.
+"""Generations of the index on disk: publish, open. ``delta.py`` extends one.
 
 A generation is a manifest and the shards it names. Its directory appears whole (built aside, fsync, rename) and counts once CURRENT
 reaches it. Shards are never changed: a delta adds some and then replaces the manifest, so a reader has the old revision or the new one.
@@ -7,9 +7,8 @@ One process at a time publishes; any number read.
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import PROGRESS, Building, build_key, remove_dead_builds
+from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from, remove_dead_builds, writing
 from realm.index.checks import check_block_ids
 from realm.index.generations import (
     BUILDING_SUFFIX,
@@ -33,7 +32,7 @@ from realm.index.generations import (
 from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
-from realm.index.shards import read_shard, write_shard
+from realm.index.shards import read_shard
 from realm.paths import rename_durably
 from realm.write_points import reached
 
@@ -41,7 +40,6 @@ __all__ = [
     "Snapshot",
     "SnapshotFacts",
     "SnapshotManifest",
-    "append_delta",
     "current_generation",
     "next_generation",
     "prune",
@@ -144,9 +142,6 @@ def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | 
     raise SnapshotError(what, path=directory, cure=REBUILD)
 
 
-Parts = Callable[[int], Iterable[np.ndarray]]
-
-
 def publish_snapshot(
     directory: Path, vectors: Parts | Iterable[np.ndarray], block_ids: np.ndarray, facts: SnapshotFacts, *, generation: int | None = None
 ) -> SnapshotManifest:
@@ -169,7 +164,7 @@ def publish_snapshot(
     check_block_ids(block_ids, len(block_ids))
     number = next_generation(directory) if generation is None else generation
     final = generation_path(directory, number)
-    with _writing(final):
+    with writing(final):
         if final.is_dir() and number not in published_generations(directory):
             # Left by a publisher that was killed before it moved CURRENT: nobody was told of it.
             if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
@@ -183,11 +178,12 @@ def publish_snapshot(
         if not callable(vectors):
             shutil.rmtree(staging, ignore_errors=True)
         build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
-        for part in vectors(build.rows) if callable(vectors) else _parts(vectors):
+        for part in parts_from(vectors, build.rows):
             build.append(part)
-        shard, dim = build.finish(block_ids)
-        codes = publish_codes(staging, shard, dim)
-        disk: dict[str, Any] = {"dim": dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
+        shard = build.finish(block_ids)
+        assert build.dim is not None
+        codes = publish_codes(staging, shard, build.dim)
+        disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
         manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
         write_manifest(staging, manifest)
         rename_durably(staging, final)
@@ -205,58 +201,6 @@ def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts)
         return None
     same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
     return found.manifest if same else None
-
-
-def _parts(vectors: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
-    return [vectors] if isinstance(vectors, np.ndarray) else vectors
-
-
-def append_delta(
-    directory: Path,
-    generation: int,
-    vectors: np.ndarray,
-    block_ids: np.ndarray,
-    corpus_version: int,
-    *,
-    tombstone_version: int | None = None,
-    segments: Sequence[tuple[str, int]] = (),
-) -> SnapshotManifest:
-    """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
-
-    Args:
-        vectors: [r,d], embedded by the generation's document embedder; r may be 0 when only versions change.
-        block_ids: int64 [r], ascending, above all ids already there.
-        corpus_version: the corpus's counter now.
-        tombstone_version: None: as before.
-        segments: (segment, rows) of the added rows.
-
-    Raises:
-        SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
-        ValueError: vectors that do not fit.
-    """
-    path = generation_path(directory, generation)
-    manifest = read_manifest(path, generation)
-    if vectors.shape != (len(block_ids), manifest.dim) and len(block_ids):
-        raise ValueError(f"vectors must be [{len(block_ids)},{manifest.dim}], not {list(vectors.shape)}")
-    shards = manifest.shards
-    with _writing(path):
-        if len(block_ids):
-            known = [read_shard(path, shard, manifest, verify=False)[1] for shard in shards]
-            check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
-            # A shard of the same name can only be what a killed writer left: no manifest names it.
-            shards = (*shards, write_shard(path, len(shards), vectors, block_ids, manifest.dtype))
-        extended = replace(
-            manifest,
-            revision=manifest.revision + 1,
-            corpus_version=corpus_version,
-            tombstone_version=manifest.tombstone_version if tombstone_version is None else tombstone_version,
-            count=manifest.count + len(block_ids),
-            segments=(*manifest.segments, *segments),
-            shards=shards,
-            codes_sha256=None if len(block_ids) else manifest.codes_sha256,
-        )
-        write_manifest(path, extended)
-    return extended
 
 
 def read_generation(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
@@ -281,15 +225,3 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
     return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids, read_codes(path, manifest, verify))
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a named error; what was published before is intact."""
-    try:
-        yield
-    except FileExistsError:
-        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
-    except OSError as error:
-        cure = "Free space or make the directory writable; everything published before is intact"
-        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

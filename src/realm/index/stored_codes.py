@@ -13,7 +13,7 @@ from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
 from realm.index.shards import decode
-from realm.paths import publish_or_discard, sha256_file, write_json
+from realm.paths import publish_directory, sha256_file, write_json
 
 FORMAT = 1
 METRIC = "ip"  # what codes are saved for: those for distances hold other offsets
@@ -34,7 +34,7 @@ def save_codes(directory: Path, kernel: Kernel, stored: np.ndarray, *, made_from
         SnapshotError: a component that is not finite.
     """
     n, dim = stored.shape
-    with publish_or_discard(directory) as staging, ExitStack() as stack:
+    with publish_directory(directory) as staging, ExitStack() as stack:
         files = {}
         for name, (shape, dtype) in array_shapes(n, dim).items():
             files[name] = stack.enter_context(open(staging / f"{name}.npy", "wb"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from realm.errors import ConfigError, RunError
@@ -22,6 +22,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.reader import Reader
+from realm.nn.saving import save_tensors
 from realm.paths import write_atomic, write_json
 
 FORMAT = 1
@@ -127,7 +128,7 @@ class RealmModel(nn.Module):
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
+        save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
         write_json(directory / "config.json", {"format": FORMAT, "library": "realm", **asdict(self.spec)})
         write_atomic(directory / "README.md", model_card(part_sizes(self), card or {}, load=LOAD))
         if tokenizer is not None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from realm.corpus.record_file import write_record_file
 from realm.errors import RunError
@@ -25,8 +24,9 @@ from realm.nn.onnx import export_onnx
 from realm.nn.published import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.published_config import published_config
 from realm.nn.published_models import RECORDS
+from realm.nn.saving import save_tensors
 from realm.opening import OpenRun, open_run, read_run_recipe
-from realm.paths import RunPaths, publish_or_discard, write_atomic, write_json
+from realm.paths import RunPaths, publish_directory, write_atomic, write_json
 from realm.stages import has_stage
 from realm.text.tokenizer import TextTokenizer
 
@@ -67,7 +67,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     # Before anything is written: a body of another family is refused.
     configs = {form: published_config(form, model.spec) for form, model in forms.items()}
     written: dict[str, dict[str, int]] = {}
-    with publish_or_discard(out) as staging:
+    with publish_directory(out) as staging:
         for form, config in configs.items():
             tokenizer = TextTokenizer.load(paths.stage(STAGES[form]))
             opened = open_run(paths.root) if form == "openqa" and paths.corpus.is_dir() else None
@@ -116,7 +116,7 @@ def _write_form(
         store = opened.inputs.store
         write_record_file(directory / RECORDS[0], blocks, (store.block(int(row)).text.encode("utf-8") for row in rows))
         config = {**config, "num_block_records": blocks, "searcher_beam_size": min(blocks, 5000)}
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     write_json(directory / "config.json", config)
     tokenizer.save(directory)
     write_atomic(directory / "vocab.txt", "".join(f"{entry}\n" for entry in _entries(tokenizer)))

@@ -22,7 +22,7 @@ from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
 from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
 from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
-from realm.paths import RunPaths, publish_directory, publish_or_discard, write_atomic, write_json
+from realm.paths import RunPaths, publish_directory, write_atomic, write_json
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
 from realm.stages import RUN_FORMAT
@@ -73,7 +73,7 @@ def import_published(
         raise ConfigError("no model to import", cure="Name the directory of a published model.")
     assembled = _assemble([load_published(Path(directory)) for directory in directories])
     recipe = _recipe(assembled.model.spec)
-    with publish_or_discard(out) as staging:
+    with publish_directory(out) as staging:
         paths = RunPaths(staging)
         blocks = _corpus(assembled, paths, recipe, [Path(d) for d in documents], quiet)
         write_atomic(paths.config, dump_recipe(recipe))

@@ -200,7 +200,8 @@ class _Probe:
         facts = snapshot_facts(store, np.flatnonzero(store.live), embedder, params_generation=1, step=0)
         publish_snapshot(index, vectors, ids, facts)
         snapshot = Snapshot.open(index, corpus_id=facts.corpus_id, tokenizer_sha256=facts.tokenizer_sha256, document_embedder_sha256=None)
-        return Generation(snapshot, embedder, make_index(snapshot.vectors, snapshot.block_ids, kind=self.context.recipe.index.kind))
+        kind = self.context.recipe.index.kind
+        return Generation(snapshot, embedder, lambda of: make_index(of.vectors, of.block_ids, kind=kind))
 
     def _pretrain_task(self) -> PretrainTask:
         task = PretrainTask(self.context, self.model)

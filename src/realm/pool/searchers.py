@@ -150,6 +150,7 @@ def searched_by_actors(
     kind = run_index_kind(paths.config)
     index = PooledIndex(paths.index, generation.snapshot, kind=kind, actors=actors, threads=threads, deadline=deadline)
     try:
-        yield replace(generation, index=FollowingIndex(index, np.asarray(generation.snapshot.block_ids), store))
+        following = FollowingIndex(index, np.asarray(generation.snapshot.block_ids), store)
+        yield replace(generation, make_index=lambda snapshot: following)
     finally:
         index.close()

@@ -36,7 +36,11 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     example, candidate = (torch.from_numpy(places).to(device) for places in pairs)
     # Without a null document every candidate of a batch may be excluded.
-    filled = model.encoder(sequences, where[example], what[example], slots[example]) if sequences else weighed.log_p_z.new_zeros(0, where.shape[1])
+    filled = (
+        model.encoder(sequences, where[example], what[example], slots[example])
+        if sequences
+        else weighed.log_p_z.new_zeros(0, where.shape[1])
+    )
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
     tokens = weighed.tokens + sum(map(len, sequences))
     return Scored(weighed.log_p_z, target_log_probs, slots, tokens, weighed.among_batch)

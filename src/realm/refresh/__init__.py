@@ -5,7 +5,7 @@ of its own, ``swapping`` is the trainer's side in every mode. Everything goes th
 generations).
 """
 
-from realm.refresh.building import embed_difference, missing_rows, refresh_index, snapshot_facts
+from realm.refresh.building import add_difference, embed_difference, missing_rows, refresh_index, snapshot_facts
 from realm.refresh.embedding import EmbedOptions, embed_corpus
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
@@ -14,6 +14,7 @@ __all__ = [
     "KEEP_GENERATIONS",
     "EmbedOptions",
     "Generation",
+    "add_difference",
     "embed_corpus",
     "embed_difference",
     "missing_rows",

@@ -11,13 +11,14 @@ from realm.corpus.blocks import BlockStore
 from realm.corpus.locking import held
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
-from realm.index.snapshot import SnapshotFacts, append_delta, current_generation, publish_snapshot
+from realm.index.delta import append_delta
+from realm.index.snapshot import SnapshotFacts, current_generation, publish_snapshot
 from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_corpus, embed_parts
-from realm.refresh.generation import Generation, open_generation
+from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
+from realm.refresh.generation import Generation, extended, open_generation
 from realm.refresh.parameters import parameters_path, prune_run, request_index
 
 ALONE = EmbedOptions()
@@ -126,25 +127,37 @@ def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
 
 
 def embed_difference(
-    paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, number: int | None = None
+    paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, number: int | None = None, options: EmbedOptions = ALONE
 ) -> tuple[Generation, int]:
     """Embed blocks added since a generation (the newest by default) with its own embedder, as a delta of the same generation.
 
-    A changed document is removed blocks, which every search hides, and added ones.
+    A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
+    is taken up again.
+
+    Args:
+        options: by how many processes, where; vectors that outlive training are float32 products.
 
     Returns:
         The generation with them, and how many blocks were embedded.
     """
     if current_generation(paths.index) is None:
         raise SnapshotError("no index yet", path=paths.index, cure="Train first: realm run RECIPE.toml")
-    generation = open_generation(paths, inputs, number)
-    rows = missing_rows(generation, inputs)
-    if len(rows):
-        store = inputs.store
-        vectors = embed_corpus(generation.embedder, inputs, rows, progress)
-        with publishing(paths.index):
+    return add_difference(open_generation(paths, inputs, number), paths, inputs, progress, options=options)
+
+
+def add_difference(
+    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
+) -> tuple[Generation, int]:
+    """``embed_difference`` of a generation that is open."""
+    if not len(missing_rows(generation, inputs)):
+        return generation, 0
+    with publishing(paths.index):
+        generation = extended(generation, paths, inputs)  # somebody else may have added the same blocks before we held the index
+        store, rows = inputs.store, missing_rows(generation, inputs)
+        if len(rows):
+            parts = embed_parts(generation.embedder, parameters_path(paths, generation.number), inputs, rows, options, progress)
             versions = {"corpus_version": store.version, "tombstone_version": store.version}
             ids = np.asarray(store.block_ids)[rows]
-            append_delta(paths.index, generation.number, vectors, ids, segments=_segments(store, rows), **versions)
-        generation = open_generation(paths, inputs, generation.number, previous=generation)
+            append_delta(paths.index, generation.number, parts, ids, segments=_segments(store, rows), **versions)
+            generation = extended(generation, paths, inputs)
     return generation, len(rows)

@@ -1,12 +1,15 @@
 """An opened generation: the index, and the embedder that made it."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from realm.config import run_index_kind
+from realm.corpus.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError, SnapshotError
 from realm.index.generations import generation_path, published_generations, quarantine
@@ -25,13 +28,17 @@ logger = logging.getLogger(__name__)
 class Generation:
     """An opened generation: the published document embedder, in evaluation mode and frozen, and the index it made.
 
-    ``query_embedder`` is there when queries have an embedder of their own.
+    ``query_embedder`` is there when queries have an embedder of their own; ``make_index`` is called when ``index`` is asked for first.
     """
 
     snapshot: Snapshot
     embedder: Embedder
-    index: MipsIndex
+    make_index: Callable[[Snapshot], MipsIndex]
     query_embedder: Embedder | None = None
+
+    @cached_property
+    def index(self) -> MipsIndex:
+        return self.make_index(self.snapshot)
 
     @property
     def queries(self) -> Embedder:
@@ -89,12 +96,35 @@ def open_generation(
         quarantine(generation_path(paths.index, opened), error)
         return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device, previous=previous)
     published = published.to(torch.device(device)).eval().requires_grad_(False)
-    vectors = snapshot.vectors if torch.device(device).type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
     queries = None if published.document_embedder is None else published.embedder
-    before = previous.index if previous is not None and isinstance(previous.index, LiveIndex) else None
-    ids, kind = np.asarray(snapshot.block_ids), run_index_kind(paths.config)
-    index = LiveIndex(vectors, ids, store, kind=kind, codes=snapshot.codes, previous=before)
-    return Generation(snapshot, published.documents, index, queries)
+    make_index = _index_maker(paths, store, torch.device(device), previous)
+    return Generation(snapshot, published.documents, make_index, queries)
+
+
+def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Generation:
+    """The same generation as its manifest is now; what was opened and verified before is not read again.
+
+    Raises:
+        SnapshotError: it is gone or damaged.
+    """
+    owner = {"corpus_id": inputs.store.manifest.corpus_id, "tokenizer_sha256": inputs.store.manifest.tokenizer_sha256}
+    sha256 = generation.snapshot.manifest.document_embedder_sha256
+    snapshot = Snapshot.open(paths.index, generation.number, **owner, document_embedder_sha256=sha256, verify=False)
+    device = next(generation.embedder.parameters()).device
+    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device, generation))
+
+
+def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device, previous: Generation | None) -> Callable[[Snapshot], MipsIndex]:
+    """Makes the index of a generation. Of the one before only its index counts, if somebody made it."""
+    found = None if previous is None else vars(previous).get("index")
+    before = found if isinstance(found, LiveIndex) else None
+
+    def make(snapshot: Snapshot) -> MipsIndex:
+        vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
+        kind = run_index_kind(paths.config)
+        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind, codes=snapshot.codes, previous=before)
+
+    return make
 
 
 def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:

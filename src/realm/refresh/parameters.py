@@ -12,11 +12,13 @@ from realm.errors import SnapshotError
 from realm.index.building import remove_dead_builds
 from realm.index.generations import building_numbers, generation_numbers, next_generation, prune, published_generations, read_current
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths, publish_directory, remove_staging, write_json
+from realm.paths import RunPaths, publish_directory, remove_staging, write_atomic, write_json
 from realm.write_points import reached
 
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"
+NEXT = "NEXT"
+"""Least number that may be given next: those below were asked for and taken back, and somebody may still be building one of them."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,16 @@ def read_facts(directory: Path) -> ParameterFacts | None:
 
 
 def next_number(paths: RunPaths) -> int:
-    """A number that neither parameters nor an index ever had in this run, one that is being built included."""
+    """A number that neither parameters nor an index ever had in this run, one that is being built or was taken back included."""
     used = [*generation_numbers(paths.params), *building_numbers(paths.index)]
-    return max(next_generation(paths.index), 1 + max(used, default=0))
+    return max(next_generation(paths.index), 1 + max(used, default=0), _noted(paths))
+
+
+def _noted(paths: RunPaths) -> int:
+    try:
+        return int((paths.params / NEXT).read_text("ascii"))
+    except (FileNotFoundError, ValueError):
+        return 1
 
 
 def requested(paths: RunPaths) -> int | None:
@@ -147,3 +156,14 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
             shutil.rmtree(parameters_path(paths, number), ignore_errors=True)
     if paths.params.is_dir():
         remove_staging(paths.params)
+
+
+def forget_requests(paths: RunPaths, above: int) -> range:
+    """``withdraw_requests`` of a trainer that starts again. Returns the numbers above ``above`` that were ever given: none is given again,
+    so what a refresher still publishes under one cannot be taken for an answer to a later request.
+    """
+    forgotten = range(above + 1, next_number(paths))
+    if forgotten:
+        write_atomic(paths.params / NEXT, f"{forgotten.stop}\n")
+    withdraw_requests(paths, above)
+    return forgotten

@@ -22,7 +22,7 @@ from realm.refresh.beside import Companion
 from realm.refresh.building import ALONE, refresh_index
 from realm.refresh.embedding import EmbedOptions
 from realm.refresh.generation import Generation, open_generation
-from realm.refresh.parameters import next_number, parameters_path, read_facts, request_index, withdraw_requests
+from realm.refresh.parameters import forget_requests, parameters_path, read_facts, request_index, requested
 from realm.refresh.refresher import Status, read_status
 
 WAIT_SECONDS = 0.05
@@ -169,7 +169,7 @@ class Beside(Inline):
         if self.generation is None:
             self._forget(above=0)
         self._ask(step, model, exact=True)
-        return self._wait(step, model, step)
+        return self._wait(step, model, step, exact=True)
 
     def close(self) -> None:
         if self.companion is not None:
@@ -177,8 +177,7 @@ class Beside(Inline):
 
     def _forget(self, above: int) -> None:
         """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
-        self._forgotten = range(above + 1, next_number(self.paths))
-        withdraw_requests(self.paths, above)
+        self._forgotten = forget_requests(self.paths, above)
 
     def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         status = read_status(self.paths.index)
@@ -212,20 +211,23 @@ class Beside(Inline):
             self.companion.well()
         return self.generation
 
-    def _wait(self, step: int, model: RealmModel, least: int) -> Generation:
-        """Wait for a generation of parameters that are not older than ``least``.
+    def _wait(self, step: int, model: RealmModel, least: int, *, exact: bool = False) -> Generation:
+        """Wait for a generation of parameters that are not older than ``least``. If there is an answer that cannot be used, ask again.
 
         Raises:
             TrainingError: the refresher gave no sign for the deadline.
         """
         if self._asked < least:
-            self._ask(step, model)
+            self._ask(step, model, exact=exact)
         started = heard = time.monotonic()
         said = read_status(self.paths.index)
         while True:
+            answered = requested(self.paths) is None
             found = self._poll()
             if found is not None and found.step >= least:
                 return found
+            if answered:
+                self._ask(step, model, exact=exact)
             if self.companion is not None:
                 self.companion.watch()
             status = read_status(self.paths.index)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realm.errors import RunError
+from realm.nn.saving import save_tensors
 from realm.paths import publish_directory, remove_staging, sha256_file, write_json
 from realm.train.distributed import on_first
 from realm.write_points import reached
@@ -49,8 +50,8 @@ class CheckpointDirectory:
         shutil.rmtree(target, ignore_errors=True)
         reached("checkpoint: replaced", target)
         with publish_directory(target) as staging:
-            save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
-            save_file(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
+            save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
             files = {name: sha256_file(staging / name) for name in ("weights.safetensors", "optimizer.safetensors")}
             write_json(
                 staging / "state.json",

@@ -1,0 +1,88 @@
+"""Rows added to a generation that is published: a new shard, then a new revision of the manifest.
+
+The shard is built aside like a generation, in ``NNNNNN.delta.building``: part by part, taken up by the next call of a killed one.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from realm.index.building import Building, Parts, build_key, parts_from, writing
+from realm.index.checks import check_block_ids
+from realm.index.generations import BUILDING_SUFFIX, generation_path
+from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
+from realm.index.shards import read_shard
+from realm.paths import fsync_directory
+from realm.write_points import reached
+
+
+def append_delta(
+    directory: Path,
+    generation: int,
+    vectors: Parts | np.ndarray,
+    block_ids: np.ndarray,
+    corpus_version: int,
+    *,
+    tombstone_version: int | None = None,
+    segments: Sequence[tuple[str, int]] = (),
+) -> SnapshotManifest:
+    """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
+
+    Args:
+        directory: the run's ``index/``.
+        vectors: of the generation's document embedder: [r,d], where r may be 0 when only versions change; or a function as for
+            ``publish_snapshot``, which is asked for the rows that a killed call had not written. Memory: one part.
+        block_ids: int64 [r], ascending, above all ids already there.
+        corpus_version: the corpus's counter now.
+        tombstone_version: None: as before.
+        segments: (segment, rows) of the added rows.
+
+    Raises:
+        SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
+        ValueError: vectors that do not fit.
+    """
+    path = generation_path(directory, generation)
+    manifest = read_manifest(path, generation)
+    shards = manifest.shards
+    with writing(path):
+        if len(block_ids):
+            known = [read_shard(path, shard, manifest, verify=False)[1] for shard in shards]
+            check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
+            facts = replace(SnapshotFacts(**fields_of(manifest)), corpus_version=corpus_version, segments=tuple(segments))
+            shards = (*shards, _built(path, manifest, facts, vectors, block_ids))
+        extended = replace(
+            manifest,
+            revision=manifest.revision + 1,
+            corpus_version=corpus_version,
+            tombstone_version=manifest.tombstone_version if tombstone_version is None else tombstone_version,
+            count=manifest.count + len(block_ids),
+            segments=(*manifest.segments, *segments),
+            shards=shards,
+            codes_sha256=None if len(block_ids) else manifest.codes_sha256,
+        )
+        write_manifest(path, extended)
+    return extended
+
+
+def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors: Parts | np.ndarray, block_ids: np.ndarray) -> Shard:
+    """The next shard of a generation, whole and in its directory; no manifest names it yet.
+
+    Raises:
+        ValueError: vectors of another dimension, or not one for each id.
+    """
+    root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
+    key = build_key(manifest.generation, block_ids, facts)
+    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=len(manifest.shards), dim=manifest.dim)
+    for part in parts_from(vectors, build.rows):
+        build.append(part)
+    shard = build.finish(block_ids)
+    # A shard of the same name can only be what a killed writer left.
+    for name in (shard.file, shard.ids_file):
+        os.replace(root / name, path / name)
+        reached("delta: moved", path / name)
+    fsync_directory(path)
+    build.discard()
+    return shard

@@ -1,0 +1,180 @@
+"""Real training runs that tests kill: small enough to be over in seconds, trainer and refresher each a process of its own."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from realm.cli import main
+from realm.config import load_recipe
+from realm.index.generations import published_generations
+from realm.paths import RunPaths, sha256_file
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.refresh.parameters import NEXT
+from realm.train.metrics import TIMES, MetricsLog
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "run": {"checkpoint_every": 3},
+    "pretrain": {"steps": 40, "refresh_every": 5},
+    "refresher": {"staleness_limit": 6, "nice": 0},
+}
+HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")
+
+
+def ready_to_pretrain(recipe: Path, out: Path, **pretrain: Any) -> RunPaths:
+    """A run whose next stage is pre-training, with ``SETTINGS`` and these."""
+    settings = SETTINGS | {"pretrain": SETTINGS["pretrain"] | pretrain}
+    run_recipe(load_recipe(recipe, settings), out, stages=("corpus", "warm", "ict"), progress=Progress(quiet=True))
+    return RunPaths(out)
+
+
+def copy_of(run: RunPaths, to: Path, mode: str, replay: Path | None = None) -> RunPaths:
+    """The same run with another ``pretrain.refresh``, or as a replay of the swaps of another one."""
+    copied = RunPaths(Path(shutil.copytree(run.root, to)))
+    text = copied.config.read_text().replace('refresh = "inline"', f'refresh = "{mode}"')
+    copied.config.write_text(text if replay is None else text.replace('replay = ""', f'replay = "{replay}"'))
+    return copied
+
+
+def started(*command: str, says: Path) -> int:
+    """``realm`` with these arguments in a forked process: no imports to wait for. Its number; what it says goes to a file."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            with open(says, "ab", buffering=0) as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            with os.fdopen(1, "w", closefd=False) as sys.stdout, os.fdopen(2, "w", closefd=False) as sys.stderr:
+                code = main(list(command))
+        finally:
+            os._exit(code)
+    return pid
+
+
+def ended(pid: int) -> int | None:
+    """The exit code of a child that has ended, the negative signal for one that was killed; None while it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return None if found == 0 else os.waitstatus_to_exitcode(status)
+
+
+def end(pid: int, how: signal.Signals, seconds: float = 60.0) -> int:
+    """Send a signal and wait. The exit code as :func:`ended` gives it."""
+    os.kill(pid, how)
+    return waited(pid, seconds)
+
+
+def waited(pid: int, seconds: float = 120.0) -> int:
+    """Wait for a child. The exit code as :func:`ended` gives it."""
+    deadline = time.monotonic() + seconds
+    while (code := ended(pid)) is None:
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.01)
+    return code
+
+
+class Pair:
+    """A trainer and, where the mode is "external", a refresher, which are killed and started again until pre-training has ended."""
+
+    def __init__(self, run: RunPaths, *, refresher: bool):
+        self.run = run
+        self.says = run.root.with_name(run.root.name + ".says")
+        commands = {"pretrain": ("pretrain", str(run.root))} | ({"refresh": ("refresh", str(run.root))} if refresher else {})
+        self.commands: dict[str, tuple[str, ...]] = commands
+        self.pids: dict[str, int] = {}
+        self.kills = 0
+
+    def finish(self, kills: int, seed: int, longest: float) -> None:
+        """Kill one or both (SIGKILL) after up to ``longest`` seconds, start them again, ``kills`` times; then let them end."""
+        rng = random.Random(seed)
+        try:
+            while self.kills < kills:
+                self._start()
+                if not self._runs_for(rng.uniform(0.0, longest)):
+                    break
+                self._kill(rng.choice([[name] for name in self.commands] + [list(self.commands)]))
+            self._start()
+            until(lambda: not self._reaped(), 120.0)
+        finally:
+            self._kill(list(self.pids))
+
+    def words(self) -> str:
+        return self.says.read_text(errors="replace")[-2000:]
+
+    def _start(self) -> None:
+        for name, command in self.commands.items():
+            if name not in self.pids and not self._over():
+                self.pids[name] = started(*command, says=self.says)
+
+    def _runs_for(self, seconds: float) -> bool:
+        """Let them run so long. False if pre-training ended meanwhile."""
+        end_of_life = time.monotonic() + seconds
+        while time.monotonic() < end_of_life and not self._over():
+            self._reaped()
+            time.sleep(0.005)
+        return not self._over()
+
+    def _reaped(self) -> dict[str, int]:
+        """Forget who has ended, which must have been without an error. Those that are left."""
+        for name, pid in list(self.pids.items()):
+            if (code := ended(pid)) is not None:
+                del self.pids[name]
+                assert code == 0, f"{name} ended with {code}: {self.words()}"
+        return self.pids
+
+    def _over(self) -> bool:
+        return self.run.stage("pretrain").exists()
+
+    def _kill(self, names: list[str]) -> None:
+        for name in names:
+            if (pid := self.pids.pop(name, None)) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                self.kills += 1
+
+
+def outcome(run: RunPaths) -> tuple[str, str, list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """What must not depend on who was killed when: weights, vectors of the index, metrics and swaps, times and numbers left out."""
+    newest = run.index / f"{published_generations(run.index)[-1]:06d}"
+    left_out = (*TIMES, "refresher_restarts")
+    log = [row for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"]
+    rows = [{key: value for key, value in row.items() if key not in left_out} for row in log]
+    swaps = [tuple(row[key] for key in ("step", "params_step", "parameters", "vectors")) for row in MetricsLog(run.swaps).rows()]
+    return sha256_file(run.stage("pretrain") / "model.safetensors"), sha256_file(newest / "vectors-00000.npy"), rows, swaps
+
+
+def left_over(run: RunPaths) -> set[str]:
+    """What a finished run should not have: anything half-written, put aside, or kept for nobody."""
+    kept = {f"{number:06d}" for number in published_generations(run.index)}
+    names = {path.relative_to(run.root).as_posix() for path in run.root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
+    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT)}
+    names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
+    names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
+    return names if len(kept) <= 3 else {*names, f"{len(kept)} generations"}
+
+
+def size(run: RunPaths) -> int:
+    """Bytes of index, parameters and results."""
+    places = (run.index, run.params, run.root / "stages")
+    return sum(
+        path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
+    )
+
+
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Wait until ``what`` gives something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,206 @@
+"""Real training runs, killed and ended by signals on either side: the same result in the end, nothing left behind, no orphans."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from realm.cli import main
+from realm.paths import RunPaths
+from realm.refresh.refresher import read_status
+from realm.train.metrics import MetricsLog
+
+from .real_runs import Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
+
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> RunPaths:
+    """A run that is about to pre-train."""
+    root = tmp_path_factory.mktemp("ready")
+    return ready_to_pretrain(write_tiny(root), root / "run")
+
+
+@pytest.fixture(scope="session")
+def whole(ready: RunPaths, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """The same run after inline pre-training that nobody disturbed."""
+    run = copy_of(ready, tmp_path_factory.mktemp("whole") / "run", "inline")
+    assert main(["pretrain", str(run.root)]) == 0
+    return run
+
+
+@pytest.mark.parametrize(("kills", "seeds"), [(2, 1), pytest.param(25, 4, marks=SLOW)])
+def test_a_killed_inline_run_ends_as_if_nothing_had_happened(
+    ready: RunPaths, whole: RunPaths, tmp_path: Path, kills: int, seeds: int
+) -> None:
+    for seed in range(seeds):
+        run = copy_of(ready, tmp_path / f"run-{seed}", "inline")
+        pair = Pair(run, refresher=False)
+        pair.finish(kills, seed, 0.6)
+        assert pair.kills and outcome(run) == outcome(whole)
+        assert not left_over(run) and size(run) == size(whole)
+
+
+@pytest.mark.parametrize(("kills", "seeds"), [(3, 1), pytest.param(25, 4, marks=SLOW)])
+def test_a_run_whose_trainer_and_refresher_are_killed_can_be_replayed(
+    ready: RunPaths, whole: RunPaths, tmp_path: Path, kills: int, seeds: int
+) -> None:
+    """Which swaps it takes depends on the kills; that it recorded them truly is shown by a run that takes them and nobody disturbs."""
+    for seed in range(seeds):
+        run = copy_of(ready, tmp_path / f"run-{seed}", "external")
+        pair = Pair(run, refresher=True)
+        pair.finish(kills, seed, 0.6)
+        assert pair.kills and not left_over(run) and size(run) == size(whole)
+        assert main(["index", "verify", str(run.root)]) == 0
+        again = copy_of(ready, tmp_path / f"again-{seed}", "external", replay=run.swaps)
+        assert main(["pretrain", str(again.root)]) == 0
+        assert outcome(again) == outcome(run)
+        assert not left_over(again) and size(again) == size(whole)
+
+
+@pytest.mark.slow
+def test_a_killed_replay_ends_as_its_model(ready: RunPaths, whole: RunPaths, tmp_path: Path) -> None:
+    for seed in range(3):
+        run = copy_of(ready, tmp_path / f"run-{seed}", "external", replay=whole.swaps)
+        pair = Pair(run, refresher=False)
+        pair.finish(20, seed, 0.6)
+        assert pair.kills and outcome(run) == outcome(whole) and not left_over(run) and size(run) == size(whole)
+
+
+@pytest.mark.slow
+def test_trainer_and_the_refresher_beside_it_are_killed(ready: RunPaths, whole: RunPaths, tmp_path: Path) -> None:
+    """Mode "process": the trainer starts a killed refresher again; then it is killed itself, and its refresher ends with it."""
+    run, says = copy_of(ready, tmp_path / "run", "process"), tmp_path / "says"
+    seen: list[int] = []
+
+    def another() -> int | None:
+        status = read_status(run.index)
+        return None if status is None or status.pid in seen else status.pid
+
+    trainer = started("pretrain", str(run.root), says=says)
+    for killed in ("refresher", "trainer"):
+        seen.append(until(another))
+        os.kill(seen[-1] if killed == "refresher" else trainer, signal.SIGKILL)
+    os.waitpid(trainer, 0)
+    until(lambda: not any(runs(pid) for pid in seen))
+    trainer = started("pretrain", str(run.root), says=says)
+    assert waited(trainer) == 0, says.read_text()[-2000:]
+    assert not left_over(run) and size(run) == size(whole)
+    again = copy_of(ready, tmp_path / "again", "process", replay=run.swaps)
+    assert main(["pretrain", str(again.root)]) == 0
+    assert outcome(again) == outcome(run)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes started by a process, and by those."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number, rest = re.match(r"(\d+) \(.*\) \S (\d+)", stat.read_text(), re.DOTALL).groups()  # type: ignore[union-attr]
+        except OSError:  # it ended while we looked
+            continue
+        parents[int(number)] = int(rest)
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+LONG = "steps = 100000"
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.fixture
+def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[RunPaths, dict[str, int]]]]:
+    """Starts a trainer, and a refresher if it is external, that do not end by themselves."""
+    pids: dict[str, int] = {}
+
+    def start(mode: str, workers: int = 1) -> tuple[RunPaths, dict[str, int]]:
+        run = copy_of(ready, tmp_path / "run", mode)
+        run.config.write_text(run.config.read_text().replace("steps = 40", LONG).replace("workers = 1", f"workers = {workers}"))
+        names = ("pretrain", "refresh") if mode == "external" else ("pretrain",)
+        pids.update({name: started(name, str(run.root), says=tmp_path / name) for name in names})
+        return run, pids
+
+    yield start
+    for pid in pids.values():
+        if runs(pid):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def half_written(run: RunPaths) -> list[Path]:
+    return [path for path in run.root.rglob("*") if path.name.endswith(".staging")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("side", "how"),
+    [
+        ("refresh", signal.SIGINT),
+        pytest.param("refresh", signal.SIGTERM, marks=SLOW),
+        pytest.param("pretrain", signal.SIGTERM, marks=SLOW),
+        pytest.param("pretrain", signal.SIGINT, marks=SLOW),
+    ],
+)
+def test_either_side_ends_cleanly_by_a_signal(
+    endless: Callable[..., tuple[RunPaths, dict[str, int]]], tmp_path: Path, side: str, how: signal.Signals
+) -> None:
+    run, pids = endless("external")
+    until(lambda: any(row["step"] > 20 for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"))
+    other = pids["pretrain" if side == "refresh" else "refresh"]
+    children = descendants(pids[side])
+    assert end(pids[side], how) == CODES[how]
+    assert "run the same command again to go on" in (tmp_path / side).read_text()
+    assert not any(runs(child) for child in children)
+    assert ended(other) is None, "the other side is somebody else's and goes on"
+    pids[side] = started(side, str(run.root), says=tmp_path / side)
+    seen = read_status(run.index)
+    until(lambda: read_status(run.index) != seen)
+    assert ended(pids[side]) is None, "and the signalled side can be started again"
+    for name in ("pretrain", "refresh"):
+        assert end(pids[name], signal.SIGTERM) == CODES[signal.SIGTERM]
+    assert not half_written(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", list(CODES))
+def test_a_refresher_with_workers_leaves_none(
+    endless: Callable[..., tuple[RunPaths, dict[str, int]]], monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    monkeypatch.setattr("realm.refresh.embedding.PART_ROWS", 2)  # enough parts for several processes
+    run, pids = endless("external", workers=2)
+    children = until(lambda: descendants(pids["refresh"]))
+    assert end(pids["refresh"], how) == CODES[how]
+    until(lambda: not any(runs(child) for child in children), 10.0)
+    assert not half_written(run)
+
+
+@pytest.mark.slow
+def test_external_mode_as_a_user_starts_it(ready: RunPaths, tmp_path: Path) -> None:
+    """``realm refresh RUN`` and ``realm pretrain RUN``, interpreters of their own: both end by themselves, and the index is valid."""
+    run = copy_of(ready, tmp_path / "run", "external")
+    commands = [[sys.executable, "-m", "realm", verb, str(run.root)] for verb in ("refresh", "pretrain")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
+    said = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "pre-training has ended" in said[0]
+    assert not left_over(run) and main(["index", "verify", str(run.root)]) == 0
+    assert {row["stage"] for row in MetricsLog(run.swaps).rows()} == {"pretrain"}
+    status = read_status(run.index)
+    assert status is not None and status.pid == both[0].pid
