@@ -22,7 +22,7 @@ OBJECT_STORE = 1 << 28
 """Bytes of shared memory for what is under way in a local cluster; beyond that Ray goes to disk."""
 KNOCK_SECONDS = 5.0
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", MODE: "token"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", MODE: "token"}
 # Ray takes the machine's outer address even where 127.0.0.1 is asked for, unless clusters are off: then its servers bind to loopback.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
@@ -50,7 +50,7 @@ def _imported_with(settings: dict[str, str]) -> Any:
         MissingExtra: it is not installed.
         PoolError: it was imported under others.
     """
-    if "ray" in sys.modules and settings != _imported:
+    if sys.modules.get("ray") is not None and settings != _imported:
         raise PoolError("Ray was imported, or another cluster was used, in this process before", cure="Do this in a process of its own")
     package = ray()
     _imported.update(settings)

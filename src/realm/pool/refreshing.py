@@ -25,6 +25,7 @@ def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callab
         RunError, SnapshotError: see ``serve_run``.
     """
     threads = open_recipe(root)[1].refresher.threads
-    with BuilderPool(actors, say) as pool, connected(address, cpus=actors * threads):
+    pool = BuilderPool(actors, say)  # refuses before anything starts
+    with connected(address, cpus=actors * threads), pool:
         say(f"{actors} actors on {'this machine' if address == 'local' else address}")
         serve_run(root, once=once, say=say, progress=progress, parts_of=pool.parts)

@@ -1,0 +1,173 @@
+"""A cluster that only its owner reaches, and that leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from realm.config import dump_recipe, load_recipe
+from realm.corpus.build import build_corpus
+from realm.data.blocks import open_inputs
+from realm.errors import ConfigError, MissingExtra, PoolError
+from realm.nn.bodies import BodySpec, bert_spec
+from realm.nn.model import ModelSpec, RealmModel
+from realm.paths import RunPaths
+from realm.pool import cluster as our
+from realm.pool.cluster import connected
+from realm.refresh import open_generation
+from realm.refresh.parameters import request_index
+
+Marked = Callable[[str], dict[int, str]]
+
+
+@pytest.fixture
+def no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (our.TOKEN, our.TOKEN_PATH):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7:6379", "head.example:6379", "[fd00::7]:6379", "127.0.0.1:6379", "auto"])
+def test_no_cluster_without_a_token(no_token: None, address: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is no token for the Ray cluster at .*RAY_AUTH_TOKEN") as caught, connected(address):
+        pass
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_empty_token_is_none(no_token: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    monkeypatch.setenv(our.TOKEN_PATH, str(tmp_path / "token"))
+    with pytest.raises(ConfigError, match="there is no token"), connected("10.0.0.7:6379"):
+        pass
+    (tmp_path / "token").write_text("abc\n")
+    assert our._credentials("10.0.0.7:6379") == {our.TOKEN: "abc"}
+
+
+@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "http://head:8265", ""])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigError, match="is no address of a Ray cluster"), connected(address):
+        pass
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"needs the extra 'ray'. Install it: pip install 'realm-qa\[ray\]'"), connected():
+        pass
+
+
+def test_nobody_listens(cluster: None) -> None:
+    with pytest.raises(PoolError, match=r"no Ray cluster at 127.0.0.1:1: .*refused.*ray start --address"):
+        our._start(our.ray(), "127.0.0.1:1", {})
+
+
+def test_one_connection_and_our_own_settings(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PoolError, match="connected to Ray already"), connected():
+        pass
+    monkeypatch.setattr(our, "_imported", {})
+    with pytest.raises(PoolError, match="Ray was imported, or another cluster was used, in this process before"), connected():
+        pass
+
+
+def listening(pids: set[int]) -> set[str]:
+    """Addresses, as /proc writes them, at which processes listen for TCP."""
+    sockets = set()
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                sockets |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(file)))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{os.getpid()}/net/{table}").read_text().splitlines()[1:]:
+            field = line.split()
+            if field[3] == "0A" and field[9] in sockets:
+                found.add(field[1].rpartition(":")[0])
+    return found
+
+
+def test_bound_to_loopback_with_a_token_and_no_statistics(cluster: None, marked: Marked) -> None:
+    import ray
+
+    ours = marked(f"{our.TOKEN}={our._own_token()}")
+    assert any("gcs_server" in line for line in ours.values()) and any("raylet" in line for line in ours.values())
+    assert set(ours) == set(marked("RAY_USAGE_STATS_ENABLED=0")) & set(ours)
+    # 127.0.0.1 in both tables; 0.0.0.0 and :: would be zeros
+    assert listening({*ours, os.getpid()}) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert our.TOKEN in os.environ and our._own_token() not in " ".join(ours.values()), "no command line shows it"
+    address = ray.get_runtime_context().gcs_address
+    client = f"from ray._raylet import GcsClient; GcsClient(address='{address}').get_all_node_info()"
+    for settings, let_in in (({our.MODE: "token", our.TOKEN: our._own_token()}, True), ({our.MODE: "token", our.TOKEN: "f" * 64}, False)):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | settings
+        done = subprocess.run([sys.executable, "-c", client], env=environment, capture_output=True, text=True)
+        assert (done.returncode == 0) == let_in, done.stderr
+        assert let_in or "authentication" in done.stderr.lower()
+
+
+@pytest.fixture
+def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> RunPaths:
+    """A run whose trainer has asked for an index."""
+    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
+    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
+    paths.config.write_text(dump_recipe(recipe), "utf-8")
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    torch.manual_seed(0)
+    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
+    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    request_index(RealmModel(ModelSpec(body=BodySpec(body.config), projection=16)), paths, 1)
+    return paths
+
+
+def command(paths: RunPaths, marker: str, temporary: str, *more: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"REALM_TEST": marker, "TMPDIR": temporary, "RAY_worker_niceness": "0"}
+    environment = {name: value for name, value in environment.items() if name not in (our.TOKEN, our.MODE, *our.LOOPBACK)}
+    line = [sys.executable, "-m", "realm", "refresh", str(paths.root), *more, "--ray"]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def gone(marked: Marked, marker: str, seconds: float = 60) -> bool:
+    """Whether no process of a command is left, at the latest some seconds from now."""
+    until = time.monotonic() + seconds
+    while (left := marked(f"REALM_TEST={marker}")) and time.monotonic() < until:
+        time.sleep(0.2)
+    return not left
+
+
+def test_refresh_on_ray(waiting_run: RunPaths, marked: Marked, cluster: None) -> None:
+    """The command: what was asked for is published, nothing is said on standard error but progress, nothing is left behind."""
+    with tempfile.TemporaryDirectory() as temporary:  # pytest's own directories are too deep for sockets
+        process = command(waiting_run, "once", temporary, "--once", "--actors", "1")
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        assert "1 actors on this machine" in said and "nothing is asked for" in said and "ray" not in said.lower().replace("array", "")
+        assert gone(marked, "once") and list(Path(temporary).iterdir()) == []
+    assert open_generation(waiting_run, open_inputs(waiting_run.corpus, 32)).number == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, None), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_is_left_of_a_killed_command(waiting_run: RunPaths, marked: Marked, cluster: None, number: int, code: int | None) -> None:
+    """Ended in any way while its actor starts to work: every process goes; the same command then does the work."""
+    marker = f"killed-{number}"
+    with tempfile.TemporaryDirectory() as temporary:
+        process = command(waiting_run, marker, temporary, "--actors", "1")
+        while not any("ray::Builder" in line for line in marked(f"REALM_TEST={marker}").values()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.kill(process.pid, number)
+        process.communicate()
+        assert process.returncode == code if code is not None else process.returncode != 0
+        assert gone(marked, marker)
+        assert number == signal.SIGKILL or list(Path(temporary).iterdir()) == []
+        again = command(waiting_run, marker, temporary, "--once", "--actors", "1")
+        assert (again.communicate(), again.returncode)[1] == 0
+        assert gone(marked, marker)
+    assert open_generation(waiting_run, open_inputs(waiting_run.corpus, 32)).number == 1
