@@ -79,9 +79,7 @@ def test_killed_in_a_replay(before_pretraining: Path, tmp_path: Path, jobs: Jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_killed_at_random_steps_again_and_again(
-    before_pretraining: Path, tmp_path: Path, jobs: Jobs, world: int, accumulate: int
-) -> None:
+def test_killed_at_random_steps_again_and_again(before_pretraining: Path, tmp_path: Path, jobs: Jobs, world: int, accumulate: int) -> None:
     draw = random.Random(10 * world + accumulate)
     kills = sorted((step, draw.randrange(world)) for step in draw.sample(range(STEPS), 6))
     settings = {**SETTINGS, "pretrain": {**PRETRAIN, "accumulate": accumulate}}
