@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from realm.errors import RunError
-from realm.paths import publish_directory, write_json
-from realm.write_points import reached
+from realm.paths import write_json
+from realm.train.checkpoint import publish_anew
 
 WEIGHTS, SCORE = "weights.safetensors", "best.json"
 
@@ -39,10 +39,7 @@ class BestWeights:
         """Publish the weights after ``step`` finished steps if they are better than any before."""
         if not score > self.score:
             return
-        target = self._directory(step)
-        shutil.rmtree(target, ignore_errors=True)  # of a run that was killed and has come by again
-        reached("checkpoint: replaced", target)
-        with publish_directory(target) as staging:
+        with publish_anew(self.path / f"best-{step:07d}") as staging:
             save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
             write_json(staging / SCORE, {"step": step, "score": score})
         self.step, self.score = step, score
@@ -61,9 +58,6 @@ class BestWeights:
         for directory in self.path.glob("best-[0-9]*[0-9]"):
             if int(directory.name.removeprefix("best-")) not in kept:
                 shutil.rmtree(directory)
-
-    def _directory(self, step: int) -> Path:
-        return self.path / f"best-{step:07d}"
 
 
 def find_best(path: Path) -> tuple[int, float, Path] | None:

@@ -3,6 +3,8 @@
 import json
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,15 @@ class Restored:
     extra: dict[str, Any]
 
 
+@contextmanager
+def publish_anew(target: Path) -> Iterator[Path]:
+    """``publish_directory`` for what may stand there already, damaged or of a run that was killed and has come by again."""
+    shutil.rmtree(target, ignore_errors=True)
+    reached("checkpoint: replaced", target)
+    with publish_directory(target) as staging:
+        yield staging
+
+
 class CheckpointDirectory:
     """``step-N`` directories of one stage.
 
@@ -46,10 +57,7 @@ class CheckpointDirectory:
     def save(self, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
         """Publish everything that exact resume needs after ``step`` finished steps."""
         target = self.path / f"step-{step:07d}"
-        # Only a damaged checkpoint can stand here, passed over by `restore`: the run that comes by again replaces it.
-        shutil.rmtree(target, ignore_errors=True)
-        reached("checkpoint: replaced", target)
-        with publish_directory(target) as staging:
+        with publish_anew(target) as staging:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
             save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
             files = {name: sha256_file(staging / name) for name in ("weights.safetensors", "optimizer.safetensors")}
