@@ -6,8 +6,9 @@ neighbours. A run of words ends at punctuation.
 """
 
 from collections.abc import Iterator
-from itertools import groupby, pairwise
-from operator import itemgetter
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from realm.corpus.tagging.collocations import CollocationCounts, TermFinder
 from realm.data.masking.kinds import MAX_MASKS, ListedSpans, Span
 from realm.text.wordpieces import WordTable, word_table
 
-COUNTED = 20_000
-"""Blocks, evenly spread, that the collocations are learned from: some million words."""
+COUNTED = 10_000
+"""Blocks, evenly spread, that the collocations are learned from: a million words or two."""
 
 
 class Collocations:
@@ -30,11 +31,12 @@ class Collocations:
     def __init__(self, store: BlockStore):
         self.store = store
         self.words: WordTable = word_table(store.tokenizer)
+        self._names = [str(number) for number in range(len(self.words.starts))]
         counts = CollocationCounts()
         live = np.flatnonzero(store.live)
         for row in live[:: max(1, -(-len(live) // COUNTED))].tolist():
-            for _, sentence in groupby(self._runs(row), key=itemgetter(0)):
-                counts.add_words([_spell(run) for _, run in sentence])
+            for _, sentence in groupby(self._runs(row), key=attrgetter("sentence")):
+                counts.add_words([run.words for run in sentence])
         self._finder = TermFinder(counts.terms(), lambda _: "words")
 
     @property
@@ -46,33 +48,47 @@ class Collocations:
         """Spans [m, 2] in the row's wordpieces, apart and in order, and the sentence of each [m]."""
         spans: list[Span] = []
         sentences: list[int] = []
-        for sentence, run in self._runs(row):
-            borders = [start for start, _ in run] + [run[-1][0] + len(run[-1][1])]
-            for first, stop in self._finder.find(_spell(run), "words"):
-                spans.append((borders[first], borders[stop]))
-                sentences.append(sentence)
+        for run in self._runs(row):
+            for first, stop in self._finder.find(run.words, "words"):
+                spans.append((run.borders[first], run.borders[stop]))
+                sentences.append(run.sentence)
         return np.array(spans, np.int64).reshape(-1, 2), np.array(sentences, np.int64)
 
-    def _runs(self, row: int) -> Iterator[tuple[int, list[tuple[int, list[int]]]]]:
-        """(sentence, words in a row as (first wordpiece, ids)) of every run without punctuation."""
+    def _runs(self, row: int) -> Iterator["_Run"]:
+        """The stretches of words between punctuation, sentence by sentence."""
         body = self.store.token_ids(row)
-        starts, letters = self.words.starts[body], self.words.letters[body]
-        ids = body.tolist()
-        for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
-            borders = [first, *(np.flatnonzero(starts[first + 1 : last]) + first + 1).tolist(), last]
-            run: list[tuple[int, list[int]]] = []
-            for start, end in pairwise(borders):
-                if letters[start:end].any():
-                    run.append((start, ids[start:end]))
-                elif run:
-                    yield sentence, run
-                    run = []
-            if run:
-                yield sentence, run
+        if not len(body):
+            return
+        table = self.store.sentences(row).tokens
+        begins = self.words.starts[body]
+        begins[table[:, 0]] = True  # a sentence may begin in the middle of a word that was cut
+        firsts = np.flatnonzero(begins)
+        letters = np.logical_or.reduceat(self.words.letters[body], firsts).tolist()
+        sentences = (np.searchsorted(table[:, 0], firsts, side="right") - 1).tolist()
+        borders, ids = [*firsts.tolist(), len(body)], body.tolist()
+        run: _Run | None = None
+        for at, (sentence, lettered) in enumerate(zip(sentences, letters, strict=True)):
+            if run and (not lettered or sentence != run.sentence):
+                yield run
+                run = None
+            if lettered:
+                run = run or _Run(sentence, [], [borders[at]])
+                run.words.append(self._spell(ids[borders[at] : borders[at + 1]]))
+                run.borders.append(borders[at + 1])
+        if run:
+            yield run
+
+    def _spell(self, ids: list[int]) -> str:
+        return self._names[ids[0]] if len(ids) == 1 else "_".join(map(str, ids))
 
 
-def _spell(run: list[tuple[int, list[int]]]) -> list[str]:
-    return ["_".join(map(str, ids)) for _, ids in run]
+@dataclass(frozen=True)
+class _Run:
+    """Words in a row without punctuation: spelled by their ids, and where each begins and the last ends in the row."""
+
+    sentence: int
+    words: list[str]
+    borders: list[int]
 
 
 def collocation_spans(store: BlockStore, *, count: int = 1, max_masks: int = MAX_MASKS) -> ListedSpans:
