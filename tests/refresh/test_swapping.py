@@ -243,7 +243,8 @@ def weights(run: Path) -> str:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    found = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+    """Rows that do not depend on how swaps came about: a replay waits for nobody, so no staleness alarm rings in it."""
+    found = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] == "pretrain" and "alarm" not in row]
     return [{key: value for key, value in row.items() if key not in (*TIMES, "refresher_restarts")} for row in found]
 
 

@@ -29,6 +29,15 @@ def test_rows_are_plain_json(log: MetricsLog) -> None:
     assert len(log.path.read_bytes().split(b"\n")) == 6
 
 
+def test_small_numbers_keep_their_digits(log: MetricsLog) -> None:
+    log.write(
+        "ict", 4, lr=1.23456789e-7, loss=2.123456789, down=-4.2e-9, none=0.0, deep={"p": [1.23456e-12, float("nan")], "q": (0.5, "x")}
+    )
+    row = list(log.rows())[-1]
+    assert (row["lr"], row["loss"], row["down"], row["none"]) == (1.235e-7, 2.123457, -4.2e-9, 0.0)
+    assert row["deep"] == {"p": [1.235e-12, None], "q": [0.5, "x"]}
+
+
 def test_nothing_there_is_no_row(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "none.jsonl")
     log.rewind("ict", 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from realm.config import Recipe
 from realm.train.loop import Metrics
-from realm.train.metrics import MetricsLog
+from realm.train.metrics import MetricsLog, rounded
 
 STAGE = "pretrain"
 LATE = 0.25
@@ -134,7 +134,7 @@ class Alarms:
             if value is None:
                 continue
             # Rounded as the log rounds: what is read back must count as it did.
-            now = alarm.shows(round(value, 6), step, steps)
+            now = alarm.shows(rounded(value), step, steps)
             self._seen[alarm.name] = self._seen.get(alarm.name, 0) + 1 if now else 0
             if self._seen[alarm.name] == alarm.rows:
                 raised.append(alarm)

@@ -4,6 +4,7 @@ Only the keys in ``TIMES`` hold anything that a second run of the same seed woul
 """
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
 """What the time of a pre-training step is divided into; a row has a ``share_`` of each."""
 SHARES = tuple(f"share_{part}" for part in PARTS)
 SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
+SMALL = 1e-3
 TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
 
 
@@ -79,9 +81,14 @@ class MetricsLog:
         return self.path.read_text("utf-8", errors="replace") if self.path.exists() else ""
 
 
+def rounded(value: float) -> float:
+    """``value`` as the log holds it: six decimals, and of small numbers four digits, so that probabilities and learning rates stay."""
+    return round(value, 6) if abs(value) >= SMALL else float(f"{value:.4g}")
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
-        return None if value != value or value in (float("inf"), float("-inf")) else round(value, 6)
+        return rounded(value) if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
