@@ -226,15 +226,23 @@ def realm_run(recipe: Path, run: Path, stages: str, seconds: float) -> bool:
     try:
         code = process.wait(max(1.0, seconds))
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(30)
-        finally:
-            process.kill()
         return False
+    finally:
+        interrupt(process)
     if code:
         raise RuntimeError(f"realm run ended with exit code {code}")
     return True
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C for a process that still runs, then time to put its things down."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def pretrained(size: Size, out: Path, name: str, steps: int, seconds: Callable[[], float], **settings: Any) -> bool:

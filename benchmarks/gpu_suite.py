@@ -16,6 +16,7 @@ in "error" and is tried again. Exit code 1 when a part is not done. Prints one J
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ def run_part(options: argparse.Namespace) -> None:
     """In the part's own process."""
     from gpu_parts import MEASURES, device_in_words, size_of
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started is ended on the way out
     size = size_of(options.toy, options.documents, options.threads)
     path = options.out / f"{options.part}.json"
     rows = Rows(path, options.part, device_in_words() + (", toy" if options.toy else ""), 60 * options.minutes)
