@@ -9,10 +9,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from realm.errors import RunError
+from realm.nn.saving import save_tensors
 from realm.paths import write_json
 from realm.train.checkpoint import publish_anew
 
@@ -40,7 +41,7 @@ class BestWeights:
         if not score > self.score:
             return
         with publish_anew(self.path / f"best-{step:07d}") as staging:
-            save_file({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
             write_json(staging / SCORE, {"step": step, "score": score})
         self.step, self.score = step, score
 
