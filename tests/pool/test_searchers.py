@@ -15,10 +15,11 @@ import torch
 
 from realm.errors import ConfigError, PoolError
 from realm.index.choice import make_index
+from realm.index.delta import append_delta
 from realm.index.generations import generation_path
 from realm.index.live import FollowingIndex
 from realm.index.mips import Hits, Metric, MipsIndex
-from realm.index.snapshot import Snapshot, SnapshotFacts, append_delta, publish_snapshot, read_generation
+from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot, read_generation
 from realm.pool import searcher, searchers
 from realm.pool.searchers import PooledIndex
 
