@@ -126,7 +126,9 @@ class NativeScan:
             room = share * scanned.by_residual + fine.by_residual, share * scanned.by_norm + fine.by_norm
         return self._kernel.thresholds(self._rows.struct(), upper.numpy(), *room, share + 1, folds, rank)
 
-    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int) -> Listed:
+    def rows_above(
+        self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
+    ) -> Listed:
         """See GroupScan.rows_above."""
         hidden = excluded.row, excluded.start
         few = min(limit, usual)  # memory for the most that there may be is cleared by the system at every search
@@ -136,8 +138,8 @@ class NativeScan:
         if few < limit and overfull.any():
             others = np.where(overfull, reach, np.float32(np.inf))
             listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), others, hidden, limit)
-            for query in np.flatnonzero(overfull & (found <= limit)):
-                parts[query] = listed[query, : found[query]]
+            for at in np.flatnonzero(overfull & (found <= limit)).tolist():
+                parts[at] = listed[at, : found[at]]
             overfull &= found > limit
         rows = np.concatenate(parts)
         query = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

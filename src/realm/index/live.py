@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from realm.corpus.blocks import BlockStore
+from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 from realm.index.quantised import QuantisedRows
@@ -35,7 +36,7 @@ class LiveIndex:
         self._newest = store
         self._readable = store.is_live(ids)
         before = None if previous is None else previous._index
-        self._index = make_index(vectors, ids, self._readable, kind=kind, codes=codes, previous=before)
+        self._index: RowIndex = make_index(vectors, ids, self._readable, kind=kind, codes=codes, previous=before)
 
     def __len__(self) -> int:
         return len(self._index)
