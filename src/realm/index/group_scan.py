@@ -58,11 +58,12 @@ class GroupScan(Protocol):
         """
         ...
 
-    def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+    def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int) -> Listed:
         """The rows whose bound is at least ``reach``, float32 [b], excluded and hidden ones aside.
 
         Args:
             upper: of ``groups``.
+            usual: few queries have more rows.
             limit: queries of more rows are overfull.
         """
         ...
@@ -125,14 +126,24 @@ class NativeScan:
             room = share * scanned.by_residual + fine.by_residual, share * scanned.by_norm + fine.by_norm
         return self._kernel.thresholds(self._rows.struct(), upper.numpy(), *room, share + 1, folds, rank)
 
-    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+    def rows_above(
+        self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
+    ) -> Listed:
         """See GroupScan.rows_above."""
         hidden = excluded.row, excluded.start
-        listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, limit)
-        overfull = found > limit
-        counts = np.where(overfull, 0, found)
-        rows = np.concatenate([some[:count] for some, count in zip(listed, counts.tolist(), strict=True)])
-        return Listed(np.repeat(np.arange(len(counts)), counts), rows["row"], rows["upper"], rows["lower"], overfull)
+        few = min(limit, usual)  # memory for the most that there may be is cleared by the system at every search
+        listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, few)
+        overfull = found > few
+        parts = [some[:count] for some, count in zip(listed, np.where(overfull, 0, found).tolist(), strict=True)]
+        if few < limit and overfull.any():
+            others = np.where(overfull, reach, np.float32(np.inf))
+            listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), others, hidden, limit)
+            for at in np.flatnonzero(overfull & (found <= limit)).tolist():
+                parts[at] = listed[at, : found[at]]
+            overfull &= found > limit
+        rows = np.concatenate(parts)
+        query = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return Listed(query, rows["row"], rows["upper"], rows["lower"], overfull)
 
     def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
         self._all_rows.replace(self._kernel, rows, vectors, bias)

@@ -135,7 +135,9 @@ class LibraryScan:
         reach: np.ndarray = padded.unflatten(1, (-1, folds)).amax(1).topk(rank, dim=1, sorted=False).values.amin(1).cpu().numpy()
         return reach
 
-    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+    def rows_above(
+        self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
+    ) -> Listed:
         """See GroupScan.rows_above. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
         b, n = len(reach), len(self._vectors)
         found = (upper >= torch.from_numpy(reach).to(upper.device)[:, None]).nonzero(as_tuple=True)

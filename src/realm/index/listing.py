@@ -94,15 +94,15 @@ class Listing:
         Returns:
             The rows, and which queries were given up: bool [b]; their rows are of no use.
         """
-        limit = LISTED + 4 * k + self._n // 64
+        limits = LISTED + 3 * k, LISTED + 4 * k + self._n // 64
         reach = self._reach(k, sure=False)
-        listed = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, limit)
+        listed = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, *limits)
         floor = self._floor(listed, k, margin)
         again = ~(floor >= reach) & ~listed.overfull & (reach > _LEAST)
         if again.any():
             sure = np.where(np.isfinite(floor), floor, self._reach(k, sure=True))
             reach = np.where(again, np.maximum(sure, _LEAST), np.float32(np.inf))
-            others = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, limit)
+            others = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, *limits)
             floor = np.where(again, self._floor(others, k, margin), floor)
             listed = listed.only(~again[listed.query]).and_also(others)
             again = again & ~(floor >= reach) & (reach > _LEAST)
