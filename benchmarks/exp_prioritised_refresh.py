@@ -174,11 +174,11 @@ def truly_moved(index: Mixed, now: int) -> np.ndarray:
 METHODS = {"round robin": longest_ago, "retrieved": most_retrieved, "moved": most_moved, "oracle": truly_moved}
 
 
-def whole(of: History, ticks: int) -> list[float]:
-    """Recall at each tick of an index that is exchanged whole, every so many ticks, for one of parameters that are as much older."""
+def whole(of: History, ticks: int, late: int) -> list[float]:
+    """Recall at each tick of an index that is exchanged whole, every so many ticks; its parameters are ``late`` refreshes older."""
     found = []
     for now in range(ticks, len(of.blocks)):
-        made = (now // ticks - 1) * ticks
+        made = (now // ticks - late) * ticks
         true = top(of.held_out[now], of.blocks[now], of.hidden)
         found.append(max(recall(top(of.held_out[by], of.blocks[made], of.hidden), true) for by in (made, now)))
     return found
@@ -210,7 +210,8 @@ def main() -> None:
         of = history(*trained(options.work, seed, options.steps, options.lr))
         drift.append(recall(top(of.held_out[-1], of.blocks[0], of.hidden), top(of.held_out[-1], of.blocks[-1], of.hidden)))
         for ticks in BUDGETS:
-            table.setdefault((ticks, "whole"), []).append(float(np.mean(whole(of, ticks))))
+            for name, late in (("whole", 1), ("at once", 0)):
+                table.setdefault((ticks, name), []).append(float(np.mean(whole(of, ticks, late))))
             for name, choose in METHODS.items():
                 table.setdefault((ticks, name), []).append(float(np.mean(mixed(of, ticks, choose))))
         print(f"seed {seed}: {of.blocks.shape}, {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
