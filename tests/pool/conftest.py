@@ -31,10 +31,15 @@ def marked() -> Callable[[str], dict[int, str]]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[None]:
-    """This process is connected to a local cluster of 8 CPUs that are not there: only the bookkeeping needs them."""
+def extra() -> None:
+    """Skips where Ray is not installed."""
     if find_spec("ray") is None:  # importing it here would be too early
         pytest.skip("the extra ray is not installed")
+
+
+@pytest.fixture(scope="session")
+def cluster(extra: None) -> Iterator[None]:
+    """This process is connected to a local cluster of 8 CPUs that are not there: only the bookkeeping needs them."""
     from realm.pool.cluster import connected
 
     # Ray's workers are nice by default: on a busy machine these tests would wait for minutes.

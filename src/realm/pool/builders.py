@@ -22,7 +22,7 @@ from realm.pool.cluster import cause_of, located, ray
 from realm.refresh import embedding
 from realm.refresh.embedding import EmbedOptions, Progress, part_embedder
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 """How long a pool does without any actor before it is given up."""
 DEATHS = 3
 """So many actors may one part kill."""
