@@ -29,11 +29,6 @@ WAIT_SECONDS = 0.05
 logger = logging.getLogger(__name__)
 
 
-def agree(proposal: int | None) -> int | None:
-    """The generation that all ranks swap to at this step: rank 0's proposal. With one process, what it proposes itself."""
-    return proposal
-
-
 @dataclass(frozen=True)
 class Schedule:
     """When.
@@ -197,15 +192,14 @@ class Beside(Inline):
         self._seen = (stat.st_ino, stat.st_mtime_ns)
         newest = current_generation(self.paths.index)
         ours = 0 if self.generation is None else self.generation.number
-        number = agree(newest if newest is not None and newest > ours and newest not in self._forgotten else None)
-        if number is None:
+        if newest is None or newest <= ours or newest in self._forgotten:
             return None
         try:
-            self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+            self.generation = open_generation(self.paths, self.inputs, newest, device=self.device)
         except SnapshotError as error:
-            logger.warning("generation %d cannot be used, the index stays as it is: %s", number, error)
+            logger.warning("generation %d cannot be used, the index stays as it is: %s", newest, error)
             return None
-        facts = read_facts(parameters_path(self.paths, number))
+        facts = read_facts(parameters_path(self.paths, newest))
         self.made_with = (self.options.threads, self.options.bf16 and not (facts is not None and facts.exact))
         if self.companion is not None:
             self.companion.well()
