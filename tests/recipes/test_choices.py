@@ -22,7 +22,9 @@ from realm.errors import ConfigError, CorpusError, RunError
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
+from realm.pipeline.plan import plan
 from realm.progress import Progress
+from realm.recipes.closed_book import run_closed_book
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain import PretrainTask, starting_model
 from realm.recipes.retrieving import allowed_among
@@ -185,6 +187,7 @@ def test_other_documents_are_masked_and_the_corpus_is_retrieved(
             assert len(query.excluded) == 0
     assert verbatim == 1
     assert done["stages"]["pretrain"]["seconds"] > 0
+    assert plan(recipe, tmp_path / "run", progress=QUIET)["stages"]["pretrain"]["seconds"] > 0
     news.write_text(news.read_text("utf-8") + '{"id": "more", "title": "", "text": "More of Arvad."}\n', "utf-8")
     with pytest.raises(CorpusError, match=r"sentences: the sources have changed since this corpus was built"):
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
@@ -218,8 +221,11 @@ def test_the_probe_is_the_same_whatever_is_masked(trained: Path, generation: Gen
 def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Path) -> None:
     """The stage is skipped and said to be, a fresh network takes its place, and the rest of the run goes on."""
     recipe = write_tiny(tmp_path)
-    fresh = load_recipe(recipe, {"pretrain": {"from_ict": False, "from_warm": False}})
+    fresh = load_recipe(recipe, {"pretrain": {"from_ict": False, "from_warm": False, "null": False}})
     done = run_recipe(fresh, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
+    assert done["stages"]["pretrain"]["marginal_utility"] is None  # there was no null document to compare with
+    run_closed_book(chosen(tmp_path / "run"))
+    assert (tmp_path / "run/results/closed_book.json").exists() and (tmp_path / "run/report.html").exists()
     assert [line.split(":")[0] for line in done["skipped"]] == ["warm", "ict"]
     assert not (tmp_path / "run/stages/warm").exists() and not (tmp_path / "run/stages/ict").exists()
     assert (tmp_path / "run/stages/pretrain").exists()

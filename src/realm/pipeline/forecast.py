@@ -122,8 +122,8 @@ def _stages(recipe: Recipe, sizes: dict[str, int], vocabulary: int) -> dict[str,
     pretrain, finetune = recipe.pretrain, recipe.finetune
     candidates, read = pretrain.batch * pretrain.candidates, finetune.batch * finetune.read
     counts = {
-        "warm": ((0, 0, recipe.warm.batch), recipe.warm.steps, sizes["encoder"]),
-        "ict": ((recipe.ict.batch, recipe.ict.batch, 0), recipe.ict.steps, sizes["embedder"]),
+        "warm": ((0, 0, recipe.warm.batch), recipe.warm.steps * pretrain.from_warm, sizes["encoder"]),
+        "ict": ((recipe.ict.batch, recipe.ict.batch, 0), recipe.ict.steps * pretrain.from_ict, sizes["embedder"]),
         "pretrain": ((pretrain.batch, candidates, candidates), pretrain.steps, sizes["embedder"] + sizes["encoder"]),
         "finetune": ((finetune.batch, 0, read), finetune.steps, sizes["embedder"] + sizes["reader"]),
     }
