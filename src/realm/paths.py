@@ -111,11 +111,11 @@ def publish_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+        reached("file: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
         staging.unlink(missing_ok=True)
         raise
-    reached("file: staged", path)
-    os.replace(staging, path)
     reached("file: renamed", path)
     fsync_directory(path.parent)
 

@@ -100,7 +100,7 @@ class PretrainTask(Task):
         self.generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
-        self.watcher, self.examples = Watcher(self), Examples(self)
+        self.watcher, self.followed = Watcher(self), Examples(self)
         self._restored: dict[str, Any] | None = None
         self.collapsed = False
 
@@ -164,7 +164,7 @@ class PretrainTask(Task):
         self.collapsed = self.probe.collapse()
         metrics["collapsed"] = float(self.collapsed)
         assert self.probe.retrieved is not None
-        self.examples.add(step, self.probe.retrieved)
+        self.followed.add(step, self.probe.retrieved)
         if previous is not None:
             metrics["topk_overlap"] = overlap(previous, self.probe.retrieved)
             metrics["stale_share"] = stale_share(self, previous, step)
@@ -177,7 +177,7 @@ class PretrainTask(Task):
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "examples": self.examples.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
@@ -185,7 +185,7 @@ class PretrainTask(Task):
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
         self.watcher.restore(state.get("watcher", {}))
-        self.examples.restore(state.get("examples", 0))
+        self.followed.restore(state.get("followed", 0))
 
     def settle(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
