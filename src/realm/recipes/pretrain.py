@@ -146,7 +146,7 @@ class PretrainTask(Task):
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "examples": self.followed.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
@@ -154,7 +154,7 @@ class PretrainTask(Task):
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
         self.watcher.restore(state.get("watcher", {}))
-        self.followed.restore(state.get("examples", 0))
+        self.followed.restore(state.get("followed", 0))
 
     def settle(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""

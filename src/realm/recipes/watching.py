@@ -43,16 +43,14 @@ class Watcher:
         self.task = task
         self.watch = task.context.watch
         self._recent: deque[list[int]] = deque(maxlen=RECENT)
-        self._steps = 0
-        self._last = -1
+        self._steps: set[int] = set()
         self._tokens = 0
         self._oldest = 0
 
     def step(self, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
-        """Numbers of one step, to be averaged over the window of a log row."""
+        """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
         with self.watch("watching"):
-            self._steps += step != self._last  # a step may be computed in several parts
-            self._last = step
+            self._steps.add(step)
             self._tokens += scored.tokens
             assert self.task.generation is not None
             self._oldest = max(self._oldest, step - self.task.generation.step)
@@ -67,10 +65,11 @@ class Watcher:
         seconds, metrics = self.watch.take(), {**self._distinct(), "staleness_highest": float(self._oldest)}
         total = sum(seconds.values())
         if self._steps and total > 0:
-            each = total / self._steps
+            each = total / len(self._steps)
             metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / total}
             metrics |= {f"share_{part}": seconds.get(part, 0.0) / total for part in PARTS}
-        self._steps = self._tokens = self._oldest = 0
+        self._steps = set()
+        self._tokens = self._oldest = 0
         return metrics
 
     def begin(self) -> None:
