@@ -1,75 +1,27 @@
-"""What each part of ``gpu_suite.py`` measures, at full size on a GPU and at toy size on a CPU."""
+"""What each part of ``gpu_suite.py`` measures; parity, step and search are here, what trains is in ``gpu_runs.py``."""
 
-import json
-import shutil
-import signal
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from bench_refresh import take_documents
-from bench_step import BLOCK, QUERY, K, gradient_gap, new_model
+from bench_step import K, gradient_gap, new_model
+from gpu_runs import pretrain, refresh
+from gpu_size import DEVICE, Size
 from memory import Extra
-from realm.demo.atlas import write_atlas
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
-from realm.pipeline.demo import DEMO_DOMAINS
-from realm.train.metrics import MetricsLog
 from realm.train.optim import adamw
 from step_batch import Workload, full_workload
 from step_figures import gemm_peak, step_flops, wait
 from step_ways import our_loss
-from suite_rows import OutOfTime, Row, Rows
+from suite_rows import Row, Rows
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDS = 5
-BLOCKS_PER_DOCUMENT_FILE = 60_000
-EARLY = "corpus,warm,ict"
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large everything is.
-
-    Args:
-        parity, step, trained: presets of those parts.
-        batches: queries of a step, each a row.
-        blocks: embeddings searched.
-        steps: of pre-training, for the slow-down and for the long run.
-        documents: JSONL.xz, or None for the atlas.
-        threads: of the CPU.
-    """
-
-    parity: str
-    step: str
-    trained: str
-    batches: tuple[int, ...]
-    query: int
-    block: int
-    blocks: int
-    steps: tuple[int, int]
-    documents: Path | None
-    threads: int
-
-
-def size_of(toy: bool, documents: Path | None, threads: int) -> Size:
-    torch.set_num_threads(threads)
-    if toy:
-        return Size("tiny", "tiny", "tiny", (1, 2), 16, 32, 20_000, (40, 4), documents, threads)
-    return Size("mini", "base", "small", (4, 8, 16, 32, 64), QUERY, BLOCK, 13_350_000, (120, 20_000), documents, threads)
-
-
-def device_in_words() -> str:
-    return torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
 
 
 def precise() -> None:
@@ -187,108 +139,6 @@ def search(rows: Rows, size: Size, out: Path) -> None:
 
     for b in (1, 16, 64):
         rows.measure(f"{b} queries", lambda b=b: measure(b))
-
-
-def documents_of(size: Size, out: Path) -> Path:
-    """A file of documents: those of the caller, cut, or the atlas."""
-    if size.documents is None:
-        if not (out / "atlas").exists():
-            write_atlas(out / "atlas", domains=DEMO_DOMAINS)
-        return out / "atlas" / "documents.jsonl"
-    target = out / "documents.jsonl"
-    if not target.exists():
-        take_documents(size.documents, target.with_suffix(".part"), BLOCKS_PER_DOCUMENT_FILE)
-        target.with_suffix(".part").rename(target)
-    return target
-
-
-def write_recipe(path: Path, size: Size, documents: Path, steps: int, **pretrain: Any) -> None:
-    """A recipe of preset ``small`` (tiny as a toy) on the documents."""
-    toy = size.trained == "tiny"
-    early = {"steps": 4, "batch": 4} if toy else {}
-    sections: dict[str, dict[str, Any]] = {
-        "run": {"threads": size.threads, "device": DEVICE, "bf16": DEVICE == "cuda", "checkpoint_every": 2 if toy else 100},
-        "corpus": {"sources": [str(documents.resolve())], "vocab_size": 1000 if toy else 30522, "block_length": size.block * (1 + toy)},
-        "model": {"preset": size.trained, "query_length": QUERY},
-        "warm": early,
-        "ict": early,
-        "pretrain": {"steps": steps, "batch": 2 if toy else 64, "probe_queries": 8 if toy else 500, "force": True, **pretrain},
-        "refresher": {"staleness_limit": 10 * steps},
-    }
-    lines = [f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in body.items()) for name, body in sections.items()]
-    path.write_text("\n".join(lines), "utf-8")
-
-
-def realm_run(recipe: Path, run: Path, stages: str, seconds: float) -> bool:
-    """`realm run` until it is done or the time is over; whether it is done. It goes on where it was interrupted before."""
-    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(run), "--stages", stages]
-    process = subprocess.Popen(command, stdout=sys.stderr)
-    try:
-        code = process.wait(max(1.0, seconds))
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        interrupt(process)
-    if code:
-        raise RuntimeError(f"realm run ended with exit code {code}")
-    return True
-
-
-def interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C for a process that still runs, then time to put its things down."""
-    if process.poll() is not None:
-        return
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-
-
-def pretrained(size: Size, out: Path, name: str, steps: int, seconds: Callable[[], float], **settings: Any) -> bool:
-    """Pre-train in ``out/name`` from a start that all runs share; whether it is done."""
-    base, run, recipe = out / "base", out / name, out / f"{name}.toml"
-    if not run.exists():
-        write_recipe(out / "base.toml", size, documents_of(size, out), steps)
-        if not realm_run(out / "base.toml", base, EARLY, seconds()):
-            return False
-        shutil.copytree(base, run.with_suffix(".part"), dirs_exist_ok=True)
-        run.with_suffix(".part").rename(run)
-    write_recipe(recipe, size, documents_of(size, out), steps, **settings)
-    return realm_run(recipe, run, f"{EARLY},pretrain", seconds())
-
-
-def refresh(rows: Rows, size: Size, out: Path) -> None:
-    """Seconds a step with a frozen index and beside a refresher."""
-    steps = size.steps[0]
-
-    def measure(mode: str) -> Row:
-        name = f"refresh-{mode}"
-        if not pretrained(size, out, name, steps, lambda: rows.left, refresh=mode, refresh_every=max(1, steps // 12)):
-            raise OutOfTime
-        logged = [row for row in MetricsLog(out / name / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
-        waits = sum(row.get("wait_seconds", 0.0) for row in logged if row["step"] < steps)
-        times = [(row["step"], row["time"]) for row in logged if "loss" in row]
-        (first, began), (last, ended) = times[0] if len(times) > 1 else (0, logged[0]["time"]), times[-1]
-        return {
-            "seconds_per_step": (ended - began - waits) / max(1, last - first),
-            "refreshes": len([r for r in logged if "probe_recall" in r]),
-        }
-
-    for mode in ("frozen", "process"):
-        rows.measure(mode, lambda mode=mode: measure(mode))
-
-
-def pretrain(rows: Rows, size: Size, out: Path) -> None:
-    """Pre-training as long as the part may take, from where it stopped; the row is what the run shows so far."""
-    steps, metrics = size.steps[1], out / "pretrain" / "metrics.jsonl"
-    done = pretrained(size, out, "pretrain", steps, lambda: rows.left, refresh_every=max(1, steps // 60))
-    logged = list(MetricsLog(metrics).rows()) if metrics.exists() else []
-    probes = [[row["step"], row["probe_recall"]] for row in logged if "probe_recall" in row]
-    last = {stage: row for row in logged if "loss" in row and (stage := row["stage"])}
-    rows.put("run", {"finished": done, "last": last, "probe_recall": probes})
-    if not done:
-        raise OutOfTime
 
 
 MEASURES: dict[str, Callable[[Rows, Size, Path], None]] = {

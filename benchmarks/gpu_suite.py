@@ -31,7 +31,8 @@ GRACE = 60.0
 
 def run_part(options: argparse.Namespace) -> None:
     """In the part's own process."""
-    from gpu_parts import MEASURES, device_in_words, size_of
+    from gpu_parts import MEASURES
+    from gpu_size import device_in_words, size_of
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started is ended on the way out
     size = size_of(options.toy, options.documents, options.threads)

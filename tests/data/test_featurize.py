@@ -1,5 +1,7 @@
 """Model inputs have the released formats (realm_facts 1.3), null document included, and padding is only padding."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -68,14 +70,32 @@ def test_padding_adds_nothing(rows: list[list[int]], pad: int) -> None:
         assert (batch.ids[i][~batch.mask[i]] == pad).all() and (batch.segments[i][~batch.mask[i]] == 0).all()
 
 
-@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200))
-def test_buckets_hold_everything_once_within_their_size(lengths: list[int], size: int) -> None:
-    groups = list(length_buckets(lengths, size))
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200), st.integers(0, 40))
+def test_buckets_hold_everything_once_within_their_size(lengths: list[int], size: int, cut: int) -> None:
+    groups = list(length_buckets(lengths, size, cut))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert group and (len(group) == 1 or len(group) * max(lengths[i] for i in group) <= size)
     flat = [lengths[i] for group in groups for i in group]
-    assert flat == sorted(flat) and groups == list(length_buckets(lengths, size))
+    assert flat == sorted(flat) and groups == list(length_buckets(lengths, size, cut))
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 200), st.integers(0, 40))
+def test_no_other_buckets_cost_less(lengths: list[int], size: int, cut: int) -> None:
+    """Every way to cut the sorted lengths, tried in turn."""
+    ordered = sorted(lengths)
+
+    def cost(groups: list[list[int]]) -> int:
+        return sum(len(group) * group[-1] + cut for group in groups)
+
+    ways = []
+    for places in itertools.product([False, True], repeat=len(ordered) - 1):
+        ends = [i + 1 for i, here in enumerate(places) if here]
+        groups = [ordered[a:b] for a, b in itertools.pairwise([0, *ends, len(ordered)])]
+        if all(len(group) == 1 or len(group) * group[-1] <= size for group in groups):
+            ways.append(cost(groups))
+    found = [[lengths[i] for i in group] for group in length_buckets(lengths, size, cut)]
+    assert cost(found) == min(ways)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(5, 99)), min_size=1, max_size=5), min_size=1, max_size=5))

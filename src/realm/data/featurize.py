@@ -6,10 +6,12 @@ joint     [CLS] x [SEP] body [SEP]          segments 0 | 1 from the body on (the
 null      the same with empty title and body
 """
 
+import itertools
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from realm.data.types import Sequence, TokenIds, TokenInputs
@@ -73,20 +75,30 @@ def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
     return TokenInputs(ids, mask, segments, unpadded=all(len(s) == longest for s in sequences))
 
 
-def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int) -> Iterator[list[int]]:
-    """Indices grouped by similar length so that little is padding; each group holds at most ``tokens_per_bucket`` padded tokens.
+def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
+    """Indices grouped by similar length, so that the least is computed: padded tokens, and a price for every group.
 
-    The order is a function of the lengths alone, so a batch is cut the same way every time.
+    The groups are a function of the lengths alone, so a batch is cut the same way every time.
+
+    Args:
+        lengths: of the inputs.
+        tokens_per_bucket: bound on the padded tokens of a group; a single input may exceed it.
+        tokens_of_a_cut: what a group costs beside its tokens, in tokens.
     """
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    group: list[int] = []
-    for i in order:
-        if group and (len(group) + 1) * lengths[i] > tokens_per_bucket:
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
+    least = np.zeros(len(order) + 1, np.int64)  # the cost of the first so many inputs, cut in the best way
+    start = np.zeros(len(order) + 1, np.int64)  # where the last group of that way begins
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end - 1]]
+        first = max(0, end - max(1, tokens_per_bucket // max(1, longest)))
+        costs = least[first:end] + np.arange(end - first, 0, -1) * longest
+        start[end] = first + int(costs.argmin())
+        least[end] = costs.min() + tokens_of_a_cut
+    ends = [len(order)]
+    while ends[-1]:
+        ends.append(int(start[ends[-1]]))
+    for begin, end in itertools.pairwise(reversed(ends)):
+        yield order[begin:end]
 
 
 def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

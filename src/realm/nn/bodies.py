@@ -80,9 +80,11 @@ class Body(nn.Module):
 
 
 TOKENS_PER_BUCKET = 4096
-"""Padded tokens of one bucket: large enough for good matrix products, small enough for the caches of a CPU."""
-TOKENS_PER_BUCKET_OF_ACCELERATOR = 16384
-"""The same for a GPU, whose products are good only when large; what it saves of padding is less than what it loses below."""
+"""Padded tokens of one bucket at most: large enough for good matrix products, small enough for the caches of a CPU."""
+TOKENS_OF_A_CUT = 64
+"""What starting another bucket costs on a CPU, in tokens: less than that is padded rather than cut."""
+TOKENS_PER_BUCKET_OF_ACCELERATOR, TOKENS_OF_A_CUT_OF_ACCELERATOR = 65536, 2048
+"""The same for a GPU, which is idle between small products."""
 
 
 def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[TokenInputs, list[int]], Tensor]) -> Tensor:
@@ -98,8 +100,7 @@ def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[Token
     """
     table = body.model.get_input_embeddings()
     device = table.weight.device
-    tokens = TOKENS_PER_BUCKET if device.type == "cpu" else TOKENS_PER_BUCKET_OF_ACCELERATOR
-    groups = list(length_buckets([len(s) for s in sequences], tokens))
+    groups = list(length_buckets([len(s) for s in sequences], *_bucket_sizes(device)))
     buckets = [pad_batch([sequences[i] for i in group], 0).to(device) for group in groups]
     # All words at once: the gradient of a lookup is as large as the whole table, and so is made once and not for every bucket.
     words = table(torch.cat([bucket.ids.flatten() for bucket in buckets])).split([bucket.ids.numel() for bucket in buckets])
@@ -107,6 +108,13 @@ def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[Token
     rows = [run(replace(bucket, words=own.view(*bucket.ids.shape, -1)), group) for group, bucket, own in found]
     back = torch.tensor([i for group in groups for i in group], device=device).argsort()
     return torch.cat(rows)[back]
+
+
+def _bucket_sizes(device: torch.device) -> tuple[int, int]:
+    """Tokens of a bucket and of a cut."""
+    if device.type == "cpu":
+        return TOKENS_PER_BUCKET, TOKENS_OF_A_CUT
+    return TOKENS_PER_BUCKET_OF_ACCELERATOR, TOKENS_OF_A_CUT_OF_ACCELERATOR
 
 
 def at_least_float32(values: Tensor) -> Tensor:
