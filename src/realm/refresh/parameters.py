@@ -3,6 +3,7 @@
 Parameters and index share one counter: parameters with a number above ``index/CURRENT`` are a request, and only the newest counts.
 """
 
+import contextlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
@@ -10,9 +11,17 @@ from pathlib import Path
 
 from realm.errors import SnapshotError
 from realm.index.building import remove_dead_builds
-from realm.index.generations import building_numbers, generation_numbers, next_generation, prune, published_generations, read_current
+from realm.index.generations import (
+    building_numbers,
+    generation_numbers,
+    next_generation,
+    prune,
+    published_generations,
+    read_current,
+    remove,
+)
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths, publish_directory, remove_staging, write_atomic, write_json
+from realm.paths import STAGING_SUFFIX, RunPaths, publish_directory, remove_staging, write_atomic, write_json
 from realm.write_points import reached
 
 KEEP_GENERATIONS = 3
@@ -130,8 +139,14 @@ def request_index(
     publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact)
     for old in generation_numbers(paths.params):
         if (read_current(paths.index) or 0) < old < number and old != spare:
-            shutil.rmtree(parameters_path(paths, old), ignore_errors=True)
+            _remove(paths, old)
     return number
+
+
+def _remove(paths: RunPaths, number: int) -> None:
+    """Delete parameters so that a refresher finds all of them or none, and never a request of which half is gone."""
+    with contextlib.suppress(FileNotFoundError):  # another process was faster
+        remove(parameters_path(paths, number))
 
 
 def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
@@ -145,7 +160,9 @@ def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
     newest = max(generation_numbers(paths.params), default=0)
     for number in generation_numbers(paths.params):
         if number not in kept and number < newest:
-            shutil.rmtree(parameters_path(paths, number), ignore_errors=True)
+            _remove(paths, number)
+    for path in paths.params.glob(f"*.removed{STAGING_SUFFIX}"):  # of a killed process; a trainer's own staging is not touched
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def withdraw_requests(paths: RunPaths, above: int) -> None:
@@ -153,7 +170,7 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
     current = read_current(paths.index) or 0
     for number in generation_numbers(paths.params):
         if number > max(above, current):
-            shutil.rmtree(parameters_path(paths, number), ignore_errors=True)
+            _remove(paths, number)
     if paths.params.is_dir():
         remove_staging(paths.params)
 
