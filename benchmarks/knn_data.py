@@ -10,7 +10,7 @@ JOINED = ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" n't", "n't"), (" \n
 
 
 def articles(data: Path, name: str, first: int, count: int, longest: int) -> list[str]:
-    """Texts of ``count`` articles of at least 600 characters, from the ``first`` on in the order of their ids' hashes, cut at ``longest``."""
+    """Texts of ``count`` articles of 600 characters or more from the ``first`` on in order of their ids' hashes, cut at ``longest``."""
     with lzma.open(data / "corpus" / f"{name}.jsonl.xz", "rt", encoding="utf8") as lines:
         rows = [(hashlib.sha256(row["id"].encode()).digest(), row["text"]) for row in map(json.loads, lines) if len(row["text"]) >= 600]
     return [text[:longest] for _, text in sorted(rows)[first : first + count]]
@@ -23,9 +23,10 @@ def caption_pairs(data: Path, name: str) -> list[tuple[str, str]]:
 
 
 def wikitext(data: Path, name: str) -> list[str]:
-    """Articles of Wikitext-2 in running spelling. The rule: @-@ @,@ @.@ lose their marks and spaces; no space before . , ; : ! ? ) ] % 's n't,
-    none after ( [; double quotes lose the space inside, in turns; headings keep their = signs; <unk> stays as one word."""
-    text = lzma.open(data / "wikitext2" / f"{name}.txt.xz", "rt", encoding="utf8").read()
+    """Articles of Wikitext-2 in running spelling. The rule: @-@ @,@ @.@ lose their marks and spaces; no space before . , ; : ! ? ) ] %
+    's n't, none after ( [; double quotes lose the space inside, in turns; headings keep = signs; no space before <unk>, which stays."""
+    with lzma.open(data / "wikitext2" / f"{name}.txt.xz", "rt", encoding="utf8") as file:
+        text = file.read().replace(" <unk>", "<unk>")
     for marked, plain in JOINED:
         text = text.replace(marked, plain)
     text = re.sub(r" ([.,;:!?)\]%]|'s\b|'(?= ))", r"\1", text)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,8 @@ from realm.knn.datastore import Datastore
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.texts import TextOptions, build_from_texts
 
-WORDS = "the a cat dog bird sat ran flew on under over mat hill tree and then again slowly der die katze hund vogel sass lief flog".split()
+ENGLISH = "the a cat dog bird sat ran flew on under over mat hill tree and then again slowly"
+WORDS = f"{ENGLISH} der die katze hund vogel sass lief flog".split(" ")
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 
 
@@ -93,8 +93,3 @@ def built(
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of a few windows, so that a small build has several."""
     monkeypatch.setattr("realm.knn.windows.PART_ROWS", 100)
-
-
-def facts_of(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "datastore.json").read_text("utf-8"))
-    return found

@@ -122,7 +122,7 @@ def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: st
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
             seen += killed_at(lambda name=name: build(name), point, which)  # type: ignore[misc]
-            with pytest.raises(SnapshotError, match="not finished|no datastore here"):
+            with pytest.raises(SnapshotError, match=r"not finished|no datastore here"):
                 Datastore.open(tmp_path / name)
             assert build(name).facts.keys == whole.facts.keys and tree(tmp_path / name) == expected
             shutil.rmtree(tmp_path / name)
@@ -172,7 +172,7 @@ def test_another_model_is_refused(copy: Path, model_directories: dict[str, Path]
         next(other.model.parameters()).add_(1.0)
     with pytest.raises(SnapshotError, match="made by another model"):
         Datastore.open(copy, load_network_changed(other))
-    with pytest.raises(SnapshotError, match="the layer 'transformer.h.1.mlp', not 'transformer.h.0.mlp'"):
+    with pytest.raises(SnapshotError, match=r"the layer 'transformer\.h\.1\.mlp', not 'transformer\.h\.0\.mlp'"):
         Datastore.open(copy, load_network(model_directories["causal"], layer="transformer.h.0.mlp"))
     with pytest.raises(SnapshotError, match="made by a causal model"):
         Datastore.open(copy, networks["translation"])

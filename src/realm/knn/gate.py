@@ -121,5 +121,5 @@ def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: in
         inner=tuple(tuple(row) for row in first.weight.tolist()),
         inner_bias=tuple(first.bias.tolist()),
         outer=tuple(last.weight[0].tolist()),
-        outer_bias=float(last.bias),
+        outer_bias=last.bias.item(),
     )

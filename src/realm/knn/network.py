@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -168,7 +169,8 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
             torch.manual_seed(seed)
             model = family.from_config(config)
         else:
-            model = family.from_pretrained(str(source), use_safetensors=True)
+            with _no_bars():
+                model = family.from_pretrained(str(source), use_safetensors=True)
         reader = AutoTokenizer.from_pretrained(tokenizer or str(path.parent if path.is_file() else source))
     except (OSError, ValueError, KeyError, ImportError) as error:
         cure = "Give a directory with config.json, model.safetensors and a tokenizer, a config.json, or a hub name while online."
@@ -177,10 +179,28 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
     return HubNetwork(model.to(torch.device(device)), reader, layer=layer, name=str(source))
 
 
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """transformers draws bars on standard error, where one line says what was wrong."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def tokenizer_sha256(tokenizer: Any) -> str:
-    """The identity of a tokenizer of transformers: its whole state where it is a fast one, else its vocabulary."""
+    """The identity of a tokenizer of transformers: its whole state where it is a fast one, else its vocabulary.
+
+    Padding and truncation are left out: a call sets them.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    text = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
+    state = sorted(tokenizer.get_vocab().items()) if backend is None else json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
+    text = json.dumps(state, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 

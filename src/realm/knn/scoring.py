@@ -105,4 +105,4 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, 
             seconds = [seconds[0] + searched - started, seconds[1] + time.perf_counter() - searched]
         if progress is not None:
             progress(windows.rows(first, stop).stop, n)
-    return Scored(np.asarray(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)
+    return Scored(np.array(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)

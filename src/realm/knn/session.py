@@ -1,7 +1,7 @@
 """One datastore with the model that made it, opened together for one command."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -109,7 +109,7 @@ def tune_on(
     sources: Sequence[Path],
     options: TextOptions,
     metric: str,
-    grid: dict[str, Sequence[Any]],
+    grid: Mapping[str, Sequence[Any]],
     out: Path,
     *,
     model: str = "",
