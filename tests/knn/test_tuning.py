@@ -108,5 +108,7 @@ def test_scores_of_translations() -> None:
     assert translation_scores(references, references) == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}
     found = paired_bootstrap(worse, references, references)
     assert found["bleu"] == pytest.approx(100) and found["baseline_bleu"] < 80 and found["p"] < 0.01
-    halves = [[pair[number % 2] for number, pair in enumerate(zip(a, b, strict=True))] for a, b in ((worse, references), (references, worse))]
+    halves = [
+        [pair[number % 2] for number, pair in enumerate(zip(a, b, strict=True))] for a, b in ((worse, references), (references, worse))
+    ]
     assert paired_bootstrap(*halves, references)["p"] > 0.05, "as many faults, in other places"

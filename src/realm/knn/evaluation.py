@@ -78,9 +78,10 @@ def translate(
         network: an encoder-decoder model.
         sources: sentences.
         beams: 1 is greedy.
-        longest: most tokens of a translation.
+        longest: most tokens of a translation, if the model can say so many. Sources are cut at what it can read.
     """
-    ids = [network.tokenizer(text, verbose=False)["input_ids"] for text in sources]
+    longest = min(longest, network.longest or longest)
+    ids = [network.tokenizer(text, verbose=False)["input_ids"][: network.longest] for text in sources]
     texts, done, tokens = [""] * len(ids), 0, 0
     started = time.perf_counter()
     with nullcontext() if index is None or mixing is None else KnnLogitsProcessor(network, index, mixing) as knn:

@@ -164,7 +164,7 @@ def generate(
     """What the model says after ``text`` (or as its translation): {"text", "generated", "settings"}.
 
     Raises:
-        ConfigError: tokens or beams below 1, or a text without tokens.
+        ConfigError: tokens or beams below 1, a text without tokens, or more of them than the model reads.
     """
     if min(tokens, beams) < 1:
         raise ConfigError(f"tokens = {tokens} and beams = {beams}: both must be at least 1", cure="Raise them.")
@@ -175,6 +175,10 @@ def generate(
         ids = ids[:-1]  # the text goes on
     if not ids:
         raise ConfigError("the text has no tokens", cure="Give a text with letters.")
+    needed = max(len(ids), tokens) if network.kind == "translation" else len(ids) + tokens
+    if network.longest is not None and needed > network.longest:
+        problem = f"{len(ids)} tokens of text and {tokens} new ones are too many: the model reads at most {network.longest}"
+        raise ConfigError(problem, cure="Shorten the text or lower --tokens.")
     torch.manual_seed(seed)
     inputs = torch.tensor([ids], device=network.device)
     with KnnLogitsProcessor(network, session.index, mixing) as knn:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -155,15 +156,14 @@ def write_windows(path: Path, windows: Iterable[Window], facts: Callable[[], dic
         DataError: not one wanted token.
         FileExistsError: ``path`` exists.
     """
-    with publish_or_discard(path) as staging:
-        files = {name: _GrowingArray(staging / f"{name}.npy", dtype) for name, dtype in ARRAYS.items()}
+    with publish_or_discard(path) as staging, ExitStack() as open_files:
+        files = {name: open_files.enter_context(_GrowingArray(staging / f"{name}.npy", dtype)) for name, dtype in ARRAYS.items()}
         for window in windows:
             for name, values in (("ids", window.ids), ("sources", window.source), ("places", window.places), ("targets", window.targets)):
                 files[name].extend(values)
             for ends, of in (("id_ends", "ids"), ("source_ends", "sources"), ("target_ends", "targets")):
                 files[ends].extend(np.array([files[of].count]))
-        for file in files.values():
-            file.close()
+        open_files.close()
         if not files["targets"].count:
             raise DataError("the sources hold no text to predict", cure="Give documents of at least two tokens.")
         described = {name: {"count": files[name].count, "sha256": sha256_file(staging / f"{name}.npy")} for name in ARRAYS}
@@ -177,17 +177,20 @@ class _GrowingArray:
     def __init__(self, path: Path, dtype: type):
         self.count = 0
         self._dtype = np.dtype(dtype)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by close(), or gone with the staging directory
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by __exit__
         self._write_header()
+
+    def __enter__(self) -> "_GrowingArray":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.seek(0, os.SEEK_SET)
+        self._write_header()
+        self._file.close()
 
     def extend(self, values: np.ndarray) -> None:
         self._file.write(np.ascontiguousarray(values, self._dtype).tobytes())
         self.count += len(values)
-
-    def close(self) -> None:
-        self._file.seek(0, os.SEEK_SET)
-        self._write_header()
-        self._file.close()
 
     def _write_header(self) -> None:
         described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.count,)}
