@@ -86,7 +86,7 @@ def translate(
     started = time.perf_counter()
     with nullcontext() if index is None or mixing is None else KnnLogitsProcessor(network, index, mixing) as knn:
         for batch in length_batches(np.array([len(row) * beams for row in ids]), TOKENS_PER_BATCH):
-            inputs, mask = network._padded([np.array(ids[i]) for i in batch.tolist()])
+            inputs, mask = network.padded([np.array(ids[i]) for i in batch.tolist()])
             options: dict[str, Any] = {} if knn is None else {"logits_processor": [knn]}
             made = network.model.generate(
                 input_ids=inputs, attention_mask=mask, num_beams=beams, do_sample=False, max_new_tokens=longest, **options

@@ -132,13 +132,14 @@ class HubNetwork:
 
     def _inputs(self, windows: Sequence[Window]) -> dict[str, Tensor]:
         """Padded on the right, where padding changes no state before it."""
-        ids, mask = self._padded([window.ids for window in windows])
+        ids, mask = self.padded([window.ids for window in windows])
         if self.kind == "causal":
             return {"input_ids": ids, "attention_mask": mask}
-        sources, source_mask = self._padded([window.source for window in windows])
+        sources, source_mask = self.padded([window.source for window in windows])
         return {"input_ids": sources, "attention_mask": source_mask, "decoder_input_ids": ids, "decoder_attention_mask": mask}
 
-    def _padded(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    def padded(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Token ids and attention mask, int64 [m,t] each, of m rows of any lengths, padded on the right."""
         lengths = torch.tensor([len(row) for row in rows])
         ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
         for i, row in enumerate(rows):
