@@ -20,7 +20,7 @@ import numpy as np
 from realm.errors import SnapshotError
 from realm.index.generations import BUILDING_SUFFIX
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
-from realm.index.shards import STORED, encode, shard_names, write_array
+from realm.index.shards import STORED, encode, shard_names, stored_width, write_array
 from realm.paths import fsync_directory, write_json
 from realm.write_points import reached
 
@@ -60,7 +60,7 @@ class Building:
             root: ``DIRECTORY/NUMBER.building``.
             key: JSON: everything that the vectors depend on.
             count: n, rows in the end.
-            dtype: float32 or bfloat16, on disk.
+            dtype: on disk, one of ``manifest.DTYPES``.
             shard: its number in the generation.
             dim: d, if only one will do.
         """
@@ -126,7 +126,9 @@ class Building:
     def _header(self) -> bytes:
         """What ``np.save`` writes before the numbers of the whole array."""
         head = io.BytesIO()
-        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": (self._count, self.dim)}
+        assert self.dim is not None
+        shape = self._count, stored_width(self.dim, self._dtype)
+        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(head, described)
         return head.getvalue()
 
@@ -139,7 +141,7 @@ class Building:
             if self.dim not in (None, note["dim"]):
                 return False
             self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
-            length = len(self._header()) + self.rows * self.dim * STORED[self._dtype].itemsize
+            length = len(self._header()) + self.rows * stored_width(self.dim, self._dtype) * STORED[self._dtype].itemsize
             with open(self._file, "r+b") as file:
                 left = length
                 while left and (block := file.read(min(left, HASHED_AT_ONCE))):

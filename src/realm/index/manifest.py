@@ -16,7 +16,7 @@ from realm.paths import write_json
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 CHECK_DISK = "Check the permissions and the disk"
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 class DamagedSnapshot(SnapshotError):
@@ -47,7 +47,7 @@ class SnapshotFacts:
         tokenizer_sha256: the tokenizer of that corpus.
         corpus_version: the corpus's counter when the last rows were added.
         tombstone_version: the corpus's counter whose removals were left out.
-        dtype: float32 or bfloat16 (stored as uint16).
+        dtype: one of DTYPES (``realm.index.shards`` says how they are stored).
         segments: (corpus segment, rows) in row order, empty if the publisher did not say.
     """
 

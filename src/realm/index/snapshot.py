@@ -60,7 +60,7 @@ class Snapshot:
 
     Attributes:
         manifest: what it is.
-        shards: vectors float32 [r,d] of each shard, memory-mapped unless stored as bfloat16.
+        shards: vectors float32 [r,d] of each shard, memory-mapped if stored as float32.
         block_ids: int64 [n], ascending.
         codes: of all rows, for compressed search by inner product; None where none are published.
     """

@@ -1,0 +1,306 @@
+"""The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | prune | generate``."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from realm.cli import show
+from realm.progress import Progress
+
+if TYPE_CHECKING:
+    from realm.knn.settings import Mixing
+    from realm.knn.texts import TextOptions
+
+Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
+Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
+Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
+
+
+@dataclass(frozen=True)
+class WindowFlags:
+    """How text becomes predictions.
+
+    Args:
+        context: tokens that a language model reads at once; 0 is what it can, at most 512.
+        stride: tokens that each further window adds; 0 is half the context.
+        source_column: JSON key of the text to translate.
+        target_column: JSON key of its translation.
+        format: format of all documents; empty lets the reader look.
+        text_column: column with a document's text; empty lets the reader look.
+    """
+
+    context: int = 0
+    stride: int = 0
+    source_column: str = "source"
+    target_column: str = "target"
+    format: str = ""
+    text_column: str = ""
+
+    def options(self) -> "TextOptions":
+        from realm.corpus.sources import SourceOptions
+        from realm.knn.texts import TextOptions
+
+        reading = SourceOptions.of(self.format, "", "", self.text_column)
+        return TextOptions(self.context, self.stride, self.source_column, self.target_column, reading)
+
+
+@dataclass(frozen=True)
+class MixFlags:
+    """How neighbours are mixed in.
+
+    Args:
+        settings: what realm knn tune wrote; the four below then count for nothing.
+        k: neighbours of each prediction.
+        a: share of p_kNN, 0 to 1.
+        temperature: of the softmax over scores.
+        metric: l2 or ip.
+    """
+
+    settings: Path | None = None
+    k: int = 32
+    a: float = 0.25
+    temperature: float = 10.0
+    metric: str = "l2"
+
+    def mixing(self) -> "Mixing":
+        from realm.knn.settings import Mixing
+
+        if self.settings is not None:
+            return Mixing.load(self.settings)
+        return Mixing(self.k, self.a, self.temperature, self.metric)  # type: ignore[arg-type]
+
+
+Windows = Annotated[WindowFlags, tyro.conf.arg(name="")]
+Mix = Annotated[MixFlags, tyro.conf.arg(name="")]
+
+
+def knn_build(
+    model: Annotated[str, tyro.conf.arg(metavar="MODEL")],
+    sources: Sources,
+    /,
+    *,
+    out: Path,
+    layer: str = "",
+    dtype: str = "float16",
+    tokenizer: str = "",
+    device: str = "cpu",
+    windows: Windows = WindowFlags(),
+    json: bool = False,
+) -> None:
+    """Store (state, next token) pairs of a text. Killed, it goes on where it was when called again.
+
+    Args:
+        model: a directory or hub name of a causal or encoder-decoder model, or a config.json for random weights.
+        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model.
+        out: the datastore's directory.
+        layer: module whose input is the key (NAME:output for its output); empty is the last feed-forward block.
+        dtype: of the keys on disk: float16, float32, bfloat16, int8.
+        tokenizer: where the tokenizer is, if not with the model.
+        device: where the model runs.
+        windows: how text becomes predictions.
+        json: print one JSON object as the last line.
+    """
+    from realm.knn.network import load_network
+    from realm.knn.texts import build_from_texts
+
+    network = load_network(model, tokenizer=tokenizer, layer=layer, device=device)
+    with Progress() as progress:
+        expected: dict[str, int] = {}
+
+        def announce(forecast: dict[str, int]) -> None:
+            expected.update(forecast)
+            size, memory = forecast["disk_bytes"] / 1e6, forecast["memory_bytes"] / 1e6
+            progress.say(f"{forecast['keys']:,} keys of {forecast['dim']}: {size:,.1f} MB on disk, {memory:,.1f} MB to search")
+
+        made = build_from_texts(
+            out,
+            network,
+            sources,
+            windows.options(),
+            dtype=dtype,
+            tokenizer=tokenizer,
+            progress=lambda done, total: progress.count("knn: keys", done, total),
+            announce=announce,
+        )
+    _tell({"datastore": str(out), **asdict(made.facts), "forecast": expected, "skipped": made.windows.facts["skipped"]}, json)
+
+
+def knn_eval(
+    datastore: Store,
+    sources: Sources,
+    /,
+    *,
+    model: str = "",
+    mix: Mix = MixFlags(),
+    index: str = "auto",
+    beams: int = 4,
+    device: str = "cpu",
+    windows: Windows = WindowFlags(),
+    json: bool = False,
+) -> None:
+    """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too.
+
+    Args:
+        datastore: what realm knn build made.
+        sources: held-out documents, or JSONL files of pairs.
+        model: the model, if it is no longer where the datastore found it.
+        mix: how neighbours are mixed in.
+        index: kind of the search; auto is exact.
+        beams: of translation; 0 leaves translating out.
+        device: where the model runs.
+        windows: how text becomes predictions.
+        json: print one JSON object as the last line.
+    """
+    from realm.knn.session import evaluate
+
+    with Progress() as progress:
+        found = evaluate(
+            datastore,
+            sources,
+            windows.options(),
+            mix.mixing(),
+            model=model,
+            kind=index,
+            beams=beams,
+            device=device,
+            progress=progress.count,
+        )
+    _tell(found, json)
+
+
+def knn_tune(
+    datastore: Store,
+    sources: Sources,
+    /,
+    *,
+    out: Path,
+    model: str = "",
+    k: tuple[int, ...] = (),
+    a: tuple[float, ...] = (),
+    temperature: tuple[float, ...] = (),
+    metric: str = "l2",
+    gate: bool = False,
+    report: Path | None = None,
+    index: str = "auto",
+    device: str = "cpu",
+    windows: Windows = WindowFlags(),
+    json: bool = False,
+) -> None:
+    """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
+
+    Args:
+        datastore: what realm knn build made.
+        sources: held-out documents, or JSONL files of pairs.
+        out: the settings, a JSON file for --settings.
+        model: the model, if it is no longer where the datastore found it.
+        k: numbers of neighbours to try.
+        a: shares to try.
+        temperature: temperatures to try; without any, multiples of the mean distance.
+        metric: l2 or ip.
+        gate: also train an adaptive a, which says a for each prediction.
+        report: an HTML page with plots.
+        index: kind of the search; auto is exact.
+        device: where the model runs.
+        windows: how text becomes predictions.
+        json: print one JSON object as the last line.
+    """
+    from realm.knn.session import tune_on
+    from realm.report.knn import write_grid
+
+    grid = {"neighbours": k, "shares": a, "temperatures": temperature}
+    with Progress() as progress:
+        found = tune_on(
+            datastore,
+            sources,
+            windows.options(),
+            metric,
+            grid,
+            out,
+            model=model,
+            gate=gate,
+            kind=index,
+            device=device,
+            progress=progress.count,
+        )
+    if report is not None:
+        write_grid(report, found)
+    if json:
+        show.last_line(found, True)
+    else:
+        show.facts({name: value for name, value in found.items() if name != "grid"})
+
+
+def knn_prune(
+    datastore: Store,
+    /,
+    *,
+    out: Path,
+    method: str = "merge",
+    keep: float = 0.5,
+    seed: int = 0,
+    model: str = "",
+    device: str = "cpu",
+    json: bool = False,
+) -> None:
+    """Make a smaller datastore of one; the old one stays as it is.
+
+    Args:
+        datastore: what realm knn build made.
+        out: the smaller one's directory; must not exist.
+        method: random; known (drops what the model predicts best by itself); merge (near keys of frequent tokens become their mean).
+        keep: share of the keys to keep.
+        seed: of random and merge.
+        model: the model, if it is no longer where the datastore found it; only known runs it.
+        device: where the model runs.
+        json: print one JSON object as the last line.
+    """
+    from realm.knn.session import pruned
+
+    with Progress() as progress:
+        made = pruned(datastore, out, method, keep, seed=seed, model=model, device=device, progress=progress.count)
+    _tell({"datastore": str(out), **asdict(made.facts)}, json)
+
+
+def knn_generate(
+    datastore: Store,
+    text: Text,
+    /,
+    *,
+    model: str = "",
+    mix: Mix = MixFlags(),
+    index: str = "auto",
+    tokens: int = 64,
+    beams: int = 1,
+    sample: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    json: bool = False,
+) -> None:
+    """Go on with a text, or translate it, with the neighbours mixed in.
+
+    Args:
+        datastore: what realm knn build made.
+        text: a beginning, or a sentence to translate.
+        model: the model, if it is no longer where the datastore found it.
+        mix: how neighbours are mixed in.
+        index: kind of the search; auto is exact.
+        tokens: most tokens to generate.
+        beams: of beam search; 1 is greedy.
+        sample: draw tokens instead of taking the best.
+        seed: of drawing.
+        device: where the model runs.
+        json: print one JSON object as the last line.
+    """
+    from realm.knn.session import generate
+
+    options = {"tokens": tokens, "beams": beams, "sample": sample, "seed": seed}
+    found = generate(datastore, text, mix.mixing(), model=model, kind=index, device=device, **options)  # type: ignore[arg-type]
+    _tell(found, json)
+
+
+def _tell(found: dict[str, Any], json: bool) -> None:
+    if not json:
+        show.facts(found)
+    show.last_line(found, json)
