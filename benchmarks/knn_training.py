@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, M2M100Config, M2M100ForConditionalGeneration, PreTrainedTokenizerFast
 
 from realm.paths import publish_directory
 
@@ -62,7 +62,7 @@ def train_causal(directory: Path, tokenizer: PreTrainedTokenizerFast, texts: lis
 
 
 def train_translation(directory: Path, tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]], seed: int, steps: int) -> None:
-    """A Marian transformer of two layers a side, 128 wide, on ``pairs`` in batches of similar length."""
+    """A pre-norm transformer (M2M-100) of two layers a side, 128 wide, on ``pairs`` in batches of similar length."""
     if directory.exists():
         return
     sources = tokenizer([source for source, _ in pairs])["input_ids"]
@@ -71,8 +71,9 @@ def train_translation(directory: Path, tokenizer: PreTrainedTokenizerFast, pairs
     widths = {"d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "max_position_embeddings": 128}
     depths = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     ends = {"pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 3}
-    config = MarianConfig(**widths, **depths, **ends, vocab_size=len(tokenizer), dropout=0.2, attention_dropout=0.0)
-    model = MarianMTModel(config)
+    rates = {"dropout": 0.1, "attention_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+    config = M2M100Config(**widths, **depths, **ends, **rates, vocab_size=len(tokenizer), init_std=0.088)
+    model = M2M100ForConditionalGeneration(config)
 
     def batches() -> Iterator[Callable[[], torch.Tensor]]:
         order = random.Random(seed)
@@ -87,11 +88,11 @@ def train_translation(directory: Path, tokenizer: PreTrainedTokenizerFast, pairs
     _save(directory, model, tokenizer, {"seed": seed, "steps": steps, "pairs": len(pairs)})
 
 
-def _translation_loss(model: MarianMTModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+def _translation_loss(model: M2M100ForConditionalGeneration, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
     ids, labels = _padded(sources, 0), _padded(targets, 0)
     inputs = torch.cat([torch.full((len(labels), 1), 2), labels[:, :-1]], 1)
     logits = model(input_ids=ids, attention_mask=(ids != 0).long(), decoder_input_ids=inputs).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=0.1)
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=0)
 
 
 def _padded(rows: list[list[int]], value: int) -> torch.Tensor:

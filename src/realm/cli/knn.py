@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
+MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
 
@@ -78,7 +79,7 @@ Mix = Annotated[MixFlags, tyro.conf.arg(name="")]
 
 def knn_build(
     model: Annotated[str, tyro.conf.arg(metavar="MODEL")],
-    sources: Sources,
+    sources: MaybeSources = (),
     /,
     *,
     out: Path,
@@ -92,8 +93,9 @@ def knn_build(
     """Store (state, next token) pairs of a text. Killed, it goes on where it was when called again.
 
     Args:
-        model: a directory or hub name of a causal or encoder-decoder model, or a config.json for random weights.
-        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model.
+        model: a directory or hub name of a causal or encoder-decoder model, a config.json for random weights, or a run.
+        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model; none for
+            a run: its encoder reads the masked sentences of its own corpus.
         out: the datastore's directory.
         layer: module whose input is the key (NAME:output for its output); empty is the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8.
@@ -102,10 +104,8 @@ def knn_build(
         windows: how text becomes predictions.
         json: print one JSON object as the last line.
     """
-    from realm.knn.network import load_network
-    from realm.knn.texts import build_from_texts
+    from realm.knn.session import build
 
-    network = load_network(model, tokenizer=tokenizer, layer=layer, device=device)
     with Progress() as progress:
         expected: dict[str, int] = {}
 
@@ -114,13 +114,15 @@ def knn_build(
             size, memory = forecast["disk_bytes"] / 1e6, forecast["memory_bytes"] / 1e6
             progress.say(f"{forecast['keys']:,} keys of {forecast['dim']}: {size:,.1f} MB on disk, {memory:,.1f} MB to search")
 
-        made = build_from_texts(
-            out,
-            network,
+        made = build(
+            model,
             sources,
+            out,
             windows.options(),
+            layer=layer,
             dtype=dtype,
             tokenizer=tokenizer,
+            device=device,
             progress=lambda done, total: progress.count("knn: keys", done, total),
             announce=announce,
         )
@@ -140,11 +142,11 @@ def knn_eval(
     windows: Windows = WindowFlags(),
     json: bool = False,
 ) -> None:
-    """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too.
+    """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too; of a run how well it fills masks.
 
     Args:
         datastore: what realm knn build made.
-        sources: held-out documents, or JSONL files of pairs.
+        sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
         model: the model, if it is no longer where the datastore found it.
         mix: how neighbours are mixed in.
         index: kind of the search; auto is exact.

@@ -5,6 +5,7 @@ snapshot protocol (its ids are numbers of wanted tokens), ``DATASTORE/datastore.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -155,11 +156,12 @@ class Datastore:
         return make_index(self.snapshot.vectors, self.snapshot.block_ids, kind=kind, metric=metric, values=values)
 
 
-def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
+def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Neighbours:
     """The k nearest of each key, floating point [m,d].
 
     Args:
         index: of ``Datastore.index``.
+        exclude: for each key the numbers of wanted tokens (int64) that it must not get.
 
     Raises:
         DataError: a key is not finite.
@@ -168,7 +170,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
     if keys.shape[1] != index.dim:
         raise SnapshotError(f"the datastore has keys of {index.dim} dimensions, the model's have {keys.shape[1]}", cure=REMAKE)
     check_keys(keys.float().cpu().numpy(), 0, "of the model")
-    hits = index.search(keys.float(), k)
+    hits = index.search(keys.float(), k, exclude)
     assert hits.values is not None
     pairs = hits.values if hits.values.ndim == 3 else None
     return Neighbours(hits.scores, hits.values if pairs is None else pairs[..., 0], hits.valid, None if pairs is None else pairs[..., 1])

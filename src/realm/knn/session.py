@@ -12,16 +12,19 @@ from realm.errors import ConfigError
 from realm.index.base import RowIndex
 from realm.index.mips import Metric
 from realm.index.quality import recall_against
+from realm.knn.building import Announce, Progress
 from realm.knn.datastore import Datastore, read_facts
 from realm.knn.evaluation import perplexities, translate, translation_scores
-from realm.knn.network import HubNetwork, load_network
+from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
+from realm.knn.network import HubNetwork, Network, load_network
 from realm.knn.processor import KnnLogitsProcessor
 from realm.knn.pruning import Method, prune
 from realm.knn.scoring import Scored, score_windows
 from realm.knn.settings import Mixing
-from realm.knn.texts import TextOptions, read_pairs, windows_of_texts
+from realm.knn.texts import TextOptions, build_from_texts, read_pairs, windows_of_texts
 from realm.knn.tuning import NEIGHBOURS, tune, with_gate
 from realm.knn.windows import WindowSet
+from realm.paths import RunPaths
 
 Count = Callable[[str, int, int], None]
 SAMPLE = 64
@@ -67,8 +70,37 @@ def network_of(path: Path, model: str, device: str) -> HubNetwork:
     """
     facts = read_facts(path)
     if facts.kind == "masked":
-        raise ConfigError("this datastore belongs to a run's encoder", cure="Use: realm knn masked")
+        raise ConfigError("this datastore belongs to the encoder of a run, which only fills masks", cure="Use: realm knn eval or prune")
     return load_network(model or facts.model, tokenizer=facts.tokenizer, layer=facts.layer, device=device)
+
+
+def build(
+    model: str,
+    sources: Sequence[Path],
+    out: Path,
+    options: TextOptions,
+    *,
+    layer: str = "",
+    dtype: str = "float16",
+    tokenizer: str = "",
+    device: str = "cpu",
+    progress: Progress | None = None,
+    announce: Announce | None = None,
+) -> Datastore:
+    """A datastore of texts and a model of transformers, or without sources of a run and its corpus.
+
+    Raises:
+        (all): see ``load_network`` and ``build_from_texts``, or ``MaskedNetwork.open`` and ``build_from_run``.
+    """
+    said: Any = {"dtype": dtype, "progress": progress, "announce": announce}
+    if RunPaths(Path(model)).config.is_file():
+        if sources:
+            raise ConfigError(f"'{model}' is a run, which reads its own corpus", cure="Leave the sources out.")
+        return build_from_run(out, MaskedNetwork.open(Path(model), layer=layer, device=device), **said)
+    if not sources:
+        raise ConfigError("no text to read", cure="Name documents, or JSONL files of pairs for a translation model.")
+    network = load_network(model, tokenizer=tokenizer, layer=layer, device=device)
+    return build_from_texts(out, network, sources, options, tokenizer=tokenizer, **said)
 
 
 def evaluate(
@@ -86,8 +118,10 @@ def evaluate(
     """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search.
 
     Raises:
-        (all): see ``Session.open``, ``windows_of_texts``, ``translation_scores``.
+        (all): see ``Session.open``, ``windows_of_texts``, ``translation_scores``; of a run's encoder ``masked.evaluate_clozes``.
     """
+    if read_facts(path).kind == "masked":
+        return evaluate_clozes(path, sources, mixing, model=model, kind=kind, device=device) | {"settings": settings_facts(mixing)}
     session = Session.open(path, model=model, kind=kind, metric=mixing.metric, device=device)
     scored, words, recall = _scored(session, sources, options, mixing.k, progress)
     found: dict[str, Any] = {"datastore": str(path), "keys": len(session.datastore), "index": session.index.info()["kind"]}
@@ -141,7 +175,12 @@ def pruned(
     Raises:
         (all): see ``prune`` and ``network_of``.
     """
-    network = network_of(path, model, device) if method == "known" else None
+    facts = read_facts(path)
+    network: Network | None = None
+    if method == "known":
+        masked = facts.kind == "masked"
+        run = Path(model or facts.model)
+        network = MaskedNetwork.open(run, layer=facts.layer, device=device) if masked else network_of(path, model, device)
     source = Datastore.open(path, network)
     count = lambda done, total: progress("knn: tokens", done, total)  # noqa: E731
     return prune(source, out, cast(Method, method), keep, network=network, seed=seed, progress=count)
