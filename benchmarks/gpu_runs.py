@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_refresh import take_documents
 from bench_step import QUERY
 from gpu_size import DEVICE, Size
 from realm.demo.atlas import write_atlas
 from realm.pipeline.demo import DEMO_DOMAINS
 from realm.train.metrics import MetricsLog
+from refresh_corpus import take_documents
 from suite_rows import OutOfTime, Row, Rows
 
 BLOCKS_PER_DOCUMENT_FILE = 60_000
@@ -29,7 +29,7 @@ def documents_of(size: Size, out: Path) -> Path:
         return out / "atlas" / "documents.jsonl"
     target = out / "documents.jsonl"
     if not target.exists():
-        take_documents(size.documents, target.with_suffix(".part"), BLOCKS_PER_DOCUMENT_FILE)
+        take_documents(size.documents, target.with_suffix(".part"), BLOCKS_PER_DOCUMENT_FILE, size.block)
         target.with_suffix(".part").rename(target)
     return target
 
