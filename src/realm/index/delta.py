@@ -82,7 +82,7 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors
         build.append(part)
     shard = build.finish(block_ids)
     # A shard of the same name can only be what a killed writer left.
-    for name in (shard.file, shard.ids_file):
+    for name in shard.files:
         os.replace(root / name, path / name)
         reached("delta: moved", path / name)
     fsync_directory(path)

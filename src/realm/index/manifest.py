@@ -46,6 +46,11 @@ class Shard:
     params_file: str | None = None
     params_sha256: str | None = None
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all its files."""
+        return tuple(name for name in (self.file, self.ids_file, self.params_file) if name is not None)
+
 
 @dataclass(frozen=True)
 class Portion:

@@ -31,6 +31,7 @@ from realm.index.generations import (
 )
 from realm.index.manifest import (
     DTYPES,
+    MIXED,
     DamagedSnapshot,
     MixedGeneration,
     SnapshotFacts,
@@ -194,6 +195,8 @@ def publish_snapshot(
     """
     if facts.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
+    if (facts.kind == MIXED) != (row_params is not None):
+        raise ValueError(f"a generation of kind {facts.kind} with{'out' if row_params is None else ''} parameters of every row")
     check_block_ids(block_ids, len(block_ids))
     number = next_generation(directory) if generation is None else generation
     final = generation_path(directory, number)
