@@ -119,11 +119,11 @@ def test_rows_are_taken_from_the_base_or_embedded(tmp_path: Path, monkeypatch: p
     assert mixed.row_params.tolist() == expected_params and mixed.facts.kind == "mixed"
     assert [(p.params_generation, p.step, p.rows) for p in mixed.facts.mixture] == [(1, 10, 7), (2, 20, 5), (3, 30, 8)]
     full = np.concatenate([rows_of(number, ids[i : i + 1]) for i, number in enumerate(expected_params)])
-    for start in range(0, len(ids) + 1, 1):
+    for start in range(len(ids) + 1):
         seen: list[int] = []
         found = [*mixed.parts(embedded_by(3, ids[mixed.now], 4, seen))(start)]
         np.testing.assert_array_equal(np.concatenate([np.zeros((0, 3), np.float32), *found]), full[start:])
-        assert seen[0] % 4 == 0 and all(len(part) <= 4 for part in found)
+        assert all(at % 4 == 0 for at in seen) and all(len(part) <= 4 for part in found)
 
 
 def test_a_kind_and_its_rows_belong_together(tmp_path: Path) -> None:
