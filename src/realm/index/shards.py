@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from realm.errors import SnapshotError
-from realm.index.manifest import CHECK_DISK, DamagedSnapshot, Shard, SnapshotManifest
+from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
 from realm.paths import STAGING_SUFFIX, fsync_directory, sha256_file
 from realm.write_points import reached
 
@@ -31,6 +31,25 @@ def stored_width(dim: int, dtype: str) -> int:
 def shard_names(number: int) -> tuple[str, str]:
     """Files of shard ``number``: vectors, ids."""
     return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
+
+
+def row_params_name(number: int) -> str:
+    """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
+    return f"row_params-{number:05d}.npy"
+
+
+def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
+    """Parameter generation of every row of a shard of a mixed generation: int32 [r].
+
+    Args:
+        verify: as for ``read_shard``.
+
+    Raises:
+        DamagedSnapshot: as ``read_shard``.
+    """
+    if shard.params_file is None or shard.params_sha256 is None:
+        raise DamagedSnapshot("a mixed generation, and the manifest names no parameters of its rows", path=directory / MANIFEST)
+    return _read(directory / shard.params_file, shard.params_sha256, (shard.rows,), np.dtype(np.int32), verify)
 
 
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:

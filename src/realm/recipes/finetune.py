@@ -19,6 +19,8 @@ from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
 from realm.data.renaming import Renaming
 from realm.data.types import Question
 from realm.errors import DataError
+from realm.index.generations import generation_path
+from realm.index.manifest import require_whole
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
 from realm.recipes.scoring import exact_match_share
@@ -128,6 +130,7 @@ def run_finetune(context: StageContext) -> None:
     model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    require_whole(generation.snapshot.manifest, generation_path(context.paths.index, number))
     assert model.embedder is not None and model.reader is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     questions, dev = training_questions(context)
