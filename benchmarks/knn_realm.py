@@ -1,6 +1,6 @@
 """Filling masks from a corpus: REALM's retrieval beside kNN over the states of its own encoder (BERT-kNN), on the atlas and on LAMA.
 
-RUN is a finished run on the atlas (``realm demo``). Atlas: salient spans of its own corpus; the sentence's block and all blocks that hold it
+RUN is a finished run on the atlas (``realm demo``). Atlas: salient spans of its own corpus; the sentence's block and all that hold it
 are left out of both searches. LAMA T-REx: statements made by the templates, over a corpus of the facts' evidence sentences; the run's
 networks never saw any of it, nor did its vocabulary. k, a and temperature are tuned on other spans of the same kind. A span is right when
 the most probable wordpieces (their number is given) are its own.
