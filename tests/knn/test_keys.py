@@ -105,5 +105,7 @@ def test_a_tap_is_closed() -> None:
     with KeyTap(network.layer) as tap:
         network.model(torch.tensor([[5, 6]]))
         assert tap.states(1).shape == (1, 2, 16)
+        with pytest.raises(ConfigError, match="ran on 1 rows where 2"):
+            tap.states(2)
     network.model(torch.tensor([[5, 6]]))
     assert tap.state is None

@@ -1,80 +1,19 @@
 """The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | prune | generate``."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
 from realm.cli import show
+from realm.cli.knn_flags import AS_MODEL, FIXED, Mix, Windows
 from realm.progress import Progress
-
-if TYPE_CHECKING:
-    from realm.knn.settings import Mixing
-    from realm.knn.texts import TextOptions
 
 Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
-
-
-@dataclass(frozen=True)
-class WindowFlags:
-    """How text becomes predictions.
-
-    Args:
-        context: tokens that a language model reads at once; 0 is what it can, at most 512.
-        stride: tokens that each further window adds; 0 is half the context.
-        source_column: JSON key of the text to translate.
-        target_column: JSON key of its translation.
-        format: format of all documents; empty lets the reader look.
-        text_column: column with a document's text; empty lets the reader look.
-    """
-
-    context: int = 0
-    stride: int = 0
-    source_column: str = "source"
-    target_column: str = "target"
-    format: str = ""
-    text_column: str = ""
-
-    def options(self) -> "TextOptions":
-        from realm.corpus.sources import SourceOptions
-        from realm.knn.texts import TextOptions
-
-        reading = SourceOptions.of(self.format, "", "", self.text_column)
-        return TextOptions(self.context, self.stride, self.source_column, self.target_column, reading)
-
-
-@dataclass(frozen=True)
-class MixFlags:
-    """How neighbours are mixed in.
-
-    Args:
-        settings: what realm knn tune wrote; the four below then count for nothing.
-        k: neighbours of each prediction.
-        a: share of p_kNN, 0 to 1.
-        temperature: of the softmax over scores.
-        metric: l2 or ip.
-    """
-
-    settings: Path | None = None
-    k: int = 32
-    a: float = 0.25
-    temperature: float = 10.0
-    metric: str = "l2"
-
-    def mixing(self) -> "Mixing":
-        from realm.knn.settings import Mixing
-
-        if self.settings is not None:
-            return Mixing.load(self.settings)
-        return Mixing(self.k, self.a, self.temperature, self.metric)  # type: ignore[arg-type]
-
-
-Windows = Annotated[WindowFlags, tyro.conf.arg(name="")]
-Mix = Annotated[MixFlags, tyro.conf.arg(name="")]
 
 
 def knn_build(
@@ -87,7 +26,7 @@ def knn_build(
     dtype: str = "float16",
     tokenizer: str = "",
     device: str = "cpu",
-    windows: Windows = WindowFlags(),
+    windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
     """Store (state, next token) pairs of a text. Killed, it goes on where it was when called again.
@@ -135,11 +74,11 @@ def knn_eval(
     /,
     *,
     model: str = "",
-    mix: Mix = MixFlags(),
+    mix: Mix = FIXED,
     index: str = "auto",
     beams: int = 4,
     device: str = "cpu",
-    windows: Windows = WindowFlags(),
+    windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
     """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too; of a run how well it fills masks.
@@ -187,7 +126,7 @@ def knn_tune(
     report: Path | None = None,
     index: str = "auto",
     device: str = "cpu",
-    windows: Windows = WindowFlags(),
+    windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
     """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
@@ -228,10 +167,9 @@ def knn_tune(
         )
     if report is not None:
         write_grid(report, found)
-    if json:
-        show.last_line(found, True)
-    else:
+    if not json:
         show.facts({name: value for name, value in found.items() if name != "grid"})
+    show.last_line(found, json)
 
 
 def knn_prune(
@@ -271,7 +209,7 @@ def knn_generate(
     /,
     *,
     model: str = "",
-    mix: Mix = MixFlags(),
+    mix: Mix = FIXED,
     index: str = "auto",
     tokens: int = 64,
     beams: int = 1,

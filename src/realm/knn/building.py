@@ -73,7 +73,7 @@ def build_datastore(
         DataError: no text, or a key that is not finite.
         ConfigError: see ``forecast``.
     """
-    expected = forecast(0, 0, network.dim, dtype)
+    forecast(0, 0, network.dim, dtype)  # refuses what cannot be before anything is read
     directory.mkdir(parents=True, exist_ok=True)
 
     def busy(who: str) -> SnapshotError:
@@ -92,20 +92,23 @@ def build_datastore(
                 if progress is not None:
                     progress(made.rows(first, stop).stop, made.count)
 
-        facts = DatastoreFacts(
-            kind=network.kind,
-            model=network.name,
-            tokenizer=tokenizer,
-            layer=network.layer.name,
-            model_sha256=network.sha256,
-            tokenizer_sha256=network.tokenizer_sha256,
-            dim=network.dim,
-            vocab_size=network.vocab_size,
-            dtype=dtype,
-            keys=made.count,
-        )
-        publish_datastore(directory, facts, made, parts, np.arange(made.count))
+        publish_datastore(directory, _facts(network, tokenizer, dtype, made.count), made, parts, np.arange(made.count))
     return Datastore.open(directory)
+
+
+def _facts(network: Network, tokenizer: str, dtype: str, keys: int) -> DatastoreFacts:
+    return DatastoreFacts(
+        kind=network.kind,
+        model=network.name,
+        tokenizer=tokenizer,
+        layer=network.layer.name,
+        model_sha256=network.sha256,
+        tokenizer_sha256=network.tokenizer_sha256,
+        dim=network.dim,
+        vocab_size=network.vocab_size,
+        dtype=dtype,
+        keys=keys,
+    )
 
 
 class WindowRun(Protocol):

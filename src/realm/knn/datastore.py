@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.errors import ConfigError, SnapshotError
+from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
 from realm.index.choice import KINDS, make_index
 from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot, SnapshotFacts
-from realm.knn.network import Network, check_keys
+from realm.knn.network import Network
 from realm.knn.windows import REMAKE, WindowSet
 from realm.paths import sha256_file
 
@@ -169,7 +169,9 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
     """
     if keys.shape[1] != index.dim:
         raise SnapshotError(f"the datastore has keys of {index.dim} dimensions, the model's have {keys.shape[1]}", cure=REMAKE)
-    check_keys(keys.float().cpu().numpy(), 0, "of the model")
+    if not bool(torch.isfinite(keys).all()):
+        cure = "The model's weights are damaged or overflow: load it in float32"
+        raise DataError("a state of the model is not finite, so it has no neighbours", cure=cure)
     hits = index.search(keys.float(), k, exclude)
     assert hits.values is not None
     pairs = hits.values if hits.values.ndim == 3 else None

@@ -94,12 +94,15 @@ class KeyTap:
         """The newest state as [rows, t, h]; families that flatten batch and time are unfolded.
 
         Raises:
-            ConfigError: the layer did not run, or what it takes is no state of every token.
+            ConfigError: the layer did not run, what it takes is no state of every token, or it ran on other rows.
         """
         state = self.state
         if state is None or state.ndim < 2 or not state.is_floating_point() or state.numel() % max(1, rows * state.shape[-1]):
             found = "it does not run" if state is None else f"it takes {state.dtype} {list(state.shape)}"
             raise ConfigError(f"the layer '{self.layer.name}' gives no state of every token: {found}", cure="Name another layer.")
+        if state.ndim > 2 and len(state) != rows:
+            problem = f"the model ran on {len(state)} rows where {rows} are asked for"
+            raise ConfigError(problem, cure="Use greedy search, beams or sampling, which call the model once a step.")
         return state.reshape(rows, -1, state.shape[-1])
 
     def _keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
