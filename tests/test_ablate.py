@@ -70,7 +70,7 @@ def test_every_row_is_measured(whole: tuple[Recipe, Path, dict[str, Any]]) -> No
 def test_each_stage_is_trained_once(whole: tuple[Recipe, Path, dict[str, Any]]) -> None:
     _, root, _ = whole
     trained = [path.name.partition("-")[0] for path in (root / "stages").iterdir()]
-    # 17 rows pre-train: all but the three of mixed parts; each of these is a combination of its own.
+    # All rows pre-train but the three of mixed parts; each of these is a combination of its own.
     counts = {name: trained.count(name) for name in set(trained)}
     assert counts == {
         "warm": 1,
@@ -226,9 +226,9 @@ def test_recipes_of_the_rows(whole: tuple[Recipe, Path, dict[str, Any]]) -> None
 def test_names_of_rows() -> None:
     assert [a.name for a in chosen_ablations("k2, realm,k2")] == ["realm", "k2"]
     assert chosen_ablations("table2") == TABLE2 and chosen_ablations("own")[0] is REALM
-    with pytest.raises(ConfigError, match="no row 'orqua'.*Did you mean 'orqa'"):
+    with pytest.raises(ConfigError, match=r"no row 'orqua'.*Did you mean 'orqa'"):
         chosen_ablations("realm,orqua")
-    with pytest.raises(ConfigError, match="names no row.*table2"):
+    with pytest.raises(ConfigError, match=r"names no row.*table2"):
         chosen_ablations(" ,")
 
 
@@ -237,7 +237,7 @@ def test_bad_input(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixt
     recipe = load_recipe(path)
     with pytest.raises(ConfigError, match=r"no questions to compare the rows by"):
         ablate(load_recipe(path, {"eval": {"qa": ""}}), tmp_path / "out", TABLE2, 1, QUIET)
-    with pytest.raises(RunError, match="no ablation here.*realm ablate"):
+    with pytest.raises(RunError, match=r"no ablation here.*realm ablate"):
         ablation_table(recipe, tmp_path / "nowhere", TABLE2, 1)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="a file is here"):
