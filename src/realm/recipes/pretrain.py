@@ -27,7 +27,7 @@ from realm.recipes.warm import require_reading
 from realm.recipes.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
-from realm.train.distributed import is_first
+from realm.train.distributed import is_first, world
 from realm.train.loop import Metrics, StepResult, Task
 
 
@@ -209,5 +209,6 @@ def run_pretrain(context: StageContext) -> None:
         generation = task.settle(int(choice["published_step"]))
         require_whole(generation.snapshot.manifest, generation_path(context.paths.index, generation.number))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
+    facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
