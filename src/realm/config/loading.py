@@ -137,6 +137,7 @@ CHOICES = {
     ("pretrain", "objective"): ("marginal", "emdr2", "distill"),
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
     ("pretrain", "publish"): ("last", "best"),
+    **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
 }
 MINIMUM = {
     ("run", "threads"): 1,
