@@ -1,7 +1,8 @@
-"""`realm eval` on a run of seconds: several files, the same whatever the batch, predictions and TREC files that outside tools agree with."""
+"""`realm eval` on a run of seconds: several files, the same whatever the batch, predictions, TREC files that outside tools agree with."""
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_trec_files_measure_the_same_elsewhere(tiny_run: Path, tmp_path: Path) -
 
 def test_scores_fall_strictly_and_hardly_change() -> None:
     scores = falling([2.0, 2.0, 2.0, 1.0, 1.5, -3.0])
-    assert all(a > b for a, b in zip(scores, scores[1:], strict=False)) and np.allclose(scores[:4], [2, 2, 2, 1])
+    assert all(a > b for a, b in pairwise(scores)) and np.allclose(scores[:4], [2, 2, 2, 1])
     assert [float(np.float32(repr(s))) for s in scores] == scores, "what is written reads back the same"
 
 
