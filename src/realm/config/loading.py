@@ -138,6 +138,7 @@ CHOICES = {
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
     ("pretrain", "publish"): ("last", "best"),
     ("refresher", "first"): ("oldest", "retrieved"),
+    **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
 }
 MINIMUM = {
     ("run", "threads"): 1,

@@ -44,7 +44,7 @@ def _evaluate(context: StageContext, source: Bm25Candidates, started: float) -> 
     model = load_stage(context, "bm25")
     source.scale = nn.Parameter(torch.tensor(float(stage_facts(context.paths, "bm25")["scale"])))
     assert model.reader is not None
-    relevance = Relevance(context.store)
+    relevance = Relevance(context.store, context.recipe.eval.match)
     test = load_questions(Path(context.recipe.eval.qa))
     row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k)
     answerer = Answerer(context.inputs, source, model.reader, versions={})

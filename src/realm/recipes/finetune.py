@@ -15,7 +15,8 @@ from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.matching import locate_answers
+from realm.data.qa import load_questions
 from realm.data.renaming import Renaming
 from realm.data.types import Question
 from realm.errors import DataError
@@ -28,7 +29,6 @@ from realm.refresh import open_generation
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
-Spans = dict[int, list[tuple[int, int]]]
 DEV_QUESTIONS = 200
 
 
@@ -55,8 +55,7 @@ class ReadingTask(Task):
             raise DataError("no question with string answers", path=self.section.train, cure="Fine-tuning marks answers in the text.")
         self.dev = dev[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
-        locator = AnswerLocator(context.store)
-        self.answers: list[Spans] = [locator.spans(answer_wordpieces(context.store, q)) for q in self.questions]
+        self.answers = locate_answers(context.store, self.questions, self.section.match)
         self.order = EpochOrder(len(self.questions), name, context.seed)
 
     @cached_property
