@@ -21,15 +21,17 @@ class Candidates:
     """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none).
 
     k is the number asked for, or that of the documents where there are fewer.
-    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing.
+    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
+    with their gradient; None from such a source.
     """
 
     rows: np.ndarray
     scores: Tensor
     embed_seconds: float = 0.0
+    query_emb: Tensor | None = None
 
     def best(self, k: int) -> "Candidates":
-        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds)
+        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds, self.query_emb)
 
     @property
     def valid(self) -> Tensor:
@@ -72,7 +74,7 @@ class DenseCandidates(nn.Module):
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
-        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded)
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded, query_emb)
 
 
 class Bm25Candidates(nn.Module):

@@ -11,9 +11,9 @@ from realm.answerer import Answerer
 from realm.candidates import Bm25Candidates
 from realm.data.qa import load_questions
 from realm.paths import write_json
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
-from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.finetune import ReadingTask, train_reader, training_questions
 from realm.recipes.scoring import Relevance
 from realm.train.distributed import on_first
 
@@ -33,8 +33,7 @@ def run_bm25(context: StageContext) -> None:
         assert model.reader is not None
         questions, dev = training_questions(context)
         task = ReadingTask("bm25", context, source.to(context.device), model.reader, questions, dev)
-        steps = train(context, task, context.recipe.finetune, mark)
-        facts = {"steps": steps, "scale": float(source.scale.detach())}
+        facts = train_reader(context, task, mark) | task.calibration() | {"scale": float(source.scale.detach())}
         publish_stage(context, "bm25", model.with_parts(embedder=None), mark, facts)
     on_first(lambda: _evaluate(context, source, started))
 

@@ -1,6 +1,7 @@
 """Open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best few.
 
-The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
+The document side is frozen unless the recipe trains it (``document_side.py``); the question embedder and the reader learn. Each term
+counts only where something correct was found.
 """
 
 from functools import cached_property
@@ -13,21 +14,25 @@ from torch import Tensor, nn
 
 from realm import losses
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, Source
+from realm.candidates import Candidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.qa import load_questions
 from realm.data.renaming import Renaming
-from realm.data.types import Question
+from realm.data.types import Question, TokenIds
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.recipes.calibration import calibrate
+from realm.recipes.context import StageContext, train
+from realm.recipes.located import locate_answers
 from realm.recipes.scoring import exact_match_share
-from realm.refresh import open_generation
+from realm.train.best import find_best, load_weights
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
-Spans = dict[int, list[tuple[int, int]]]
 DEV_QUESTIONS = 200
+HELD_OUT = 4
+"""Every fourth question is dev where the best weights are wanted and no dev is named."""
+SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
 class ReadingTask(Task):
@@ -53,9 +58,10 @@ class ReadingTask(Task):
             raise DataError("no question with string answers", path=self.section.train, cure="Fine-tuning marks answers in the text.")
         self.dev = dev[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
-        locator = AnswerLocator(context.store)
-        self.answers: list[Spans] = [locator.spans(answer_wordpieces(context.store, q)) for q in self.questions]
+        self.answers = locate_answers(context, self.questions)
         self.order = EpochOrder(len(self.questions), name, context.seed)
+        self.best_by = "dev_em" if self.section.publish == "best" else ""
+        self._highest, self._evaluated_since = -1.0, 0
 
     @cached_property
     def renaming(self) -> Renaming:
@@ -66,15 +72,15 @@ class ReadingTask(Task):
         """Retriever loss over the wide beam plus reader loss over the best few; a batch is averaged over its questions."""
         drawn = self.order.batch(step, self.section.batch, share)
         items = [item for _, item in drawn]
-        texts, tokens = [self.questions[i].text for i in items], [self.tokens[i] for i in items]
-        wide = self.source(texts, tokens, max(self.section.beam, self.section.read))
-        correct = torch.from_numpy(np.stack([np.isin(rows, list(self.answers[i])) for i, rows in zip(items, wide.rows, strict=True)]))
+        tokens = [self.tokens[i] for i in items]
+        wide, correct = self.wide(items, tokens)
         retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), wide.valid)
         read = wide.best(self.section.read)
         renamings = [self._renaming(position) for position, _ in drawn]
         spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
         gold = self._gold(items, read.rows, spans)
-        reading, readable = losses.span_marginal(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
+        objective = SPAN_LOSSES[self.section.objective]
+        reading, readable = objective(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
         loss = (retrieval + reading).sum()
         metrics = {
             "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
@@ -83,6 +89,12 @@ class ReadingTask(Task):
             "readable": float(readable.float().mean()),
         }
         return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+
+    def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
+        """The wide beam of b questions, and which of its blocks hold an answer, [b, c]."""
+        wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
+        correct = [np.isin(rows, list(self.answers[i])) for i, rows in zip(items, wide.rows, strict=True)]
+        return wide, torch.from_numpy(np.stack(correct))
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
@@ -103,11 +115,32 @@ class ReadingTask(Task):
                         gold[i, j, start, end - start - 1] = True
         return gold
 
+    @property
+    def answerer(self) -> Answerer:
+        """Answers as the networks are now."""
+        return Answerer(self.context.inputs, self.source, self.reader, versions={})
+
     def between(self, step: int) -> Metrics | None:
         if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
             return None
-        answerer = Answerer(self.context.inputs, self.source, self.reader, versions={})
-        return {"dev_em": on_first(lambda: exact_match_share(answerer.answer(q_texts(self.dev), k=self.section.read), self.dev))}
+        texts = q_texts(self.dev)
+        score = on_first(lambda: exact_match_share(self.answerer.answer(texts, k=self.section.read), self.dev))
+        self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
+        self._highest = max(self._highest, score)
+        return {"dev_em": score}
+
+    def finished(self, step: int) -> bool:
+        return bool(self.section.patience) and self._evaluated_since >= self.section.patience
+
+    def calibration(self) -> dict[str, Any]:
+        """What makes a probability of p: fitted on dev to the networks as they are now; nothing without dev."""
+        return on_first(lambda: calibrate(self.answerer, self.dev, self.section.read)) if self.dev else {}
+
+    def state(self) -> dict[str, Any]:
+        return {"highest": self._highest, "evaluated_since": self._evaluated_since}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._highest, self._evaluated_since = state["highest"], state["evaluated_since"]
 
 
 def q_texts(questions: list[Question]) -> list[str]:
@@ -115,22 +148,35 @@ def q_texts(questions: list[Question]) -> list[str]:
 
 
 def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
-    """Questions to learn from and to watch, as the recipe names them."""
+    """Questions to learn from and to watch, as the recipe names them; see ``HELD_OUT`` for where it names none to watch.
+
+    Raises:
+        DataError: too few questions to hold some out.
+    """
     section = context.recipe.finetune
-    return load_questions(Path(section.train)), load_questions(Path(section.dev)) if section.dev else []
+    questions = load_questions(Path(section.train))
+    if section.dev:
+        return questions, load_questions(Path(section.dev))
+    if section.publish == "last":
+        return questions, []
+    if len(questions) < HELD_OUT:
+        problem = f"{len(questions)} questions are too few to hold some out, by which the best weights are known"
+        raise DataError(problem, path=section.train, cure='Name others in finetune.dev, or set finetune.publish = "last".')
+    return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
 
 
-def run_finetune(context: StageContext) -> None:
-    """Fork the embedder, turn the encoder into a reader, fine-tune, publish questions' side, documents' side and reader."""
-    mark = fingerprint(context, "finetune", "pretrain")
-    if is_published(context, "finetune", mark):
-        return
-    model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
-    number = stage_facts(context.paths, "pretrain")["generation"]
-    generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    assert model.embedder is not None and model.reader is not None
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    questions, dev = training_questions(context)
-    task = ReadingTask("finetune", context, source, model.reader, questions, dev)
+def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
+    """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
     steps = train(context, task, context.recipe.finetune, mark)
-    publish_stage(context, "finetune", model, mark, {"steps": steps, "questions": len(task.questions), "generation": generation.number})
+    facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
+    if task.best_by:
+        found = on_first(lambda: _best(context.paths.checkpoints(task.name)))
+        if found is not None:
+            load_weights(Path(found[2]), task.model)
+            facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    return facts
+
+
+def _best(checkpoints: Path) -> list[Any] | None:
+    found = find_best(checkpoints)
+    return None if found is None else [found[0], found[1], str(found[2])]
