@@ -1,4 +1,7 @@
-"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient."""
+"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient.
+
+Other retrievers to compare with are in ``rivals.py``.
+"""
 
 import time
 from collections.abc import Sequence as SequenceOf
@@ -38,7 +41,21 @@ class Candidates:
         return torch.from_numpy(self.rows >= 0).to(self.scores.device)
 
 
-class DenseCandidates(nn.Module):
+class Source(nn.Module):
+    """Where candidates come from."""
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """The k best live blocks for each question; the gradient of a score reaches what learns in the source.
+
+        Args:
+            texts: b questions as written.
+            questions: their wordpieces in the corpus's vocabulary.
+            k: candidates, no null document; fewer where there are fewer.
+        """
+        raise NotImplementedError
+
+
+class DenseCandidates(Source):
     """The live question embedder over the frozen document side (design decision 6).
 
     Args:
@@ -77,18 +94,44 @@ class DenseCandidates(nn.Module):
         return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded, query_emb)
 
 
-class Bm25Candidates(nn.Module):
-    """BM25 over titles and bodies by bm25s; its score enters the reader through one learned scale (design decision 19)."""
+class ScaledSource(Source):
+    """A retriever that does not learn: its score enters the reader through one learned scale (design decision 19).
+
+    Args:
+        inputs: the corpus.
+        scale: where the scale starts.
+    """
+
+    def __init__(self, inputs: BlockInputs, scale: float = 1.0):
+        super().__init__()
+        self.inputs = inputs
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [b, k], -1 where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
+        raise NotImplementedError
+
+    def index_bytes(self) -> int:
+        """Memory that the searches go through."""
+        raise NotImplementedError
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        rows, scores = self.ranked(texts, questions, k)
+        rows = rows.copy()
+        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
+        return Candidates(rows, torch.from_numpy(np.where(rows < 0, 0.0, scores)).to(self.scale) * self.scale)
+
+
+class Bm25Candidates(ScaledSource):
+    """BM25 over titles and bodies by bm25s; blocks with a score above 0."""
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
-        super().__init__()
+        super().__init__(inputs)
         try:
             import bm25s
         except ImportError:
             raise MissingExtra("the BM25 baseline", "bm25") from None
-        self.inputs = inputs
         self.rows = rows
-        self.scale = nn.Parameter(torch.tensor(1.0))
         self._bm25s = bm25s
         self._index = bm25s.BM25(k1=0.9, b=0.4)
         blocks = (inputs.store.block(int(row)) for row in rows)
@@ -97,13 +140,9 @@ class Bm25Candidates(nn.Module):
     def _tokens(self, texts: list[str]) -> list[list[str]]:
         return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
 
-    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """The k blocks of the highest BM25 score above 0 for each question; arguments as for ``DenseCandidates``."""
+    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
-        rows = np.where(scores > 0, self.rows[found.astype(np.int64)], -1)
-        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
-        scores = np.where(rows < 0, 0.0, scores)
-        return Candidates(rows, torch.from_numpy(np.where(scores > 0, scores, 0.0)).to(self.scale) * self.scale)
+        return np.where(scores > 0, self.rows[found.astype(np.int64)], -1), scores
 
-
-Source = DenseCandidates | Bm25Candidates
+    def index_bytes(self) -> int:
+        return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))
