@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
+from realm.cli.ablating import ablate
 from realm.cli.aligning import align
 from realm.cli.refreshing import refresh
 from realm.progress import Progress
@@ -240,7 +241,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) ->
     show.last_line(found, json)
 
 
-LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, report, import_, export)
+LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, report, import_, export)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 

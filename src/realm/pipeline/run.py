@@ -77,7 +77,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     skipped: list[str] = []
     if set(wanted) - {"corpus"}:
         check_corpus(paths, loaded)
-        run = _Run(paths, loaded, progress, _open(paths, loaded, progress))
+        run = _Run(paths, loaded, progress, open_run_context(paths, loaded, progress))
         results, skipped = _train(run, wanted)
         on_first(lambda: str(write_report(paths)))
     progress.close()
@@ -113,7 +113,8 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
         progress.say(f"warning: this corpus cannot teach a retriever. {facts['advice']}.")
 
 
-def _open(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
+def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
+    """What the stages of a run directory share, with alarms, the log and who mirrors it."""
     blocks = corpus_info(paths.corpus)["blocks"]
     settings = dataclasses.asdict(recipe)
     sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=settings) if is_first() else ()

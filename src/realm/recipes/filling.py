@@ -42,8 +42,8 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
         else weighed.log_p_z.new_zeros(0, where.shape[1])
     )
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
-    tokens = weighed.tokens + sum(map(len, sequences))
-    return Scored(weighed.log_p_z, target_log_probs, slots, tokens, weighed.among_batch)
+    encoded = sum(map(len, sequences))
+    return Scored(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ class Scored:
     """One batch through both networks: live scores and target log-probabilities.
 
     log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
-    among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it.
+    among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it. encoded: wordpieces that the
+    encoder read, a part of ``tokens``.
     """
 
     log_p_z: Tensor
@@ -22,6 +23,7 @@ class Scored:
     slots: Tensor
     tokens: int
     among_batch: Tensor | None = None
+    encoded: int = 0
 
     @property
     def believed(self) -> Tensor:

@@ -25,7 +25,7 @@ from realm.recipes.warm import require_reading
 from realm.recipes.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
-from realm.train.distributed import is_first
+from realm.train.distributed import is_first, world
 from realm.train.loop import Metrics, StepResult, Task
 
 
@@ -194,5 +194,6 @@ def run_pretrain(context: StageContext) -> None:
         choice = choose_weights(context, task, steps)
         generation = task.settle(int(choice["published_step"]))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
+    facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)

@@ -37,6 +37,9 @@ class Watcher:
 
     Args:
         task: its networks, corpus, generation and stopwatch are looked at; nothing in them is changed.
+
+    Attributes:
+        encoded: wordpieces that the encoder has read in this rank's shares of all steps.
     """
 
     def __init__(self, task: PretrainTask):
@@ -46,12 +49,14 @@ class Watcher:
         self._steps: set[int] = set()
         self._tokens = 0
         self._oldest = 0
+        self.encoded = 0
 
     def step(self, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
         """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
         with self.watch("watching"):
             self._steps.add(step)
             self._tokens += scored.tokens
+            self.encoded += scored.encoded
             assert self.task.generation is not None
             self._oldest = max(self._oldest, step - self.task.generation.step)
             self._recent.extend(retrieved.block_ids[i][_documents(retrieved)[i]].tolist() for i in range(len(queries)))
@@ -78,11 +83,12 @@ class Watcher:
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries."""
-        return {"recent": list(self._recent), "oldest": self._oldest}
+        return {"recent": list(self._recent), "oldest": self._oldest, "encoded": self.encoded}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state` gave."""
         self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT), state.get("oldest", 0)
+        self.encoded = state.get("encoded", 0)
 
     def _distinct(self) -> Metrics:
         """Distinct documents among those that the last 1,000 queries retrieved, once there were so many."""

@@ -1,0 +1,141 @@
+"""The table of an ablation: mean and spread of every measure of every row, as text, JSON, CSV and a page with a plot."""
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from realm.paths import write_atomic, write_json
+from realm.report.ablation_page import ablation_page
+
+Finished = dict[str, Any]
+"""One finished row and seed: "row", "seed", "em_interval" and a number or None for each of MEASURES."""
+
+MEASURES = {
+    "gold_recall_1": "gold@1",
+    "gold_recall_5": "gold@5",
+    "answer_recall_1": "answer@1",
+    "answer_recall_5": "answer@5",
+    "tuned_gold_recall_5": "tuned gold@5",
+    "tuned_answer_recall_5": "tuned answer@5",
+    "em": "EM",
+    "f1": "F1",
+    "marginal_utility": "utility",
+    "held_out_utility": "held-out utility",
+    "tokens": "tokens",
+    "seconds": "seconds",
+}
+"""Measure and its heading. Recall is that before fine-tuning, but for ``tuned_``."""
+COUNTS = ("tokens", "seconds")
+LEGEND = """gold@k, answer@k: recall before any question was learnt, by gold document and by answer; tuned: after fine-tuning.
+utility: what documents add to the log-probability of a masked wordpiece at the end of pre-training.
+tokens: wordpieces that the encoder read in pre-training. seconds: of all stages of the row, shared ones too.
+±: standard deviation over seeds. [ ]: 95 % interval of EM over questions, of several seeds the widest."""
+PLOTTED = {
+    "gold_recall_5": "Gold recall@5 before fine-tuning",
+    "answer_recall_5": "Recall@5 by answer before fine-tuning",
+    "em": "Exact match",
+}
+
+
+def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequence[Finished]) -> dict[str, Any]:
+    """Mean and spread over the seeds that are finished.
+
+    Args:
+        titles: of every row asked for, by its name, in order.
+        seeds: asked for.
+        runs: what is finished.
+
+    Returns:
+        {"rows": [{"row", "title", "seeds", "measures": {name: {"mean", "sd", "min", "max"} or None}, "em_interval", "runs"}],
+        "waiting": [{"row", "seed"}]}; sd is the sample's, None for one seed.
+    """
+    rows, waiting = [], []
+    for name, title in titles.items():
+        mine = sorted((run for run in runs if run["row"] == name), key=lambda run: run["seed"])
+        done = [run["seed"] for run in mine]
+        waiting += [{"row": name, "seed": seed} for seed in seeds if seed not in done]
+        measures = {measure: _spread([run[measure] for run in mine if run.get(measure) is not None]) for measure in MEASURES}
+        intervals = [run["em_interval"] for run in mine if run.get("em_interval")]
+        widest = [min(low for low, _ in intervals), max(high for _, high in intervals)] if intervals else None
+        rows.append({"row": name, "title": title, "seeds": done, "measures": measures, "em_interval": widest, "runs": mine})
+    return {"rows": rows, "waiting": waiting}
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
+    if not values:
+        return None
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": sd, "min": min(values), "max": max(values)}
+
+
+def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``ablation.txt``, ``.json``, ``.csv`` and ``.html`` into ``root``."""
+    write_json(root / "ablation.json", summary)
+    write_atomic(root / "ablation.txt", ablation_text(summary))
+    write_atomic(root / "ablation.csv", ablation_csv(summary))
+    write_atomic(root / "ablation.html", ablation_page(root.resolve().name, _head(summary), _cells(summary), LEGEND, _plotted(summary)))
+
+
+def ablation_text(summary: Mapping[str, Any]) -> str:
+    """The table in columns, what its headings mean, and what is still waiting."""
+    lines = [_head(summary), *_cells(summary)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    first, *others = (
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    )
+    waiting = ", ".join(f"{one['row']} (seed {one['seed']})" for one in summary["waiting"])
+    unfinished = [f"\nNot finished: {waiting}"] if waiting else []
+    return "\n".join([first, "-" * len(first), *others, "", LEGEND, *unfinished]) + "\n"
+
+
+def ablation_csv(summary: Mapping[str, Any]) -> str:
+    """One line a row: mean, standard deviation, least and greatest value of every measure; empty where there is none."""
+    file = io.StringIO()
+    statistic = ("mean", "sd", "min", "max")
+    names = [f"{measure}_{one}" for measure in MEASURES for one in statistic]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["row", "title", "seeds", *names, "em_low", "em_high"])
+    for row in summary["rows"]:
+        values = [(row["measures"][measure] or {}).get(one) for measure in MEASURES for one in statistic]
+        writer.writerow([row["row"], row["title"], len(row["seeds"]), *values, *(row["em_interval"] or (None, None))])
+    return file.getvalue()
+
+
+def _shown_measures(summary: Mapping[str, Any]) -> list[str]:
+    """Measures that some row has."""
+    return [measure for measure in MEASURES if any(row["measures"][measure] for row in summary["rows"])]
+
+
+def _head(summary: Mapping[str, Any]) -> list[str]:
+    return ["row", "seeds", *(MEASURES[measure] for measure in _shown_measures(summary))]
+
+
+def _cells(summary: Mapping[str, Any]) -> list[list[str]]:
+    measures = _shown_measures(summary)
+    return [[row["title"], str(len(row["seeds"])), *(_cell(row, measure) for measure in measures)] for row in summary["rows"]]
+
+
+def _cell(row: Mapping[str, Any], measure: str) -> str:
+    values = row["measures"][measure]
+    if values is None:
+        return "–"
+    if measure in COUNTS:
+        return f"{values['mean']:,.0f}"
+    spread = "" if values["sd"] is None else f" ±{values['sd']:.3f}"
+    interval = row["em_interval"] if measure == "em" else None
+    return f"{values['mean']:.3f}{spread}" + ("" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]")
+
+
+def _plotted(summary: Mapping[str, Any]) -> dict[str, list[tuple[str, list[float]]]]:
+    """The values of every seed, by plot and row: recall (by gold document where questions name one) and EM."""
+    measured = [name for name in PLOTTED if name in _shown_measures(summary)]
+    if "gold_recall_5" in measured:
+        measured.remove("answer_recall_5")
+    return {
+        PLOTTED[name]: [(row["title"], [run[name] for run in row["runs"] if run.get(name) is not None]) for row in summary["rows"]]
+        for name in measured
+    }
