@@ -23,9 +23,10 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, open_context, stage_facts
-from realm.recipes.document_side import fresh_columns, run_finetune
-from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.document_side import fresh_columns
+from realm.recipes.finetune import run_finetune
 from realm.recipes.located import locate_answers
+from realm.recipes.reading import ReadingTask, training_questions
 from realm.refresh import embed_corpus
 
 
@@ -181,7 +182,7 @@ def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrup
 
 def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
-    monkeypatch.setattr("realm.recipes.finetune.exact_match_share", lambda *_: next(scores))
+    monkeypatch.setattr("realm.recipes.reading.exact_match_share", lambda *_: next(scores))
     kept: dict[int, str] = {}
     between = ReadingTask.between
 

@@ -231,7 +231,7 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
     if recipe.finetune.patience and not recipe.finetune.dev and recipe.finetune.publish == "last":
-        cure = "Name questions in finetune.dev, or set finetune.publish = \"best\", which holds some of train out."
+        cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", path=path, cure=cure)
     if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:
         raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")

@@ -17,7 +17,7 @@ from realm.pipeline.directory import build_run_corpus, read_seconds, settle, tim
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
-from realm.recipes.document_side import run_finetune
+from realm.recipes.finetune import run_finetune
 from realm.recipes.ict import run_ict
 from realm.recipes.pretrain import run_pretrain
 from realm.recipes.warm import run_warm

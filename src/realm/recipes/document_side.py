@@ -1,6 +1,4 @@
-"""The stage "finetune": which networks it starts from, the document side frozen or trained, and what it publishes.
-
-A trained document side learns where ORQA's does not: the blocks that are read, and as many of the beam that hold an answer, are embedded
+"""Fine-tuning with a document side that learns: the blocks that are read, and as many of the beam that hold an answer, are embedded
 afresh and scored with a gradient to both sides; the rest of the beam keeps the vectors of the index. The index follows by the machinery
 of pre-training's inline refresh: parameters published, corpus embedded, generation published, opened and searched from that step on.
 """
@@ -14,9 +12,9 @@ from torch import Tensor
 from realm.candidates import Candidates, DenseCandidates
 from realm.data.types import Question, TokenIds
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
-from realm.recipes.finetune import ReadingTask, train_reader, training_questions
-from realm.refresh import Generation, open_generation
+from realm.recipes.context import StageContext
+from realm.recipes.reading import ReadingTask
+from realm.refresh import Generation
 from realm.refresh.ranked import Ranked
 from realm.refresh.swapping import Inline, Schedule
 from realm.train.distributed import world
@@ -107,26 +105,3 @@ class BothSidesTask(ReadingTask):
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self._restored = int(state["generation"])
-
-
-def run_finetune(context: StageContext) -> None:
-    """Fork the embedder, turn the encoder into a reader, fine-tune, publish questions' side, documents' side and reader."""
-    mark = fingerprint(context, "finetune", "pretrain")
-    if is_published(context, "finetune", mark):
-        return
-    model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
-    number = stage_facts(context.paths, "pretrain")["generation"]
-    generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    assert model.embedder is not None and model.reader is not None
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    questions, dev = training_questions(context)
-    if context.recipe.finetune.documents == "trained":
-        both = BothSidesTask(context, model, source, generation, questions, dev)
-        facts = train_reader(context, both, mark)
-        generation = both.settle(facts.get("published_step", facts["steps"]))
-        model.documents.requires_grad_(False)
-        task: ReadingTask = both
-    else:
-        task = ReadingTask("finetune", context, source, model.reader, questions, dev)
-        facts = train_reader(context, task, mark)
-    publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": generation.number})

@@ -8,7 +8,7 @@ from torch import nn
 from realm.answerer import Answerer
 from realm.candidates import ScaledSource
 from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, stage_facts
-from realm.recipes.finetune import ReadingTask, train_reader, training_questions
+from realm.recipes.reading import ReadingTask, train_reader, training_questions
 
 
 def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> dict[str, Any]:
