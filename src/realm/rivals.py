@@ -1,5 +1,7 @@
 """Retrievers to compare REALM with: TF-IDF, two retrievers fused by rank, and any sentence-transformers directory. None of them learns."""
 
+import contextlib
+import itertools
 import math
 import zlib
 from collections import Counter
@@ -63,7 +65,7 @@ class TfIdfCandidates(ScaledSource):
     def _terms(self, texts: list[str]) -> Iterable[list[int]]:
         words = self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
         for found in words:
-            pairs = (f"{a} {b}" for a, b in zip(found, found[1:], strict=False))
+            pairs = (f"{a} {b}" for a, b in itertools.pairwise(found))
             yield [zlib.crc32(term.encode()) & BUCKETS for term in (*found, *pairs)]
 
     def scores(self, text: str) -> np.ndarray:
@@ -212,10 +214,8 @@ def sentence_candidates(inputs: BlockInputs, directory: Path, vectors: Path, pro
     embedder = SentenceEmbedder(directory)
     rows = np.flatnonzero(inputs.store.live)
     known = None
-    try:
+    with contextlib.suppress(OSError, ValueError, EOFError):
         known = np.load(vectors, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        pass
     if known is None or known.shape != (len(rows), embedder.dim):
         known = embedder.embed_rows(inputs.store, rows, progress)
         with publish_file(vectors) as file:

@@ -1,4 +1,4 @@
-"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4), the document side frozen or not."""
+"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents frozen or not."""
 
 from realm.candidates import DenseCandidates
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
