@@ -75,12 +75,7 @@ class ReadingTask(Task):
         tokens = [self.tokens[i] for i in items]
         wide, correct = self.wide(items, tokens)
         retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), wide.valid)
-        read = wide.best(self.section.read)
-        renamings = [self._renaming(position) for position, _ in drawn]
-        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
-        gold = self._gold(items, read.rows, spans)
-        objective = SPAN_LOSSES[self.section.objective]
-        reading, readable = objective(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
+        reading, readable = self.reading([position for position, _ in drawn], items, tokens, wide.best(self.section.read))
         loss = (retrieval + reading).sum()
         metrics = {
             "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
@@ -89,6 +84,14 @@ class ReadingTask(Task):
             "readable": float(readable.float().mean()),
         }
         return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+        """The reader's loss [b] over the blocks that are read, and where there was something to learn [b]."""
+        renamings = [self._renaming(position) for position in positions]
+        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
+        gold = self._gold(items, read.rows, spans)
+        objective = SPAN_LOSSES[self.section.objective]
+        return objective(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
 
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer, [b, c]."""
