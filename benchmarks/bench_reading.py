@@ -27,7 +27,7 @@ from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext, load_stage, open_context, train
-from realm.recipes.finetune import ReadingTask, training_questions
+from realm.recipes.reading import ReadingTask, training_questions
 from realm.recipes.warm import run_warm
 
 METHODS = {"plain": (False, 0.0), "question head": (True, 0.0), "question head, renaming": (True, 0.5)}

@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Sequence as SequenceOf
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from realm.candidates import Source
+from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
+from realm.data.types import TokenIds
 from realm.nn.reader import Reader, read_candidates
 from realm.text.answers import normalize_answer
 
@@ -46,6 +47,7 @@ class Answer:
     """An answer in the documents' own spelling.
 
     ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
+    ``confidence`` is the probability that the answer is right, as calibrated on dev questions; None where nothing was calibrated.
     ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
     """
 
@@ -55,6 +57,11 @@ class Answer:
     evidence: tuple[Evidence, ...]
     versions: dict[str, int]
     timings_ms: dict[str, float]
+    confidence: float | None = None
+
+    def is_below(self, threshold: float) -> bool:
+        """Whether to abstain rather than to give this answer: its confidence, or p without one, is below ``threshold``."""
+        return (self.p if self.confidence is None else self.confidence) < threshold
 
     def to_dict(self) -> dict[str, Any]:
         """The ``ask --json`` object."""
@@ -69,10 +76,12 @@ class Answerer:
         source: where candidates come from.
         reader: the fine-tuned reader.
         versions: params, index and corpus versions, put into every answer.
+        temperature: makes a confidence of span scores; None where none was fitted.
     """
 
-    def __init__(self, inputs: BlockInputs, source: Source, reader: Reader, *, versions: dict[str, int]):
+    def __init__(self, inputs: BlockInputs, source: Source, reader: Reader, *, versions: dict[str, int], temperature: float | None = None):
         self.inputs = inputs
+        self.temperature = temperature
         self.source = source
         self.reader = reader
         self.versions = versions
@@ -84,14 +93,34 @@ class Answerer:
         self.reader.eval()
         return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
 
+    @torch.inference_mode()
+    def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
+        """The answers, and the confidence of each at each of t temperatures, [n, t]: what a temperature is fitted on."""
+        self.source.eval()
+        self.reader.eval()
+        texts, rows = [], []
+        for at in range(0, len(questions), BATCH):
+            batch = list(questions[at : at + BATCH])
+            tokens = self.inputs.store.tokenizer.encode(batch)
+            found = self.source(batch, tokens, k)
+            for found_rows, log_p in zip(found.rows, self._log_p(tokens, found), strict=True):
+                text, _, places = self._best_string(found_rows, log_p, {})
+                texts.append(text)
+                rows.append(tempered_mass(log_p.flatten(), places, temperatures))
+        return texts, torch.stack(rows)
+
+    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
+        """Log-probability of every span of every candidate, [b, k, t, w]."""
+        scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+        log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
+        return log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all
+
     def _batch(self, questions: list[str], k: int) -> list[Answer]:
         started = time.perf_counter()
         tokens = self.inputs.store.tokenizer.encode(questions)
         found = self.source(questions, tokens, k)
         searched = time.perf_counter()
-        scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
-        log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
-        log_p = log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all
+        log_p = self._log_p(tokens, found)
         p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
         answers = [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
         each = 1000 / len(questions)
@@ -101,19 +130,23 @@ class Answerer:
             "read": time.perf_counter() - searched,
         }
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
-        return [Answer(a.question, a.answer, a.p, a.evidence, self.versions, timings) for a in answers]
+        return [replace(answer, timings_ms=timings) for answer in answers]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
         """One answer from [k] rows and [k, t, w] span log-probabilities."""
         known: Offsets = {}
         evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], known) for j, row in enumerate(rows) if row >= 0]
-        text, p = self._best_string(rows, log_p, known)
-        return Answer(question, text, p, tuple(evidence), self.versions, {})
+        text, p, places = self._best_string(rows, log_p, known)
+        confidence = None
+        if self.temperature is not None:
+            confidence = float(tempered_mass(log_p.flatten(), places, torch.tensor([self.temperature])))
+        return Answer(question, text, p, tuple(evidence), self.versions, {}, confidence)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, known: Offsets) -> tuple[str, float]:
-        """The string with the most mass over the best spans, in the spelling of its best span."""
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, known: Offsets) -> tuple[str, float, list[int]]:
+        """The string with the most mass over the best spans, in the spelling of its best span; that mass; and the places of those spans."""
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
+        spans: dict[str, list[int]] = {}
         spelling: dict[str, str] = {}
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
             if value == float("-inf"):
@@ -124,10 +157,11 @@ class Answerer:
             key = normalize_answer(words) or words
             spelling.setdefault(key, words)
             mass[key] = mass.get(key, 0.0) + float(np.exp(value))
+            spans.setdefault(key, []).append(place)
         if not mass:
-            return "", 0.0
+            return "", 0.0, []
         best = max(mass, key=lambda key: mass[key])
-        return spelling[best], min(1.0, mass[best])
+        return spelling[best], min(1.0, mass[best]), spans[best]
 
     def _evidence(self, row: int, p_z: float, log_p: Tensor, known: Offsets) -> Evidence:
         block = self.inputs.store.block(row)
@@ -140,6 +174,20 @@ class Answerer:
         return Evidence(
             block.doc_id, block.block_id, block.title, block.text, p_z, float(value.exp()), words, first, last, block.char_start
         )
+
+
+def tempered_mass(log_p: Tensor, places: SequenceOf[int], temperatures: Tensor) -> Tensor:
+    """The mass of some of s spans when all scores are divided by each of t temperatures, [t]; 0 for no place.
+
+    Args:
+        log_p: [s] log-probabilities, -inf where there is no span.
+        places: of the spans that count.
+        temperatures: [t], above 0. At 1 the mass is what it was.
+    """
+    if not places:
+        return torch.zeros(len(temperatures))
+    scaled = log_p.float().cpu() / temperatures.unsqueeze(1)
+    return (scaled[:, list(places)].logsumexp(1) - scaled.logsumexp(1)).exp().clamp(max=1.0)
 
 
 def span_characters(inputs: BlockInputs, row: int, start: int, end: int, known: Offsets | None = None) -> tuple[int, int]:

@@ -1,4 +1,7 @@
-"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient."""
+"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient.
+
+Other retrievers to compare with are in ``rivals.py``.
+"""
 
 import time
 from collections.abc import Sequence as SequenceOf
@@ -21,22 +24,38 @@ class Candidates:
     """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none).
 
     k is the number asked for, or that of the documents where there are fewer.
-    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing.
+    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
+    with their gradient; None from such a source.
     """
 
     rows: np.ndarray
     scores: Tensor
     embed_seconds: float = 0.0
+    query_emb: Tensor | None = None
 
     def best(self, k: int) -> "Candidates":
-        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds)
+        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds, self.query_emb)
 
     @property
     def valid(self) -> Tensor:
         return torch.from_numpy(self.rows >= 0).to(self.scores.device)
 
 
-class DenseCandidates(nn.Module):
+class Source(nn.Module):
+    """Where candidates come from."""
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """The k best live blocks for each question; the gradient of a score reaches what learns in the source.
+
+        Args:
+            texts: b questions as written.
+            questions: their wordpieces in the corpus's vocabulary.
+            k: candidates, no null document; fewer where there are fewer.
+        """
+        raise NotImplementedError
+
+
+class DenseCandidates(Source):
     """The live question embedder over the frozen document side (design decision 6).
 
     Args:
@@ -72,21 +91,47 @@ class DenseCandidates(nn.Module):
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
-        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded)
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded, query_emb)
 
 
-class Bm25Candidates(nn.Module):
-    """BM25 over titles and bodies by bm25s; its score enters the reader through one learned scale (design decision 19)."""
+class ScaledSource(Source):
+    """A retriever that does not learn: its score enters the reader through one learned scale (design decision 19).
+
+    Args:
+        inputs: the corpus.
+        scale: where the scale starts.
+    """
+
+    def __init__(self, inputs: BlockInputs, scale: float = 1.0):
+        super().__init__()
+        self.inputs = inputs
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [b, k], -1 where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
+        raise NotImplementedError
+
+    def index_bytes(self) -> int:
+        """Memory that the searches go through."""
+        raise NotImplementedError
+
+    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        rows, scores = self.ranked(texts, questions, k)
+        rows = rows.copy()
+        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
+        return Candidates(rows, torch.from_numpy(np.where(rows < 0, 0.0, scores)).to(self.scale) * self.scale)
+
+
+class Bm25Candidates(ScaledSource):
+    """BM25 over titles and bodies by bm25s; blocks with a score above 0."""
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
-        super().__init__()
+        super().__init__(inputs)
         try:
             import bm25s
         except ImportError:
             raise MissingExtra("the BM25 baseline", "bm25") from None
-        self.inputs = inputs
         self.rows = rows
-        self.scale = nn.Parameter(torch.tensor(1.0))
         self._bm25s = bm25s
         self._index = bm25s.BM25(k1=0.9, b=0.4)
         blocks = (inputs.store.block(int(row)) for row in rows)
@@ -95,13 +140,9 @@ class Bm25Candidates(nn.Module):
     def _tokens(self, texts: list[str]) -> list[list[str]]:
         return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
 
-    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """The k blocks of the highest BM25 score above 0 for each question; arguments as for ``DenseCandidates``."""
+    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
-        rows = np.where(scores > 0, self.rows[found.astype(np.int64)], -1)
-        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
-        scores = np.where(rows < 0, 0.0, scores)
-        return Candidates(rows, torch.from_numpy(np.where(scores > 0, scores, 0.0)).to(self.scale) * self.scale)
+        return np.where(scores > 0, self.rows[found.astype(np.int64)], -1), scores
 
-
-Source = DenseCandidates | Bm25Candidates
+    def index_bytes(self) -> int:
+        return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))

@@ -68,3 +68,14 @@ class MissingExtra(RealmError):
 
     def __init__(self, feature: str, extra: str):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")
+
+
+def require_share(name: str, value: float) -> float:
+    """``value``, which a user gave as ``name``.
+
+    Raises:
+        ConfigError: it is not between 0 and 1.
+    """
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name} {value}: not a probability", cure="It is between 0 and 1.")
+    return value

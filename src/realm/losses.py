@@ -202,3 +202,16 @@ def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
         valid: [b, s] True at spans inside a block.
     """
     return _correct_mass_nll(span_logits, correct, valid)
+
+
+def span_hard_em(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
+    """-log p of the likeliest correct span alone (hard EM, Min et al. 2019): one of the occurrences of an answer is the one that is meant.
+
+    Arguments as in :func:`span_marginal`, of which the loss is never below.
+    """
+    kept = valid & (span_logits != float("-inf"))
+    everything, _ = _logsumexp(span_logits, kept)
+    right = kept & correct
+    some = right.any(-1)
+    best = span_logits.masked_fill(~right, torch.finfo(span_logits.dtype).min).amax(-1)
+    return torch.where(some, everything - torch.where(some, best, 0.0), 0.0), some

@@ -119,7 +119,8 @@ class OpenRun:
                 f'realm index search {self.paths.root} "..."'
             )
             raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
-        return Answerer(self.inputs, self.source, self.tuned.reader, versions=self.versions)
+        temperature = stage_facts(self.paths, "finetune").get("temperature")
+        return Answerer(self.inputs, self.source, self.tuned.reader, versions=self.versions, temperature=temperature)
 
     @cached_property
     def pretrained(self) -> RealmModel:

@@ -76,6 +76,11 @@ class RunPaths:
         """One JSON file for each finished evaluation, so that a resumed run does not repeat it."""
         return self.root / "results"
 
+    @property
+    def answers(self) -> Path:
+        """Where the answers of question files stand in the corpus: found once, kept."""
+        return self.root / "answers"
+
     def checkpoints(self, stage: str) -> Path:
         return self.root / "checkpoints" / stage
 

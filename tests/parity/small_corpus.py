@@ -23,7 +23,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.nn.reader import SpanScores, read_candidates
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext
-from realm.recipes.finetune import ReadingTask
+from realm.recipes.reading import ReadingTask
 from realm.text.tokenizer import TextTokenizer
 from realm.train.metrics import MetricsLog
 

@@ -115,7 +115,10 @@ def answer(value: dict[str, Any], mark: str = "") -> None:
     """An answer, and the documents it comes from with the words marked."""
     from rich.text import Text
 
-    _print(Text(f"{value['question']}"), Text.assemble(("  " + (value["answer"] or "no answer"), "bold"), f"  p = {value['p']:.2f}{mark}"))
+    sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
+    best = ("  " + (value["answer"] or "no answer"), "bold")
+    said = ("  no answer that sure; the best guess is", best) if value.get("abstained") else (best,)
+    _print(Text(f"{value['question']}"), Text.assemble(*said, f"  p = {value['p']:.2f}{sure}{mark}"))
     for number, evidence in enumerate(value["evidence"][:3], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)

@@ -48,7 +48,7 @@ def build_recipe(values: Values, *, path: Path | None = None, overrides: Values 
     merged = _merge(values, overrides or {})
     model = merged.get("model", {})
     preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
-    merged = _merge(_preset(preset, path), merged)
+    merged = _merge(_preset(preset, path), _with_finetune_preset(merged, path))
     sections = {f.name: get_type_hints(Recipe)[f.name] for f in dataclasses.fields(Recipe)}
     _known(merged, sections, path, "section")
     built = {name: _section(sections[name], name, section, path) for name, section in merged.items()}
@@ -81,6 +81,19 @@ def _preset(name: Any, path: Path | None) -> Values:
         known = ", ".join(preset_names())
         raise ConfigError(f"no preset '{name}'", path=path, cure=f"Presets are: {known}.")
     return tomllib.loads((files("realm") / "presets" / f"{name}.toml").read_text("utf-8"))
+
+
+def _with_finetune_preset(values: Values, path: Path | None) -> Values:
+    """``values`` over what ``finetune.preset`` names."""
+    section = values.get("finetune", {})
+    name = section.get("preset", "") if isinstance(section, dict) else ""
+    folder = files("realm") / "presets" / "finetune"
+    known = sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    if name in known:
+        return _merge({"finetune": tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))}, values)
+    if name:
+        raise ConfigError(f"'finetune.preset' cannot be {name!r}", path=path, cure=f"It is empty or one of: {', '.join(known)}.")
+    return values
 
 
 def _merge(below: Values, above: Values) -> Values:
@@ -136,9 +149,11 @@ CHOICES = {
     **{(stage, "masking"): ("salient", "pmi", "spans", "tokens") for stage in ("warm", "pretrain")},
     ("pretrain", "objective"): ("marginal", "emdr2", "distill"),
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
-    ("pretrain", "publish"): ("last", "best"),
     ("refresher", "first"): ("oldest", "retrieved"),
     **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
+    **{(stage, "publish"): ("last", "best") for stage in ("pretrain", "finetune")},
+    ("finetune", "objective"): ("marginal", "hard-em"),
+    ("finetune", "documents"): ("frozen", "trained"),
 }
 MINIMUM = {
     ("run", "threads"): 1,
@@ -173,6 +188,8 @@ MINIMUM = {
     ("finetune", "read"): 1,
     ("finetune", "beam"): 1,
     ("finetune", "eval_every"): 1,
+    ("finetune", "refresh_every"): 1,
+    ("finetune", "patience"): 0,
     ("eval", "read"): 0,
     ("eval", "closed_book_epochs"): 0,
     **{(stage, key): least for stage in ("ict", "warm", "pretrain", "finetune") for key, least in (("warmup", 0), ("accumulate", 1))},
@@ -215,6 +232,9 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     _check_pretrain(recipe, path)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
+    if recipe.finetune.patience and not recipe.finetune.dev and recipe.finetune.publish == "last":
+        cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
+        raise ConfigError("'finetune.patience' is given, and there is no dev to watch", path=path, cure=cure)
     if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:
         raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
 

@@ -247,12 +247,24 @@ class RefresherConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Open-domain question answering with the document side frozen."""
+    """Open-domain question answering."""
 
+    preset: str = ""
+    """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
     train: str = ""
     """Questions to learn from, in any format of docs/data-formats.md."""
     dev: str = ""
-    """Questions whose exact match is logged while the stage runs; the last step is what is published."""
+    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
+    objective: str = "marginal"
+    """What the reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
+    documents: str = "frozen"
+    """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
+    refresh_every: int = 100
+    """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
+    publish: str = "last"
+    """Which weights the stage publishes: last, or best: those of the highest exact match on dev; without dev, a quarter of train is dev."""
+    patience: int = 0
+    """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
     steps: int = 400
     """Optimiser steps."""
     batch: int = 16

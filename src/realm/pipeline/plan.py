@@ -29,9 +29,9 @@ from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps
 from realm.recipes.context import StageContext, new_model, open_context
-from realm.recipes.finetune import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain import PretrainTask
+from realm.recipes.reading import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.warm import WarmTask
 from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
 from realm.train.checkpoint import CheckpointDirectory

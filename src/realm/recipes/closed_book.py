@@ -23,7 +23,7 @@ from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.paths import write_json
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
-from realm.recipes.finetune import training_questions
+from realm.recipes.reading import training_questions
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.recipes.sentences import pretraining_sentences
 from realm.recipes.warm import one_document_nll

@@ -147,7 +147,7 @@ STAGE_SECTIONS = {
     "warm": ("warm",),
     "pretrain": ("pretrain",),
     "finetune": ("finetune",),
-    "bm25": ("finetune",),
+    **dict.fromkeys(("bm25", "tfidf", "fused", "orqa", "sentence"), ("finetune",)),
     "closed_book": ("warm", "finetune"),
 }
 

@@ -1,0 +1,119 @@
+"""``realm compare``: the baselines beside REALM, like the paper's Table 1. Every row and every seed is resumable; stages are shared."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from realm.config import Recipe
+from realm.errors import ConfigError, MissingExtra
+from realm.paths import RunPaths, write_json
+from realm.pipeline.directory import read_json
+from realm.pipeline.run import run_recipe
+from realm.progress import Progress
+from realm.recipes.contenders import CONTENDERS, Contender, run_contender, sentence_contender
+from realm.recipes.context import open_context
+from realm.report.comparison import comparison, write_comparison
+from realm.train.distributed import world
+
+SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
+"""What runs of the same recipe and another seed have in common."""
+
+
+def compare(
+    recipe: Recipe,
+    out: Path,
+    *,
+    rows: Sequence[str] = (),
+    retrievers: Sequence[Path] = (),
+    seeds: int = 1,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train and measure the rows; what is published or measured is not done again.
+
+    Args:
+        recipe: names questions to learn from and to evaluate on.
+        out: a directory with a run ``seed-N`` for each seed, and the tables.
+        rows: names of ``CONTENDERS``; empty for all.
+        retrievers: sentence-transformers directories, a row each.
+        seeds: how many, from the recipe's own upwards.
+        progress: where to show how it goes.
+
+    Returns:
+        See :func:`realm.report.comparison.comparison`.
+
+    Raises:
+        ConfigError: no questions, no such row, or no seed.
+        MissingExtra: a row needs one.
+        RealmError: what the user can cure; started again it goes on.
+    """
+    chosen = chosen_rows(rows)
+    _check(recipe, chosen, seeds)
+    chosen += [sentence_contender(path, lambda done, total: progress.count("compare: blocks", done, total)) for path in retrievers]
+    found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
+    for number in range(seeds):
+        seed = recipe.run.seed + number
+        own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
+        own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
+        paths = RunPaths(out / f"seed-{seed}")
+        _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
+        run_recipe(own, paths.root, stages=None, progress=progress)
+        context = open_context(paths, own, progress.report, progress.say)
+        for contender in chosen:
+            row = run_contender(context, contender)
+            found[contender.name].append({"seed": seed, **row, "zero_shot": _zero_shot(paths, contender.name)})
+            progress.say(f"compare: seed {seed}, {contender.title}: EM {100 * row['em']:.1f}")
+            write_comparison(out, comparison({name: rows for name, rows in found.items() if rows}))
+    return {"out": str(out), **comparison(found)}
+
+
+def chosen_rows(names: Sequence[str]) -> list[Contender]:
+    """The rows of these names in the table's order; "realm" is "finetune".
+
+    Raises:
+        ConfigError: one that does not exist.
+    """
+    wanted = {"finetune" if name == "realm" else name for name in names}
+    known = [contender.name for contender in CONTENDERS]
+    for name in sorted(wanted - set(known)):
+        listed = ", ".join("realm" if row == "finetune" else row for row in known)
+        raise ConfigError(f"no row '{name}' in a comparison", cure=f"Rows are: {listed}.")
+    return [contender for contender in CONTENDERS if not wanted or contender.name in wanted]
+
+
+def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
+    import importlib.util
+
+    if seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
+    if not recipe.finetune.train or not recipe.eval.qa:
+        cure = "Name question files in [finetune] train and in [eval] qa."
+        raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
+    if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):
+        raise ConfigError("the row orqa starts from ICT and the warm stage, and this recipe skips one", cure="Leave it out with --rows.")
+    if world() > 1:
+        raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun before.")
+    if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
+        raise MissingExtra("a row of this comparison", "bm25")
+
+
+def _share(first: RunPaths, paths: RunPaths) -> None:
+    """Let a run of another seed use the first one's corpus: it does not depend on the seed."""
+    if first.root == paths.root or paths.corpus.exists():
+        return
+    paths.root.mkdir(parents=True, exist_ok=True)
+    for name in SHARED:
+        there, here = first.root / name, paths.root / name
+        if there.is_dir() and not here.exists():
+            here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=True)
+        elif there.is_file() and not here.exists():
+            write_json(here, json.loads(there.read_text("utf-8")))
+
+
+def _zero_shot(paths: RunPaths, name: str) -> dict[str, Any] | None:
+    """Recall before fine-tuning, of the two rows whose retriever is pre-trained here."""
+    stage = {"orqa": "ict", "finetune": "pretrain"}.get(name)
+    row = read_json(paths.results / f"{stage}.json") if stage else None
+    return {key: row.get(key) for key in ("recall", "recall_gold")} if isinstance(row, dict) else None

@@ -1,0 +1,246 @@
+"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed (design decisions 18 and 19).
+
+A row is trained as a stage of one run, so that rows share the stages they start from, and measured once: ``RUN/compare/NAME.json``.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from realm.answerer import Answerer
+from realm.candidates import DenseCandidates, ScaledSource
+from realm.data.qa import load_questions
+from realm.data.types import Question
+from realm.nn.model import state_sha256
+from realm.paths import RunPaths, sha256_file, write_json
+from realm.recipes.baseline_parts import CONTINUED, run_continued
+from realm.recipes.bm25 import bm25_candidates
+from realm.recipes.calibration import confidence_facts
+from realm.recipes.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.evaluate import evaluate_retrieval
+from realm.recipes.finetune import run_finetune
+from realm.recipes.reading import ReadingTask, q_texts, train_reader, training_questions
+from realm.recipes.scaled import scaled_answerer, train_scaled
+from realm.recipes.scoring import Relevance, bootstrap_interval, f1_mean, is_correct
+from realm.refresh import open_generation, refresh_index
+from realm.refresh.generation import Generation
+from realm.rivals import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
+
+SAMPLE = 512
+"""Sentences from which the wordpieces that the closed-book encoder read are reckoned."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row.
+
+    Args:
+        name: of its stage and its file.
+        title: in tables.
+        prepare: trains what the row needs; stages that are published are not trained again.
+        measure: the row's numbers on questions.
+    """
+
+    name: str
+    title: str
+    prepare: Callable[[StageContext], None]
+    measure: Callable[[StageContext, list[Question]], Row]
+
+
+def run_contender(context: StageContext, contender: Contender) -> Row:
+    """Train and measure a row, unless that is done for this recipe, corpus and question file."""
+    contender.prepare(context)
+    questions = Path(context.recipe.eval.qa)
+    stage = stage_facts(context.paths, contender.name)["fingerprint"]
+    known = [stage, sha256_file(questions), list(context.recipe.eval.k), context.recipe.read, context.store.version]
+    mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    path = context.paths.root / "compare" / f"{contender.name}.json"
+    done = read_row(path)
+    if done is None or done.get("fingerprint") != mark:
+        rows = load_questions(questions)
+        done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **contender.measure(context, rows)}
+        write_json(path, done)
+    return done
+
+
+def read_row(path: Path) -> Row | None:
+    """A measured row; None where there is none or a damaged one."""
+    try:
+        row = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def measured(context: StageContext, answerer: Answerer, questions: list[Question], *, index_bytes: int, networks: list[nn.Module]) -> Row:
+    """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
+    source, store = answerer.source, context.store
+    row = evaluate_retrieval(source, Relevance(store, context.recipe.eval.match), questions, context.recipe.eval.k)
+    answers = answerer.answer(q_texts(questions), k=context.recipe.read)
+    hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+    milliseconds = [sum(a.timings_ms.values()) for a in answers]
+    return row | answer_facts(hits) | {
+        "f1": f1_mean(answers, questions),
+        **confidence_facts(answers, hits),
+        "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
+        "parameters": count_parameters(networks),
+        "index_bytes": index_bytes,
+        "ms_per_question": float(np.mean(milliseconds)),
+    }  # fmt: skip
+
+
+def answer_facts(hits: list[bool]) -> Row:
+    """EM with its interval, and the hits themselves for paired tests."""
+    return {
+        "n": len(hits),
+        "em": sum(hits) / len(hits),
+        "em_interval": list(bootstrap_interval(hits)),
+        "hits": [int(hit) for hit in hits],
+    }
+
+
+def count_parameters(networks: list[nn.Module]) -> int:
+    """Parameters of networks, a shared one once."""
+    return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
+
+
+def _dense(context: StageContext, stage: str, generation: Generation, questions: list[Question]) -> Row:
+    """A fine-tuned dense retriever with its reader."""
+    model = load_stage(context, stage)
+    assert model.embedder is not None and model.reader is not None
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    temperature = stage_facts(context.paths, stage).get("temperature")
+    answerer = Answerer(context.inputs, source, model.reader, versions={}, temperature=temperature)
+    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=[model])
+
+
+def _realm_generation(context: StageContext) -> Generation:
+    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
+    sha = state_sha256(model.documents)
+    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+
+
+def _measure_realm(context: StageContext, questions: list[Question]) -> Row:
+    return _dense(context, "finetune", _realm_generation(context), questions)
+
+
+def _orqa_paths(context: StageContext) -> RunPaths:
+    """Where the index of ICT's embedder lies: the run's own is REALM's."""
+    return RunPaths(context.paths.root / "compare" / "orqa")
+
+
+def run_orqa(context: StageContext) -> None:
+    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read."""
+    run_continued(context)
+    mark = fingerprint(context, "orqa", "ict", CONTINUED)
+    if is_published(context, "orqa", mark):
+        return
+    encoder = load_stage(context, CONTINUED).encoder
+    start = load_stage(context, "ict").with_parts(encoder=encoder)
+    generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0)
+    model = start.fork_document_embedder().with_reader(context.seed).to(context.device)
+    assert model.embedder is not None and model.reader is not None
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration()
+    publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
+
+
+def _measure_orqa(context: StageContext, questions: list[Question]) -> Row:
+    number = stage_facts(context.paths, "orqa")["generation"]
+    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
+    row = _dense(context, "orqa", generation, questions)
+    return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
+
+
+def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource], parent: str = "pretrain", key: str = "") -> Contender:
+    """A row of a retriever that does not learn. ``parent`` is the stage that its candidates depend on, ``key`` what else they do."""
+
+    def prepare(context: StageContext) -> None:
+        parents = dict.fromkeys(("pretrain", parent))
+        more = {"retriever": key} if key else {}
+        mark = fingerprint(context, name if not key else "sentence", *parents, **more)
+        if not is_published(context, name, mark):
+            train_scaled(context, name, make(context), mark)
+
+    def measure(context: StageContext, questions: list[Question]) -> Row:
+        source = make(context)
+        answerer = scaled_answerer(context, name, source)
+        return measured(context, answerer, questions, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
+
+    return Contender(name, title, prepare, measure)
+
+
+def _fused(context: StageContext) -> FusedCandidates:
+    generation, model = _realm_generation(context), load_stage(context, "finetune")
+    assert model.embedder is not None
+    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    return FusedCandidates(dense, bm25_candidates(context))
+
+
+def _prepare_closed_book(context: StageContext) -> None:
+    done = read_row(context.paths.results / "closed_book.json") is not None
+    if not (done and is_published(context, "closed_book", fingerprint(context, "closed_book", "pretrain"))):
+        run_closed_book(context)
+
+
+def _measure_closed_book(context: StageContext, questions: list[Question]) -> Row:
+    """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
+    model = load_stage(context, "closed_book")
+    started = time.perf_counter()
+    hits = share_correct(context, model, questions)
+    seconds = time.perf_counter() - started
+    train_em = (read_row(context.paths.results / "closed_book.json") or {}).get("train_em")
+    return answer_facts(hits) | {
+        "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
+        "encoded": _closed_book_wordpieces(context),
+        "parameters": count_parameters([model]),
+        "index_bytes": 0,
+        "ms_per_question": 1000 * seconds / len(questions),
+    }  # fmt: skip
+
+
+def _closed_book_wordpieces(context: StageContext) -> int:
+    """Wordpieces that the encoder read in pre-training, reckoned from some sentences."""
+    recipe = context.recipe
+    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+    steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
+    task = SentencesTask(context, load_stage(context, "closed_book"))
+    drawn = [task.example(at, at % len(task.sentences))[0] for at in range(SAMPLE)]
+    return round(steps * BATCH * sum(len(empty_joint(context, ids)) for ids in drawn) / SAMPLE)
+
+
+CONTENDERS = (
+    _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
+    _scaled("bm25", "BM25 + reader", bm25_candidates),
+    Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
+    Contender("finetune", "REALM", run_finetune, _measure_realm),
+    _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
+    Contender("closed_book", "Closed book", _prepare_closed_book, _measure_closed_book),
+)
+
+
+def sentence_contender(directory: Path, progress: Callable[[int, int], None] | None = None) -> Contender:
+    """A row for a sentence-transformers directory as the retriever.
+
+    Raises:
+        DataError, ConfigError: it is none; see :class:`realm.rivals.SentenceEmbedder`.
+    """
+    key = SentenceEmbedder(directory).key()
+    name = f"sentence-{key[:8]}"
+
+    def make(context: StageContext) -> ScaledSource:
+        vectors = context.paths.root / "compare" / f"{key}-{context.store.version}.npy"
+        return sentence_candidates(context.inputs, directory, vectors, progress)
+
+    return _scaled(name, f"{Path(directory).name} + reader", make, key=key)

@@ -1,0 +1,169 @@
+"""The table of a comparison: JSON, text, CSV, LaTeX and a plot, from the measured rows of every seed."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.data.loader import generator
+from realm.paths import write_atomic
+from realm.report.bars import Bar, bar_chart
+
+BOOTSTRAPS = 2000
+MEANS = ("em", "f1", "train_em", "encoded", "parameters", "index_bytes", "ms_per_question", "calibration_error")
+REALM, BASELINES = "finetune", ("orqa", "closed_book")
+HEADS = {
+    "title": "",
+    "em": "EM",
+    "em_interval": "95 %",
+    "f1": "F1",
+    "recall": "recall@",
+    "recall_gold": "gold@",
+    "train_em": "train EM",
+    "encoded": "tokens seen",
+    "parameters": "parameters",
+    "index_bytes": "index bytes",
+    "ms_per_question": "ms/question",
+}
+
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"}
+
+
+def comparison(rows: Rows) -> dict[str, Any]:
+    """Means over seeds, and REALM minus its baselines.
+
+    Args:
+        rows: for each row by name what every seed measured; seeds without a row are left out.
+
+    Returns:
+        {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot", "encoded",
+        "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}]}. The interval of EM is
+        a bootstrap over questions of their mean over seeds; that of a difference is paired by question.
+    """
+    table = [_row(name, found) for name, found in rows.items() if found]
+    pairs = [(rows.get(REALM, ()), rows.get(name, ())) for name in BASELINES]
+    differences = [_difference(ours, theirs) for ours, theirs in pairs if ours and len(ours) == len(theirs)]
+    return {"n": table[0]["n"] if table else 0, "rows": table, "differences": differences}
+
+
+def _row(name: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "title": found[0]["title"], "n": found[0]["n"], "seeds": [r["seed"] for r in found]}
+    for key in MEANS:
+        values = [r[key] for r in found if r.get(key) is not None]
+        row[key] = float(np.mean(values)) if values else None
+    for key in ("encoded", "parameters", "index_bytes"):
+        row[key] = round(row[key]) if row[key] is not None else None
+    row["em_by_seed"] = [r["em"] for r in found]
+    row["em_interval"] = list(interval(np.mean([r["hits"] for r in found], axis=0)))
+    row |= {key: _mean_recall([r.get(key) for r in found]) for key in ("recall", "recall_gold")}
+    zero = [r["zero_shot"] for r in found if r.get("zero_shot")]
+    row["zero_shot"] = {key: _mean_recall([z.get(key) for z in zero]) for key in ("recall", "recall_gold")} if zero else None
+    return row
+
+
+def _mean_recall(values: Sequence[Mapping[str, float] | None]) -> dict[str, float] | None:
+    known = [value for value in values if value]
+    return {k: float(np.mean([value[k] for value in known])) for k in known[0]} if known else None
+
+
+def _difference(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    gaps = np.mean([a["hits"] for a in ours], axis=0) - np.mean([b["hits"] for b in theirs], axis=0)
+    return {"of": ours[0]["name"], "minus": theirs[0]["name"], "em": float(gaps.mean()), "interval": list(interval(gaps))}
+
+
+def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a mean over questions; of paired differences where ``values`` are those."""
+    draws = generator("compare", seed).integers(len(values), size=(BOOTSTRAPS, len(values)))
+    low, high = np.percentile(values[draws].mean(1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def write_comparison(out: Path, found: Mapping[str, Any]) -> None:
+    """Publish compare.json, .txt, .csv, .tex and .svg in a directory."""
+    write_atomic(out / "compare.json", json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    write_atomic(out / "compare.txt", as_text(found))
+    write_atomic(out / "compare.csv", as_csv(found))
+    write_atomic(out / "compare.tex", as_latex(found))
+    bars = [Bar(row["title"], row["em"], (row["em_interval"][0], row["em_interval"][1])) for row in found["rows"]]
+    write_atomic(out / "compare.svg", bar_chart(f"Exact match on {found['n']} questions, with 95 % intervals", bars))
+
+
+def columns(found: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """(key, depth) of the columns that some row fills, in order; depth for recall only."""
+    kept: list[tuple[str, str | None]] = []
+    for key in HEADS:
+        filled = [row[key] for row in found["rows"] if row.get(key) is not None]
+        if key in ("recall", "recall_gold"):
+            kept += [(key, depth) for depth in (filled[0] if filled else ())]
+        elif filled:
+            kept.append((key, None))
+    return kept
+
+
+def head(key: str, depth: str | None) -> str:
+    return HEADS[key] + (depth or "")
+
+
+def cell(row: Mapping[str, Any], key: str, depth: str | None) -> str:
+    """One value as people read it: rates in percent, counts with commas."""
+    value = row.get(key)
+    value = value.get(depth) if depth is not None and isinstance(value, Mapping) else value
+    if value is None:
+        return "–"
+    if key == "em_interval":
+        return f"{100 * value[0]:.1f}–{100 * value[1]:.1f}"
+    if key in ("encoded", "parameters", "index_bytes"):
+        return f"{value:,}"
+    if key == "ms_per_question":
+        return f"{value:.2f}"
+    return value if isinstance(value, str) else f"{100 * value:.1f}"
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """An aligned table with the differences below."""
+    shown = columns(found)
+    lines = [[head(*column) for column in shown], *([cell(row, *column) for column in shown] for row in found["rows"])]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
+    text = [_aligned(line, widths) for line in lines]
+    titles = {row["name"]: row["title"] for row in found["rows"]}
+    for gap in found["differences"]:
+        low, high = gap["interval"]
+        between = f"{titles[gap['of']]} minus {titles[gap['minus']]}"
+        text.append(f"{between}: {100 * gap['em']:+.1f} EM, 95 % interval {100 * low:+.1f} to {100 * high:+.1f} (paired bootstrap)")
+    return "\n".join(text) + "\n"
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    """The first cell to the left, the others to the right."""
+    rest = (value.rjust(width) for value, width in zip(line[1:], widths[1:], strict=True))
+    return "  ".join([line[0].ljust(widths[0]), *rest]).rstrip()
+
+
+def as_csv(found: Mapping[str, Any]) -> str:
+    """One line a row, values as they are."""
+    shown = columns(found)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["name", *(f"{key}@{depth}" if depth else key for key, depth in shown)])
+    for row in found["rows"]:
+        values = [row[key] if depth is None else (row[key] or {}).get(depth) for key, depth in shown]
+        writer.writerow([row["name"], *("" if v is None else " ".join(map(str, v)) if isinstance(v, list) else v for v in values)])
+    return out.getvalue()
+
+
+def as_latex(found: Mapping[str, Any]) -> str:
+    """A ``tabular`` for booktabs."""
+
+    def escaped(text: str) -> str:
+        return "".join(SPECIAL.get(character, character) for character in text.replace("–", "--"))
+
+    shown = columns(found)
+    lines = [r"\begin{tabular}{l" + "r" * (len(shown) - 1) + "}", r"\toprule"]
+    lines += [" & ".join(escaped(head(*column)) for column in shown) + r" \\", r"\midrule"]
+    lines += [" & ".join(escaped(cell(row, *column)) for column in shown) + r" \\" for row in found["rows"]]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"

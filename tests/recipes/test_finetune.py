@@ -1,0 +1,244 @@
+"""Fine-tuning against its definition: ORQA's loss written as loops, batches divided by questions, the document side, the best weights."""
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm import losses
+from realm.config import Recipe, build_recipe, load_recipe
+from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.types import Question
+from realm.errors import ConfigError, DataError
+from realm.nn.model import RealmModel, state_sha256
+from realm.nn.reader import read_candidates
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import StageContext, open_context, stage_facts
+from realm.recipes.document_side import fresh_columns
+from realm.recipes.finetune import run_finetune
+from realm.recipes.located import locate_answers
+from realm.recipes.reading import ReadingTask, training_questions
+from realm.refresh import embed_corpus
+
+
+def context_of(run: Path, **finetune: Any) -> StageContext:
+    return open_context(RunPaths(run), load_recipe(run / "config.toml", {"finetune": finetune}), lambda *_: None)
+
+
+@pytest.fixture
+def fresh(tiny_run: Path, tmp_path: Path) -> Path:
+    """The tiny run without its fine-tuning."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    shutil.rmtree(run / "stages" / "finetune")
+    return run
+
+
+def task_of(run: Path, **finetune: Any) -> ReadingTask:
+    """The task on the tiny run's own networks; nothing random in its steps."""
+    context = context_of(run, rename_rate=0.0, **finetune)
+    opened = open_run(run)
+    assert opened.tuned is not None and opened.tuned.reader is not None
+    questions, dev = training_questions(context)
+    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, questions, dev)
+    task.model.eval()
+    return task
+
+
+def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
+    """ORQA's loss of one question: loops over blocks and spans, answers found by comparing wordpieces at every place."""
+    store, question = task.context.store, task.questions[item]
+    accepted = store.tokenizer.encode(list(question.answers))
+    found = task.source([question.text], [task.tokens[item]], task.section.beam)
+
+    def spans_in(row: int) -> list[tuple[int, int]]:
+        body = store.token_ids(row).tolist()
+        return [(at, at + len(ids)) for ids in accepted for at in range(len(body)) if body[at : at + len(ids)] == ids]
+
+    beam = [(int(row), float(score)) for row, score in zip(found.rows[0], found.scores[0], strict=True) if row >= 0]
+    everything = sum(math.exp(score) for _, score in beam)
+    right = sum(math.exp(score) for row, score in beam if spans_in(row))
+    loss = math.log(everything) - math.log(right) if right else 0.0
+    read = found.best(task.section.read)
+    scores = read_candidates(task.reader, task.context.inputs, [task.tokens[item]], read.rows, read.scores)
+    total, correct = 0.0, []
+    for j, row in enumerate(read.rows[0].tolist()):
+        length = len(store.token_ids(row)) if row >= 0 else 0
+        for start in range(length):
+            for end in range(start + 1, min(start + task.reader.max_span, length) + 1):
+                mass = math.exp(float(scores.logits[0, j, start, end - start - 1]))
+                total += mass
+                correct += [mass] if (start, end) in spans_in(row) else []
+    if correct:
+        loss += math.log(total) - math.log(max(correct) if hard else sum(correct))
+    return loss
+
+
+@pytest.mark.parametrize("objective", ["marginal", "hard-em"])
+def test_one_question_is_orqas_loss(tiny_run: Path, objective: str) -> None:
+    task = task_of(tiny_run, batch=1, objective=objective)
+    for step in range(4):
+        ((_, item),) = task.order.batch(step, 1)
+        with torch.no_grad():
+            result = task.step(step)
+        assert result.weight == 1
+        assert float(result.loss) == pytest.approx(brute_force(task, item, hard=objective == "hard-em"), rel=1e-4, abs=1e-5)
+
+
+def test_a_batch_is_divided_by_its_questions(tiny_run: Path) -> None:
+    """Loss and gradient of a batch are the means of those of its questions alone."""
+    whole, alone = task_of(tiny_run, batch=4), task_of(tiny_run, batch=1)
+    result = whole.step(0)
+    result.mean.backward()
+    gradient = whole.reader.dense.weight.grad
+    losses_alone = []
+    for position in range(4):
+        one = alone.step(position)
+        losses_alone.append(float(one.mean.detach()))
+        one.mean.backward()
+    assert result.weight == 4 and float(result.mean.detach()) == pytest.approx(np.mean(losses_alone), rel=1e-5)
+    assert alone.reader.dense.weight.grad is not None and gradient is not None
+    torch.testing.assert_close(gradient, alone.reader.dense.weight.grad / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_hard_em_against_a_loop() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 9, generator=rng, dtype=torch.float64).requires_grad_()
+    correct, valid = torch.rand(5, 9, generator=rng) < 0.4, torch.rand(5, 9, generator=rng) < 0.8
+    correct[3] = False
+    loss, some = losses.span_hard_em(logits, correct, valid)
+    marginal, _ = losses.span_marginal(logits, correct, valid)
+    for i in range(5):
+        live = [j for j in range(9) if valid[i, j]]
+        right = [float(logits[i, j]) for j in live if correct[i, j]]
+        assert bool(some[i]) == bool(right)
+        expected = math.log(sum(math.exp(float(logits[i, j])) for j in live)) - max(right) if right else 0.0
+        assert float(loss[i]) == pytest.approx(expected) and loss[i] >= marginal[i] - 1e-12
+    loss.sum().backward()
+    assert logits.grad is not None and torch.isfinite(logits.grad).all() and (logits.grad[3] == 0).all()
+
+
+def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(fresh / "answers")
+    context = context_of(fresh)
+    questions = load_questions(Path(context.recipe.finetune.train))
+    first = locate_answers(context, questions)
+    locator = AnswerLocator(context.store)
+    assert first == [locator.spans(answer_wordpieces(context.store, q)) for q in questions] and any(first)
+    (file,) = (fresh / "answers").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("realm.recipes.located.AnswerLocator", None)
+        assert locate_answers(context, questions) == first, "read, not located"
+    file.write_bytes(b"\x93NUMPY damaged")
+    assert locate_answers(context, questions) == first, "damaged: located anew"
+    assert locate_answers(context, [Question("x", "Who?", ("nobody at all",))]) == [{}]
+    assert len(list((fresh / "answers").iterdir())) == 2, "other questions, another file"
+
+
+def test_fresh_columns() -> None:
+    rows = np.array([[7, 3, 9, 4, 8, -1]])
+    correct = np.array([[False, True, True, False, True, False]])
+    assert fresh_columns(rows, correct, 1).tolist() == [[True, True, False, False, False, False]]
+    assert fresh_columns(rows, correct, 2).tolist() == [[True, True, True, False, True, False]]
+    assert fresh_columns(rows, correct, 6).tolist() == [[True] * 5 + [False]]
+
+
+def test_documents_learn_too(fresh: Path) -> None:
+    """Both sides move, the index follows and is the one of the published document side, and pre-training's index stays."""
+    context = context_of(fresh, documents="trained", refresh_every=2, publish="best", eval_every=2)
+    before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
+    run_finetune(context)
+    facts, old = stage_facts(context.paths, "finetune"), stage_facts(context.paths, "pretrain")["generation"]
+    assert facts["generation"] > old and (fresh / "index" / f"{old:06d}").is_dir()
+    opened = open_run(fresh)  # compares the document embedder's hash with the index's
+    assert opened.tuned is not None and opened.tuned.embedder is not None
+    for side in (opened.tuned.documents, opened.tuned.embedder):
+        assert state_sha256(side) != state_sha256(before.documents)
+    rows = np.flatnonzero(context.store.live)
+    fresh_vectors = np.concatenate(list(embed_corpus(opened.tuned.documents, context.inputs, rows)))
+    np.testing.assert_allclose(np.asarray(opened.generation.snapshot.vectors, np.float32), fresh_vectors, atol=1e-5)
+    assert opened.answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
+
+
+def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrupt_each: Any) -> None:
+    other = shutil.copytree(fresh, tmp_path / "other")
+    choices = {"documents": "trained", "refresh_every": 2}
+    run_finetune(context_of(other, **choices))
+    interrupt_each({"finetune"})
+    with pytest.raises(KeyboardInterrupt):
+        run_finetune(context_of(fresh, **choices))
+    run_finetune(context_of(fresh, **choices))
+    hashes = [state_sha256(RealmModel.from_pretrained(run / "stages" / "finetune")) for run in (fresh, other)]
+    assert hashes[0] == hashes[1]
+
+
+def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
+    monkeypatch.setattr("realm.recipes.reading.exact_match_share", lambda *_: next(scores))
+    kept: dict[int, str] = {}
+    between = ReadingTask.between
+
+    def noting(task: ReadingTask, step: int) -> Any:
+        kept[step] = state_sha256(task.reader)
+        return between(task, step)
+
+    monkeypatch.setattr(ReadingTask, "between", noting)
+    context = context_of(fresh, steps=12, eval_every=2, patience=2, publish="best")
+    run_finetune(context)
+    facts = stage_facts(context.paths, "finetune")
+    assert (facts["steps"], facts["published_step"], facts["best_dev_em"]) == (8, 4, 0.6)
+    model = RealmModel.from_pretrained(fresh / "stages" / "finetune")
+    assert model.reader is not None and state_sha256(model.reader) == kept[4] != kept[8]
+
+
+def recipe_with(**finetune: Any) -> Recipe:
+    return build_recipe({"finetune": finetune})
+
+
+def test_the_few_shot_preset() -> None:
+    section = recipe_with(preset="few-shot", train="qa.jsonl").finetune
+    assert section.publish == "best" and section.patience > 0 and section.steps <= 300
+    assert recipe_with(preset="few-shot", train="qa.jsonl", steps=7).finetune.steps == 7, "what is written out wins"
+    with pytest.raises(ConfigError, match=r"'finetune.preset' cannot be 'none'.*few-shot"):
+        recipe_with(preset="none")
+    with pytest.raises(ConfigError, match="there is no dev to watch"):
+        recipe_with(train="qa.jsonl", patience=2)
+    for key, value in (("objective", "soft"), ("documents", "none"), ("publish", "first")):
+        with pytest.raises(ConfigError, match=f"'finetune.{key}' cannot be '{value}'"):
+            recipe_with(**{key: value})
+
+
+def test_few_questions_become_a_reader(fresh: Path) -> None:
+    """Eight questions without a dev file: every fourth is watched, the stage ends early or at its end, the run answers."""
+    context = context_of(fresh, preset="few-shot", dev="", steps=6, eval_every=2, patience=4, publish="best")
+    questions, dev = training_questions(context)
+    everyone = load_questions(Path(context.recipe.finetune.train))
+    assert [q.id for q in dev] == [q.id for q in everyone[3::4]] and {q.id for q in questions} == {q.id for q in everyone} - {dev[0].id}
+    run_finetune(context)
+    facts = stage_facts(context.paths, "finetune")
+    assert facts["published_step"] in (2, 4, 6) and facts["questions"] == len(questions) and facts["temperature"] > 0
+    few = dataclasses.replace(context.recipe.finetune, train=str(fresh / "few.jsonl"))
+    (fresh / "few.jsonl").write_text(json.dumps({"id": "a", "question": "Who?", "answers": ["Tirel"]}) + "\n")
+    with pytest.raises(DataError, match=r"few.jsonl: 1 questions are too few.*finetune.dev"):
+        training_questions(dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, finetune=few)))
+
+
+def test_a_beam_wider_than_the_corpus(tiny_run: Path) -> None:
+    task = task_of(tiny_run, batch=2, beam=100_000)
+    wide, correct = task.wide([0, 1], [task.tokens[0], task.tokens[1]])
+    assert wide.rows.shape == correct.shape == (2, int(task.context.store.live.sum()))
+
+
+def test_the_pipeline_takes_the_options(tmp_path: Path, write_tiny: Any) -> None:
+    """From documents to answers with the document side trained: one command."""
+    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"documents": "trained", "refresh_every": 3, "objective": "hard-em"}})
+    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
+    assert 0 <= done["stages"]["finetune"]["em"] <= 1

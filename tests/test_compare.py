@@ -1,0 +1,177 @@
+"""``realm compare`` in small: every row, two seeds, nothing done twice, the table in every form, and what is refused."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from realm.cli import main
+from realm.config import load_recipe
+from realm.data.qa import load_questions
+from realm.errors import ConfigError
+from realm.opening import open_run
+from realm.paths import RunPaths, sha256_file
+from realm.pipeline.compare import chosen_rows, compare
+from realm.progress import Progress
+from realm.recipes.contenders import CONTENDERS
+from realm.recipes.context import load_stage, open_context, stage_facts
+from realm.recipes.scoring import is_correct
+from realm.report.comparison import as_csv, as_latex, as_text, comparison, interval
+
+QUIET = Progress(quiet=True)
+NAMES = [contender.name for contender in CONTENDERS]
+Write = Callable[[Path], Path]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tuple[Path, dict[str, Any]]:
+    """All rows on the tiny run, two seeds: the directory and what was returned."""
+    root = tmp_path_factory.mktemp("compared")
+    recipe = load_recipe(write_tiny(root), {"eval": {"closed_book_epochs": 2}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("realm.recipes.closed_book.BATCH", 8)
+        return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log"}
+
+
+def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> None:
+    _, found = compared
+    assert [row["name"] for row in found["rows"]] == NAMES and found["n"] == 6
+    for row in found["rows"]:
+        assert row["seeds"] == [0, 1] and 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1
+        assert row["em"] == pytest.approx(np.mean(row["em_by_seed"])) and row["encoded"] > 0 and row["parameters"] > 0
+        assert row["ms_per_question"] > 0 and (row["index_bytes"] > 0) == (row["name"] != "closed_book")
+        assert (row["recall"] is None) == (row["name"] == "closed_book")
+        assert (row["zero_shot"] is not None) == (row["name"] in ("finetune", "orqa"))
+    by_name = {row["name"]: row for row in found["rows"]}
+    assert by_name["bm25"]["recall_gold"] == {"1": 1.0, "5": 1.0}, "one block holds all words of a question"
+    assert by_name["tfidf"]["encoded"] == by_name["bm25"]["encoded"] == by_name["finetune"]["encoded"], "the same encoder"
+    assert by_name["orqa"]["encoded"] == pytest.approx(by_name["finetune"]["encoded"], rel=0.5), "as many wordpieces, whole steps"
+    assert {(gap["of"], gap["minus"]) for gap in found["differences"]} == {("finetune", "orqa"), ("finetune", "closed_book")}
+
+
+def test_rows_are_what_their_networks_answer(compared: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = compared
+    run = open_run(root / "seed-0")
+    questions = load_questions(Path(run.recipe.eval.qa))
+    answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
+    row = json.loads((root / "seed-0" / "compare" / "finetune.json").read_text())
+    assert row["hits"] == [int(is_correct(a.answer, q)) for a, q in zip(answers, questions, strict=True)]
+    assert len(row["risk_coverage"]["curve"]) == 20 and 0 <= row["calibration_error"] <= 1
+
+
+def test_rows_learn_the_same_way(compared: tuple[Path, dict[str, Any]]) -> None:
+    """The same steps; ORQA's encoder is the continued one; the seeds share one corpus and nothing else."""
+    root, _ = compared
+    paths = RunPaths(root / "seed-0")
+    assert {stage_facts(paths, name)["steps"] for name in NAMES if name != "closed_book"} == {5}
+    context = open_context(paths, load_recipe(paths.config), lambda *_: None)
+    assert load_stage(context, "orqa").document_embedder is not None and stage_facts(paths, "continued")["encoded"] > 0
+    assert (root / "seed-1" / "corpus").resolve() == (root / "seed-0" / "corpus").resolve()
+    for name in NAMES:
+        weights = [sha256_file(root / f"seed-{seed}" / "stages" / name / "model.safetensors") for seed in (0, 1)]
+        assert weights[0] != weights[1]
+
+
+def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, found = compared
+    recipe = load_recipe(root.parent / "recipe.toml", {"eval": {"closed_book_epochs": 2}})
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained or measured again")
+
+    monkeypatch.setattr("realm.recipes.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.recipes.context.fit", never)
+    monkeypatch.setattr("realm.recipes.contenders.measured", never)
+    again = compare(recipe, root, seeds=2, progress=QUIET)
+    assert again == found
+    # A row that was lost is measured anew, by itself and without training.
+    monkeypatch.undo()
+    monkeypatch.setattr("realm.recipes.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.recipes.context.fit", never)
+    row = root / "seed-1" / "compare" / "tfidf.json"
+    before = json.loads(row.read_text())
+    row.write_text("{half")
+    compare(recipe, root, seeds=2, progress=QUIET)
+    after = json.loads(row.read_text())
+    assert {**after, "ms_per_question": 0} == {**before, "ms_per_question": 0}
+
+
+def test_killed_and_started_again(tmp_path: Path, write_tiny: Write, interrupt_each: Any, compared: tuple[Path, dict[str, Any]]) -> None:
+    recipe = load_recipe(write_tiny(tmp_path))
+    interrupt_each({"tfidf", "orqa"})
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            compare(recipe, tmp_path / "out", rows=["tfidf", "orqa"], progress=QUIET)
+    compare(recipe, tmp_path / "out", rows=["tfidf", "orqa"], progress=QUIET)
+    for name in ("tfidf", "orqa"):
+        weights = [sha256_file(root / "seed-0" / "stages" / name / "model.safetensors") for root in (tmp_path / "out", compared[0])]
+        assert weights[0] == weights[1]
+
+
+def fake(name: str, seed: int, hits: list[int], **more: Any) -> dict[str, Any]:
+    facts = {"name": name, "title": f"{name} & co", "seed": seed, "n": len(hits), "hits": hits, "em": sum(hits) / len(hits), "f1": 0.5}
+    facts |= {"recall": {"1": 0.25, "5": 1.0}, "recall_gold": None, "encoded": 1_200_000, "parameters": 10, "index_bytes": 0}
+    return facts | {"ms_per_question": 1.5} | more
+
+
+def test_means_and_paired_differences() -> None:
+    ours = [fake("finetune", 0, [1, 1, 1, 0]), fake("finetune", 1, [1, 1, 0, 0])]
+    theirs = [fake("orqa", 0, [1, 0, 1, 0]), fake("orqa", 1, [1, 0, 0, 0])]
+    found = comparison({"orqa": theirs, "finetune": ours, "closed_book": []})
+    assert [row["em"] for row in found["rows"]] == [0.375, 0.625]
+    (gap,) = found["differences"]
+    assert gap["em"] == 0.25 and gap["interval"] == list(interval(np.array([0.0, 1.0, 0.0, 0.0])))
+    assert gap["interval"][0] == 0.0, "paired: questions on which both agree say nothing"
+    assert interval(np.ones(7)) == (1.0, 1.0)
+
+
+def test_the_table_in_every_form(compared: tuple[Path, dict[str, Any]]) -> None:
+    root, real = compared
+    found = comparison({"orqa": [fake("orqa", 0, [1, 0])], "finetune": [fake("finetune", 0, [1, 1], recall=None)]})
+    text = as_text(found)
+    assert "recall@1  recall@5" in text and "1,200,000" in text and "gold@" not in text
+    assert "finetune & co minus orqa & co: +50.0 EM, 95 % interval +0.0 to +100.0" in text
+    rows = list(csv.DictReader(as_csv(found).splitlines()))
+    assert [row["em"] for row in rows] == ["0.5", "1.0"] and [row["recall@5"] for row in rows] == ["1.0", ""]
+    latex = as_latex(found)
+    assert r"orqa \& co & 50.0" in latex and latex.count(r"\\") == 3 and r"\begin{tabular}{lr" in latex
+    assert (root / "compare.txt").read_text() == as_text(real) and json.loads((root / "compare.json").read_text())["rows"] == real["rows"]
+    svg = ElementTree.parse(root / "compare.svg").getroot()
+    assert len(svg.findall("{http://www.w3.org/2000/svg}rect")) == len(NAMES)
+
+
+def test_what_is_refused(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write_tiny(tmp_path)
+    with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*tfidf, bm25, orqa, realm"):
+        chosen_rows(["realm", "gpt"])
+    assert [row.name for row in chosen_rows(["realm", "bm25"])] == ["bm25", "finetune"]
+    for arguments, problem in (
+        (["--seeds", "0"], "no seed to train with"),
+        (["--rows", "all"], "no row 'all'"),
+        (["--retriever", str(tmp_path)], "weights"),
+    ):
+        assert main(["compare", str(recipe), "--out", str(tmp_path / "out"), *arguments]) == 2
+        assert problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    recipe.write_text(recipe.read_text().replace('qa = "qa.jsonl"', ""))
+    assert main(["compare", str(recipe), "--out", str(tmp_path / "out")]) == 2
+    assert "needs questions to learn from and others to ask" in capsys.readouterr().err
+
+
+def test_the_command(compared: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One row of a copy, through the command line."""
+    root, _ = compared
+    out = shutil.copytree(root, tmp_path / "out", symlinks=True)
+    assert main(["compare", str(root.parent / "recipe.toml"), "--out", str(out), "--rows", "bm25", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["name"] for row in found["rows"]] == ["bm25"] and found["differences"] == []
