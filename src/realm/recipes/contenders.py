@@ -29,7 +29,7 @@ from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.finetune import run_finetune
 from realm.recipes.reading import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scaled import scaled_answerer, train_scaled
-from realm.recipes.scoring import Relevance, bootstrap_interval, f1_mean, is_correct
+from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.refresh import open_generation, refresh_index
 from realm.refresh.generation import Generation
 from realm.rivals import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
@@ -90,13 +90,19 @@ def measured(context: StageContext, answerer: Answerer, questions: list[Question
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
     milliseconds = [sum(a.timings_ms.values()) for a in answers]
     return row | answer_facts(hits) | {
-        "f1": f1_mean(answers, questions),
+        "f1": mean_f1(answers, questions),
         **confidence_facts(answers, hits),
         "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
         "parameters": count_parameters(networks),
         "index_bytes": index_bytes,
         "ms_per_question": float(np.mean(milliseconds)),
     }  # fmt: skip
+
+
+def mean_f1(answers: list[Answer], questions: list[Question]) -> float | None:
+    """Mean token F1 over the questions with string answers; None where there are none."""
+    values = [value for a, q in zip(answers, questions, strict=True) if (value := f1_of(a.answer, q)) is not None]
+    return float(np.mean(values)) if values else None
 
 
 def answer_facts(hits: list[bool]) -> Row:
