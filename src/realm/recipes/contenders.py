@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from realm.answerer import Answerer
+from realm.answerer import Answer, Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.qa import load_questions
 from realm.data.types import Question

@@ -114,8 +114,13 @@ def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotF
     if partial is None:
         return None
     try:
-        owner = {"corpus_id": facts.corpus_id, "tokenizer_sha256": facts.tokenizer_sha256}
-        base = Snapshot.open(paths.index, partial.base, **owner, document_embedder_sha256=None)
+        base = Snapshot.open(
+            paths.index,
+            partial.base,
+            corpus_id=facts.corpus_id,
+            tokenizer_sha256=facts.tokenizer_sha256,
+            document_embedder_sha256=None,
+        )
     except SnapshotError as error:
         logger.warning("generation %d is embedded whole: it cannot go on from generation %d: %s", number, partial.base, error)
         return None
