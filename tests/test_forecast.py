@@ -59,7 +59,7 @@ def test_the_work_is_counted_right() -> None:
         ids = torch.zeros(1, length, dtype=torch.long, device="meta")
         mask = torch.ones(1, length, dtype=torch.bool)  # where the mask lies decides nothing about the count
         with FlopCounterMode(display=False) as counter:
-            body(TokenInputs(ids, mask, ids))
+            body(TokenInputs(ids, mask, ids, unpadded=True))
         return counter.get_total_flops() - 2 * 64 * 64  # the pooler reads one token only and is not worth forecasting
 
     found = forecast(recipe, blocks=10, vocabulary=300)
