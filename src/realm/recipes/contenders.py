@@ -18,6 +18,7 @@ from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.qa import load_questions
 from realm.data.types import Question
+from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths, sha256_file, write_json
 from realm.recipes.baseline_parts import CONTINUED, run_continued
@@ -117,11 +118,11 @@ def count_parameters(networks: list[nn.Module]) -> int:
 def _dense(context: StageContext, stage: str, generation: Generation, questions: list[Question]) -> Row:
     """A fine-tuned dense retriever with its reader."""
     model = load_stage(context, stage)
-    assert model.embedder is not None and model.reader is not None
+    assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    temperature = stage_facts(context.paths, stage).get("temperature")
-    answerer = Answerer(context.inputs, source, model.reader, versions={}, temperature=temperature)
-    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=[model])
+    answerer = stage_answerer(context.paths, stage, context.inputs, source, model, versions={})
+    networks = [model, answerer.reader]
+    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 
 
 def _realm_generation(context: StageContext) -> Generation:
