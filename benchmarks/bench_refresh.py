@@ -40,6 +40,7 @@ from realm.progress import Progress
 from realm.train.metrics import MetricsLog
 from realm.train.precision import has_bf16
 from refresh_corpus import model_of, prepare, refresh, refreshes, take_documents
+from step_figures import gemm_peak
 
 SHAPES = {"minilm-6x384": (384, 6, 12, 1536), "mini-4x256": (256, 4, 4, 1024)}
 ROUNDS = 3
@@ -60,17 +61,6 @@ def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
     tokenizer.save_pretrained(scratch / "body")
     body = modules.Transformer(str(scratch / "body"), max_seq_length=LENGTH)
     return SentenceTransformer(modules=[body, modules.Pooling(model.spec.body.hidden, pooling_mode="mean")], device="cpu")
-
-
-def gemm_peak(width: int, inner: int, dtype: torch.dtype) -> float:
-    """FLOP/s of the body's largest matrix product, the best of several."""
-    a, b = torch.randn(4096, width, dtype=dtype), torch.randn(width, inner, dtype=dtype)
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        a @ b
-        best = min(best, time.perf_counter() - started)
-    return 2 * 4096 * width * inner / best
 
 
 def encoding(store: BlockStore, count: int, scratch: Path) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from bench_refresh import take_documents
 from common import result
 from memory import Extra
 from realm.config import build_recipe
@@ -40,6 +39,7 @@ from realm.nn.published_config import published_config
 from realm.recipes.context import spec_of
 from realm.retrieval import Retriever
 from realm.train.precision import has_bf16
+from refresh_corpus import take_documents
 from step_batch import VOCABULARY, Workload, corpus_workload, full_workload, histogram, padded
 from step_figures import gemm_peak, step_flops
 from step_ways import OURS, OURS_BF16, PADDED, PLAIN, WAYS, our_loss, prepare, way_loss
@@ -214,7 +214,7 @@ def shares(model: RealmModel, work: Workload, sentences: MaskedSentences, blocks
 def run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Every comparison that was asked for, on a corpus made in ``scratch``."""
     documents = scratch / "documents.jsonl"
-    take_documents(options.documents, documents, options.blocks)
+    take_documents(options.documents, documents, options.blocks, BLOCK)
     build_corpus([documents], scratch / "corpus", vocab_size=VOCABULARY, workers=1)
     inputs = open_inputs(scratch / "corpus", QUERY)
     sentences = MaskedSentences(inputs.store, inputs.featurizer)

@@ -38,7 +38,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context
-from realm.recipes.warm import masked_sentences
+from realm.recipes.sentences import pretraining_sentences
 from realm.refresh import parameters
 
 TICK = 8
@@ -98,7 +98,7 @@ def trained(work: Path, seed: int, steps: int, lr: float) -> tuple[RunPaths, Any
 def history(paths: RunPaths, recipe: Any) -> History:
     """Blocks as they were published at each tick, and masked sentences under the same parameters."""
     context = open_context(paths, recipe, lambda *_: None)
-    sentences, rng = masked_sentences(context), np.random.default_rng(0)
+    sentences, rng = pretraining_sentences(context), np.random.default_rng(0)
     picked = rng.permutation(len(sentences))[: HELD_OUT + 8 * PER_TICK]
     queries = [sentences.query(int(item), rng) for item in picked]
     sequences = [context.inputs.featurizer.query(query.ids) for query in queries]

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_refresh import take_documents
 from bench_step import QUERY
 from gpu_size import DEVICE, Size
 from realm.demo.atlas import write_atlas
 from realm.pipeline.demo import DEMO_DOMAINS
 from realm.train.metrics import MetricsLog
+from refresh_corpus import take_documents
 from suite_rows import OutOfTime, Row, Rows
 
 BLOCKS_PER_DOCUMENT_FILE = 60_000
@@ -29,7 +29,7 @@ def documents_of(size: Size, out: Path) -> Path:
         return out / "atlas" / "documents.jsonl"
     target = out / "documents.jsonl"
     if not target.exists():
-        take_documents(size.documents, target.with_suffix(".part"), BLOCKS_PER_DOCUMENT_FILE)
+        take_documents(size.documents, target.with_suffix(".part"), BLOCKS_PER_DOCUMENT_FILE, size.block)
         target.with_suffix(".part").rename(target)
     return target
 
@@ -99,13 +99,12 @@ def refresh(rows: Rows, size: Size, out: Path) -> None:
         if not pretrained(size, out, name, steps, lambda: rows.left, refresh=mode, refresh_every=max(1, steps // 12)):
             raise OutOfTime
         logged = [row for row in MetricsLog(out / name / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
-        waits = sum(row.get("wait_seconds", 0.0) for row in logged if row["step"] < steps)
         times = [(row["step"], row["time"]) for row in logged if "loss" in row]
-        (first, began), (last, ended) = times[0] if len(times) > 1 else (0, logged[0]["time"]), times[-1]
-        return {
-            "seconds_per_step": (ended - began - waits) / max(1, last - first),
-            "refreshes": len([r for r in logged if "probe_recall" in r]),
-        }
+        (first, began), (last, ended) = times[0], times[-1]
+        # The first index is waited for before the first row, the last one after the last.
+        waits = sum(row.get("wait_seconds", 0.0) for row in logged if first < row["step"] < last)
+        swaps = sum("probe_recall" in row for row in logged)
+        return {"seconds_per_step": (ended - began - waits) / (last - first), "refreshes": swaps}
 
     for mode in ("frozen", "process"):
         rows.measure(mode, lambda mode=mode: measure(mode))

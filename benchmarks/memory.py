@@ -1,6 +1,7 @@
 """What a stretch of work takes of memory beyond what was resident before it. Needs nothing but Linux's /proc; elsewhere it says None."""
 
 import contextlib
+import ctypes
 from pathlib import Path
 
 
@@ -17,6 +18,8 @@ class Extra:
     """``Extra()`` at the start of the work, ``mib()`` at its end."""
 
     def __init__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)  # what earlier work freed and glibc kept would be used again unseen
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the kernel forgets the peak so far
         self.before = _status("VmRSS")

@@ -10,12 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from realm import losses
+from realm.config import Recipe
 from realm.data.featurize import pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel
-from realm.recipes.pretrain import score_candidates
+from realm.recipes.filling import score_candidates
 from realm.train.optim import adamw, decay_groups
+from realm.train.timing import Stopwatch
 from step_batch import Workload, padded
 
 
@@ -57,7 +59,9 @@ def prepare(model: RealmModel, way: Way | None) -> torch.optim.Optimizer:
 
 def our_loss(model: RealmModel, work: Workload) -> Tensor:
     """The code that pre-training runs."""
-    context: Any = SimpleNamespace(inputs=work.inputs, device=next(model.parameters()).device)
+    context: Any = SimpleNamespace(
+        inputs=work.inputs, device=next(model.parameters()).device, recipe=Recipe(), watch=Stopwatch(outside="step")
+    )
     scored = score_candidates(model, context, work.queries, work.retrieved)
     loss, _ = losses.marginal_nll_per_token(scored.target_log_probs, scored.log_p_z, scored.slots)
     return loss.sum() / scored.slots.sum()

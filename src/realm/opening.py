@@ -14,7 +14,9 @@ from realm.config import Recipe, load_recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import stage_answerer
+from realm.index.generations import generation_path
 from realm.index.live import LiveIndex
+from realm.index.manifest import require_whole
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
@@ -71,6 +73,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if tuned is None else state_sha256(tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
+    require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
     return OpenRun(paths, recipe, inputs, generation, tuned)
 
 
@@ -164,6 +167,8 @@ class OpenRun:
         return {
             "generation": manifest.generation,
             "step": manifest.step,
+            "generation_kind": manifest.kind,
+            "params": manifest.params_ages,
             "blocks": int(np.sum(np.isin(self.inputs.store.block_ids[self.inputs.store.live], self.generation.snapshot.block_ids))),
             "missing": self.unsearchable,
             "dim": manifest.dim,

@@ -76,6 +76,17 @@ def test_parts_make_one_file_and_empty_is_allowed(tmp_path: Path) -> None:
     assert open_snapshot(tmp_path).vectors.shape == (0, 4)
 
 
+@pytest.mark.parametrize(("dtype", "step"), [("float16", 2.0**-11), ("int8", 0.5 / 127)])
+def test_smaller_rows_are_near(tmp_path: Path, dtype: str, step: float) -> None:
+    """Rows of very different sizes, one of zeros: no component is further off than half a step of its own row."""
+    vectors = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32) * np.float32(10.0) ** np.arange(-3, 3)[:, None]
+    vectors[2] = 0
+    publish(tmp_path, vectors=vectors.astype(np.float32), dtype=dtype)
+    found = open_snapshot(tmp_path).vectors
+    assert found.dtype == np.float32 and found.shape == (6, 4) and not found[2].any()
+    assert (np.abs(found - vectors) <= 1.01 * step * np.abs(vectors).max(1, keepdims=True)).all()
+
+
 def test_bfloat16_is_stored_as_uint16(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     publish(tmp_path, vectors=vectors, dtype="bfloat16")
@@ -224,7 +235,7 @@ def test_prune_keeps_the_newest_and_the_protected(tmp_path: Path) -> None:
         prune(tmp_path, 0, set())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_delta_extends_the_same_generation(dtype: str, tmp_path: Path) -> None:
     publish(tmp_path, dtype=dtype)
     before = open_snapshot(tmp_path)
@@ -277,7 +288,9 @@ def test_what_may_not_be_published(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ids"):
             publish(tmp_path, vectors=vectors)
     with pytest.raises(ValueError, match="dtype"):
-        publish(tmp_path, dtype="int8")
+        publish(tmp_path, dtype="float64")
+    with pytest.raises(SnapshotError, match="not finite in float16"):
+        publish(tmp_path, vectors=np.full((6, 4), 1e5, np.float32), dtype="float16")
     assert current_generation(tmp_path) is None
     publish(tmp_path)
     with pytest.raises(SnapshotError, match="ascending"):

@@ -1,4 +1,4 @@
-"""The verbs that come in groups: corpus, index, data, tagger."""
+"""The verbs that come in groups: corpus, index, data, knn, tagger."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from realm.cli import corpus as corpora
-from realm.cli import refreshing, show, taggers
+from realm.cli import knn, refreshing, show, taggers
 from realm.progress import Progress
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -87,6 +87,7 @@ ABOUT = {
     "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
     "data": "Check question files: check.",
     "index": "The index of a run: build, info, search, verify.",
+    "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
     "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
@@ -101,5 +102,12 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "data": {"check": data_check},
     "index": {"build": index_build, "info": index_info, "search": index_search, "verify": refreshing.index_verify},
+    "knn": {
+        "build": knn.knn_build,
+        "eval": knn.knn_eval,
+        "tune": knn.knn_tune,
+        "prune": knn.knn_prune,
+        "generate": knn.knn_generate,
+    },
     "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
 }

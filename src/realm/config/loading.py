@@ -153,6 +153,7 @@ CHOICES = {
     ("finetune", "reader"): ("span", "generative"),
     ("finetune", "objective"): ("marginal", "hard-em"),
     ("finetune", "documents"): ("frozen", "trained"),
+    ("refresher", "first"): ("oldest", "retrieved"),
 }
 MINIMUM = {
     ("run", "threads"): 1,
@@ -258,6 +259,11 @@ def _check_pretrain(recipe: Recipe, path: Path | None) -> None:
     if section.exclude_overlap and not section.exclude:
         cure = "Leave one of them out."
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", path=path, cure=cure)
+    if not 0 < recipe.refresher.budget <= 1:
+        raise ConfigError(f"'refresher.budget' is {recipe.refresher.budget}", path=path, cure="It is above 0 and at most 1.")
+    if recipe.refresher.budget < 1 and section.refresh == "frozen":
+        problem = f"'refresher.budget' is {recipe.refresher.budget} and 'pretrain.refresh' is 'frozen'"
+        raise ConfigError(problem, path=path, cure="A frozen index is never mixed: leave the budget out, or let the index be refreshed.")
     if not section.from_warm and not section.force:
         cure = "Set pretrain.force = true to see what happens."
         raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", path=path, cure=cure)

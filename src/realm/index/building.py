@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from realm.errors import SnapshotError
 from realm.index.generations import BUILDING_SUFFIX
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
-from realm.index.shards import STORED, encode, shard_names, write_array
+from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width, write_array
 from realm.paths import fsync_directory, write_json
 from realm.write_points import reached
 
@@ -50,6 +51,7 @@ class Building:
         self._dtype = dtype
         self._digest = hashlib.sha256()
         self._names = shard_names(shard)
+        self._params_name = row_params_name(shard)
         self._file = root / self._names[0]
 
     @classmethod
@@ -60,7 +62,7 @@ class Building:
             root: ``DIRECTORY/NUMBER.building``.
             key: JSON: everything that the vectors depend on.
             count: n, rows in the end.
-            dtype: float32 or bfloat16, on disk.
+            dtype: on disk, one of ``manifest.DTYPES``.
             shard: its number in the generation.
             dim: d, if only one will do.
         """
@@ -106,8 +108,9 @@ class Building:
         note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
         write_json(self.root / PROGRESS, note)
 
-    def finish(self, block_ids: np.ndarray) -> Shard:
-        """Write the ids beside the vectors; after that ``dim`` is known.
+    def finish(self, block_ids: np.ndarray, row_params: np.ndarray | None = None) -> Shard:
+        """Write the ids beside the vectors, and int32 [n] the parameter generation of every row where rows have their own; after that
+        ``dim`` is known.
 
         Raises:
             ValueError: rows are missing.
@@ -117,7 +120,11 @@ class Building:
         reached("build: whole", self.root)
         vectors, ids = self._names
         first = int(block_ids[0]) if len(block_ids) else None
-        return Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first)
+        shard = Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first)
+        if row_params is None:
+            return shard
+        made_by = row_params.astype(np.int32)
+        return replace(shard, params_file=self._params_name, params_sha256=write_array(self.root / self._params_name, made_by))
 
     def discard(self) -> None:
         """Delete what is left: its shard has been moved to where it belongs."""
@@ -126,7 +133,9 @@ class Building:
     def _header(self) -> bytes:
         """What ``np.save`` writes before the numbers of the whole array."""
         head = io.BytesIO()
-        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": (self._count, self.dim)}
+        assert self.dim is not None
+        shape = self._count, stored_width(self.dim, self._dtype)
+        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(head, described)
         return head.getvalue()
 
@@ -139,7 +148,7 @@ class Building:
             if self.dim not in (None, note["dim"]):
                 return False
             self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
-            length = len(self._header()) + self.rows * self.dim * STORED[self._dtype].itemsize
+            length = len(self._header()) + self.rows * stored_width(self.dim, self._dtype) * STORED[self._dtype].itemsize
             with open(self._file, "r+b") as file:
                 left = length
                 while left and (block := file.read(min(left, HASHED_AT_ONCE))):
@@ -151,10 +160,16 @@ class Building:
             return False
 
 
-def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts, row_params: np.ndarray | None = None) -> dict[str, Any]:
     """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
-    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
-    return {**fields_of(facts), "segments": [list(pair) for pair in facts.segments], "generation": number, "block_ids_sha256": ids}
+    lists = {"segments": [list(pair) for pair in facts.segments], "mixture": [asdict(portion) for portion in facts.mixture]}
+    made_by = None if row_params is None else _digest_of(row_params)
+    ids = {"generation": number, "block_ids_sha256": _digest_of(block_ids), "row_params_sha256": made_by}
+    return {**fields_of(facts), **lists, **ids}
+
+
+def _digest_of(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def remove_dead_builds(directory: Path, but: str = "") -> None:

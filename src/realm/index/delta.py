@@ -13,7 +13,7 @@ import numpy as np
 from realm.index.building import Building, Parts, build_key, parts_from, writing
 from realm.index.checks import check_block_ids
 from realm.index.generations import BUILDING_SUFFIX, generation_path
-from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
+from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, require_whole, write_manifest
 from realm.index.shards import read_shard
 from realm.paths import fsync_directory
 from realm.write_points import reached
@@ -41,11 +41,13 @@ def append_delta(
         segments: (segment, rows) of the added rows.
 
     Raises:
+        MixedGeneration: its rows were embedded by several parameters.
         SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
         ValueError: vectors that do not fit.
     """
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
+    require_whole(manifest, path)
     shards = manifest.shards
     with writing(path):
         if len(block_ids):
@@ -80,7 +82,7 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors
         build.append(part)
     shard = build.finish(block_ids)
     # A shard of the same name can only be what a killed writer left.
-    for name in (shard.file, shard.ids_file):
+    for name in shard.files:
         os.replace(root / name, path / name)
         reached("delta: moved", path / name)
     fsync_directory(path)

@@ -1,4 +1,7 @@
-"""Vectors and ids on disk: pairs of ``.npy`` files, written once and never changed. bfloat16 is stored as uint16."""
+"""Vectors and ids on disk: pairs of ``.npy`` files, written once and never changed.
+
+bfloat16 is stored as uint16; int8 as the codes of a row and behind them, in SCALE_BYTES more columns, the row's float32 scale.
+"""
 
 import os
 from pathlib import Path
@@ -7,11 +10,22 @@ import numpy as np
 import torch
 
 from realm.errors import SnapshotError
-from realm.index.manifest import CHECK_DISK, DamagedSnapshot, Shard, SnapshotManifest
+from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
 from realm.paths import STAGING_SUFFIX, fsync_directory, sha256_file
 from realm.write_points import reached
 
-STORED: dict[str, np.dtype] = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(np.uint16)}
+STORED: dict[str, np.dtype] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+}
+SCALE_BYTES = 4
+
+
+def stored_width(dim: int, dtype: str) -> int:
+    """Columns of a vectors file of dimension ``dim``."""
+    return dim + SCALE_BYTES if dtype == "int8" else dim
 
 
 def shard_names(number: int) -> tuple[str, str]:
@@ -19,8 +33,27 @@ def shard_names(number: int) -> tuple[str, str]:
     return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
 
 
+def row_params_name(number: int) -> str:
+    """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
+    return f"row_params-{number:05d}.npy"
+
+
+def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
+    """Parameter generation of every row of a shard of a mixed generation: int32 [r].
+
+    Args:
+        verify: as for ``read_shard``.
+
+    Raises:
+        DamagedSnapshot: as ``read_shard``.
+    """
+    if shard.params_file is None or shard.params_sha256 is None:
+        raise DamagedSnapshot("a mixed generation, and the manifest names no parameters of its rows", path=directory / MANIFEST)
+    return _read(directory / shard.params_file, shard.params_sha256, (shard.rows,), np.dtype(np.int32), verify)
+
+
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors float32 [r,d] (memory-mapped unless stored as bfloat16) and ids int64 [r] of one shard.
+    """The vectors float32 [r,d] (memory-mapped if stored as float32) and ids int64 [r] of one shard.
 
     Args:
         verify: compare the SHA-256 of both files; without it only shapes and types are checked.
@@ -28,17 +61,18 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     Raises:
         DamagedSnapshot: a file is missing, cut short, changed, or not what the manifest says.
     """
-    vectors = _read(directory / shard.file, shard.sha256, (shard.rows, manifest.dim), STORED[manifest.dtype], verify)
+    shape = shard.rows, stored_width(manifest.dim, manifest.dtype)
+    vectors = _read(directory / shard.file, shard.sha256, shape, STORED[manifest.dtype], verify)
     block_ids = _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
     return decode(vectors), block_ids
 
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
-    """Vectors [r,d] as they are stored: float32, or bfloat16 bits as uint16 (rounded to nearest even).
+    """Vectors [r,d] as they are stored: float32, float16, bfloat16 bits as uint16 (both rounded to nearest even), or int8 codes.
 
     Args:
         vectors: floating point.
-        dtype: float32 or bfloat16.
+        dtype: one of DTYPES.
         first: number of the first row, for the message.
 
     Raises:
@@ -46,26 +80,39 @@ def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
     """
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(vectors, dtype=np.float32)
-    if dtype == "float32":
-        finite = np.isfinite(single).all(axis=1)
-        encoded = single
-    else:
+        encoded = single.astype(np.float16) if dtype == "float16" else single
+    finite = np.isfinite(encoded).all(axis=1)
+    if dtype == "bfloat16":
         half = torch.from_numpy(single.copy()).to(torch.bfloat16)
         finite = torch.isfinite(half).all(1).numpy()
         encoded = half.view(torch.uint16).numpy()
     if not finite.all():
         row = first + int(np.flatnonzero(~finite)[0])
         raise SnapshotError(f"vector {row} has a component that is not finite in {dtype}", cure="Go back to an earlier checkpoint")
-    return encoded
+    return _codes(single) if dtype == "int8" else encoded
 
 
 def decode(stored: np.ndarray) -> np.ndarray:
-    """Stored vectors as float32: the same array, or uint16 as bfloat16 bits widened in memory."""
+    """Stored vectors as float32: the same array, or others widened in memory."""
+    if stored.dtype == np.int8:
+        scales = np.ascontiguousarray(stored[:, -SCALE_BYTES:]).view(np.float32)
+        values = stored[:, :-SCALE_BYTES].astype(np.float32)
+        values *= scales
+        return values
+    if stored.dtype == np.float16:
+        return stored.astype(np.float32)
     if stored.dtype != np.uint16:
         return stored
     wide = stored.astype(np.uint32)
     wide <<= 16
     return wide.view(np.float32)
+
+
+def _codes(single: np.ndarray) -> np.ndarray:
+    """Rows as int8 codes from -127 to 127 of their own scale, the scale's bytes behind them: int8 [r,d+4] of float32 [r,d]."""
+    scales = (np.abs(single).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float32)
+    codes = np.rint(np.divide(single, scales, out=np.zeros_like(single), where=scales > 0)).clip(-127, 127).astype(np.int8)
+    return np.concatenate([codes, scales.view(np.int8)], axis=1)
 
 
 def write_array(path: Path, array: np.ndarray) -> str:

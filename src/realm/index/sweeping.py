@@ -22,7 +22,7 @@ def sweep(directory: Path) -> None:
             manifest = read_manifest(path, number)
         except SnapshotError:  # whoever opens it says so and puts it aside
             continue
-        named = {name for shard in manifest.shards for name in (shard.file, shard.ids_file)} | {MANIFEST}
+        named = {name for shard in manifest.shards for name in shard.files} | {MANIFEST}
         for file in path.iterdir():
             if file.name not in named and (file.name == PROGRESS or file.suffix in (".npy", ".staging")):
                 file.unlink()

@@ -7,7 +7,7 @@ of each finished row and seed.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
             facts = corpus_info(shared.paths.corpus)
             tell_corpus(facts, progress)
             _check_rows(shared.paths, ablations, recipes)
-            failed = _train_rows(shared, ablations, recipes)
+            failed = _train_rows(shared, ablations, recipes, lambda: ablation_table(recipe, root, ablations, seeds))
         done = ablation_table(recipe, root, ablations, seeds)
         if failed:
             shown = "; ".join(f"{row}: {problem}" for row, problem in failed.items())
@@ -123,8 +123,10 @@ def _check_rows(paths: RunPaths, ablations: Sequence[Ablation], recipes: Mapping
             raise CorpusError(f"row {ablation.name}: {error.problem}", path=error.path, cure=cure) from error
 
 
-def _train_rows(shared: SharedStages, ablations: Sequence[Ablation], recipes: Mapping[tuple[str, int], Recipe]) -> dict[str, str]:
-    """Every row and seed that is not finished. Returns what went wrong, by row and seed."""
+def _train_rows(
+    shared: SharedStages, ablations: Sequence[Ablation], recipes: Mapping[tuple[str, int], Recipe], finished: Callable[[], Any]
+) -> dict[str, str]:
+    """Every row and seed that is not finished; ``finished`` is called after each. Returns what went wrong, by row and seed."""
     known, failed = {ablation.name: ablation for ablation in ablations}, {}
     for (name, seed), recipe in recipes.items():
         root = shared.paths.root
@@ -139,6 +141,7 @@ def _train_rows(shared: SharedStages, ablations: Sequence[Ablation], recipes: Ma
             continue
         run = {"row": name, "seed": seed, "recipe": recipe_digest(recipe), **measures}
         on_first(partial(write_json, _row_file(root, name, seed), run))
+        finished()
     return failed
 
 

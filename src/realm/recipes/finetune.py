@@ -4,6 +4,8 @@ from pathlib import Path
 
 from realm.candidates import DenseCandidates
 from realm.generative import SEQ2SEQ
+from realm.index.generations import generation_path
+from realm.index.manifest import require_whole
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
@@ -51,5 +53,6 @@ def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, 
     """The live question embedder over the index that pre-training left."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    require_whole(generation.snapshot.manifest, generation_path(context.paths.index, number))
     assert model.embedder is not None
     return DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs), generation

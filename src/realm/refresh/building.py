@@ -1,6 +1,7 @@
 """New generations of the index, and documents added to one that is there."""
 
 import copy
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +13,20 @@ from realm.corpus.locking import held
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
-from realm.index.snapshot import SnapshotFacts, current_generation, publish_snapshot
+from realm.index.generations import generation_path
+from realm.index.manifest import require_whole
+from realm.index.snapshot import Snapshot, SnapshotFacts, current_generation, publish_snapshot
 from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.generation import Generation, extended, open_generation
-from realm.refresh.parameters import parameters_path, prune_run, request_index
+from realm.refresh.mixing import Mixed
+from realm.refresh.parameters import Partial, parameters_path, prune_run, read_partial, request_index
 
 ALONE = EmbedOptions()
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -78,6 +83,9 @@ def build_generation(
 ) -> None:
     """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
 
+    Where the parameters ask for a part of the blocks, the others are taken from the base that they name, and the generation is mixed; if
+    the base cannot be used, all are embedded after all, with a warning, and the generation is whole.
+
     Args:
         number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
         step: optimiser steps behind them.
@@ -90,8 +98,27 @@ def build_generation(
     store = inputs.store
     rows = np.flatnonzero(store.live)
     facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
-    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
-    publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts, generation=number)
+    block_ids = np.asarray(store.block_ids)[rows]
+    mixed = _mixed(paths, number, block_ids, facts)
+    if mixed is None:
+        parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+        publish_snapshot(paths.index, parts, block_ids, facts, generation=number)
+    else:
+        parts = parts_of(embedder, parameters_path(paths, number), inputs, rows[mixed.now], options, progress)
+        publish_snapshot(paths.index, mixed.parts(parts), block_ids, mixed.facts, generation=number, row_params=mixed.row_params)
+
+
+def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> Mixed | None:
+    """What generation ``number`` is made of if a part of its blocks is asked for; None if all are, or if the base cannot be used."""
+    partial = read_partial(parameters_path(paths, number))
+    if partial is None:
+        return None
+    try:
+        base = Snapshot.open(paths.index, partial.base, corpus_id=facts.corpus_id, tokenizer_sha256=facts.tokenizer_sha256)
+    except SnapshotError as error:
+        logger.warning("generation %d is embedded whole: it cannot go on from generation %d: %s", number, partial.base, error)
+        return None
+    return Mixed(base, block_ids, partial.block_ids, facts) if len(base.block_ids) else None
 
 
 def refresh_index(
@@ -103,6 +130,7 @@ def refresh_index(
     protect: frozenset[int] = frozenset(),
     options: EmbedOptions = ALONE,
     progress: Progress | None = None,
+    partial: Partial | None = None,
 ) -> Generation:
     """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
 
@@ -110,10 +138,11 @@ def refresh_index(
         step: optimiser step of the parameters, for the staleness metric.
         protect: generations that kept checkpoints still need.
         options: how to embed.
+        partial: what to embed; None: everything.
     """
     embedder = copy.deepcopy(model.documents).eval().requires_grad_(False)
     with publishing(paths.index):
-        number = request_index(model, paths, step, instead=True)
+        number = request_index(model, paths, step, instead=True, partial=partial)
         build_generation(paths, inputs, number, embedder, step, options, progress)
         prune_run(paths, protect)
     return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
@@ -148,7 +177,12 @@ def embed_difference(
 def add_difference(
     generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
 ) -> tuple[Generation, int]:
-    """``embed_difference`` of a generation that is open."""
+    """``embed_difference`` of a generation that is open.
+
+    Raises:
+        MixedGeneration: several parameters embedded it: there is no embedder whose vectors could be added.
+    """
+    require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
     if not len(missing_rows(generation, inputs)):
         return generation, 0
     with publishing(paths.index):

@@ -107,7 +107,7 @@ class Refresher:
         self._say(number, 0, 0, 0.0, now=True)
         try:
             self._build(number)
-        except RealmError:
+        except (RealmError, FileNotFoundError):
             # The trainer withdraws a request when it makes a newer one: then that one is next.
             if requested(self._paths) == number:
                 raise

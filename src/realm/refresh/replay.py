@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from realm.errors import ConfigError, TrainingError
+from realm.index.manifest import MIXED, WHOLE
 from realm.nn.model import RealmModel
 from realm.refresh.building import build_generation, publishing
 from realm.refresh.generation import Generation, open_generation
@@ -33,6 +34,7 @@ class Swap:
         vectors: SHA-256 of the file of vectors.
         threads: CPU threads that embedded it: the last bits depend on them.
         bf16: whether it was embedded in bfloat16.
+        kind: whole or mixed: whether all blocks were embedded. Which they were is decided again in a replay.
     """
 
     step: int
@@ -42,6 +44,7 @@ class Swap:
     vectors: str
     threads: int
     bf16: bool
+    kind: str = WHOLE
 
 
 def swap_of(step: int, source: Inline) -> Swap:
@@ -50,7 +53,8 @@ def swap_of(step: int, source: Inline) -> Swap:
     assert found is not None
     manifest = found.snapshot.manifest
     facts = read_facts(parameters_path(source.paths, manifest.params_generation))
-    return Swap(step, found.number, found.step, "" if facts is None else facts.sha256, manifest.shards[0].sha256, *source.made_with)
+    parameters = "" if facts is None else facts.sha256
+    return Swap(step, found.number, found.step, parameters, manifest.shards[0].sha256, *source.made_with, manifest.kind)
 
 
 def read_swaps(path: Path) -> list[Swap]:
@@ -63,7 +67,8 @@ def read_swaps(path: Path) -> list[Swap]:
     if not path.is_file():
         raise ConfigError("no record of swaps here", path=path, cure=cure)
     try:
-        swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in MetricsLog(path).rows()]
+        rows = [{"kind": WHOLE, **row} for row in MetricsLog(path).rows()]  # older records have no kind
+        swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in rows]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"not a record of swaps: {error} is missing", path=path, cure=cure) from error
     if not swaps or swaps[0].step != 0:
@@ -83,10 +88,11 @@ class Replay(Inline):
     """
 
     def __init__(self, like: Inline, swaps: list[Swap]):
-        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options)
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options, like.renewal)
         self.kept: dict[int, int] = {}
-        self._swaps = {swap.step: swap for swap in swaps}
-        self._needed = {swap.params_step: swap for swap in swaps}
+        # The first of a step: a second one was made for what comes after the stage, and is made for that again.
+        self._swaps = {swap.step: swap for swap in reversed(swaps)}
+        self._needed = {swap.params_step: swap for swap in reversed(swaps)}
 
     def state(self) -> dict[str, Any]:
         return {"kept": {str(step): number for step, number in self.kept.items()}}
@@ -103,8 +109,13 @@ class Replay(Inline):
     def _keep(self, step: int, model: RealmModel) -> None:
         number = self.kept.get(step) or next_number(self.paths)
         directory = parameters_path(self.paths, number)
-        facts = publish_parameters(model, directory, step=step) if not directory.exists() else read_facts(directory)
-        if facts is None or facts.sha256 != self._needed[step].parameters:
+        needed = self._needed[step]
+        if directory.exists():
+            facts = read_facts(directory)
+        else:
+            partial = self.renewal.request() if needed.kind == MIXED else None
+            facts = publish_parameters(model, directory, step=step, partial=partial)
+        if facts is None or facts.sha256 != needed.parameters:
             cure = "Take the same recipe, corpus, version and threads as the recorded run"
             raise TrainingError(f"replay: the parameters of step {step} are not the recorded ones", path=directory, cure=cure)
         self.kept[step] = number

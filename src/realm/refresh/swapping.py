@@ -22,7 +22,8 @@ from realm.refresh.beside import Companion
 from realm.refresh.building import ALONE, refresh_index
 from realm.refresh.embedding import EmbedOptions
 from realm.refresh.generation import Generation, open_generation
-from realm.refresh.parameters import forget_requests, parameters_path, read_facts, request_index, requested
+from realm.refresh.mixing import Renewal
+from realm.refresh.parameters import Partial, forget_requests, parameters_path, read_facts, request_index, requested
 from realm.refresh.refresher import Status, read_status
 
 WAIT_SECONDS = 0.05
@@ -57,6 +58,7 @@ class Inline:
         schedule: when.
         protect: generations that kept checkpoints need, asked before anything is deleted.
         options: how to embed while training; what outlives the stage is always embedded in float32.
+        renewal: which blocks a refresh embeds; the first index and the last are whole whatever it says. None: all.
 
     Attributes:
         generation: what is searched; None before the first.
@@ -71,6 +73,7 @@ class Inline:
         schedule: Schedule,
         protect: Callable[[], frozenset[int]],
         options: EmbedOptions = ALONE,
+        renewal: Renewal | None = None,
     ):
         self.paths = paths
         self.inputs = inputs
@@ -78,6 +81,7 @@ class Inline:
         self.schedule = schedule
         self.protect = protect
         self.options = options
+        self.renewal = renewal or Renewal()
         self.generation: Generation | None = None
         self.made_with = (0, False)
 
@@ -89,16 +93,19 @@ class Inline:
     def resume(self, number: int) -> Generation:
         """Go on with the generation that a checkpoint was searching."""
         self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
+        self.renewal.base = self.generation.snapshot
         return self.generation
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
         """The generation to search from this step on, if it is another one now."""
         if not self.schedule.due(step):
             return None
-        return self.settle(step, model) if step == self.schedule.steps else self._here(step, model, self.options)
+        if step == self.schedule.steps:
+            return self.settle(step, model)
+        return self._here(step, model, self.options, self.renewal.request())
 
     def settle(self, step: int, model: RealmModel) -> Generation:
-        """The index of the parameters as they are after the last step."""
+        """The index of the parameters as they are after the last step: of every block, for it is to outlive the stage."""
         return self._here(step, model, ALONE)
 
     def state(self) -> dict[str, Any]:
@@ -111,8 +118,8 @@ class Inline:
     def close(self) -> None:
         """End what was started."""
 
-    def _here(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
-        found = refresh_index(model, self.inputs, self.paths, step=step, protect=self.protect(), options=options)
+    def _here(self, step: int, model: RealmModel, options: EmbedOptions, partial: Partial | None = None) -> Generation:
+        found = refresh_index(model, self.inputs, self.paths, step=step, protect=self.protect(), options=options, partial=partial)
         self.generation, self.made_with = found, (torch.get_num_threads(), options.bf16)
         return found
 
@@ -120,7 +127,8 @@ class Inline:
 class Beside(Inline):
     """Asks a refresher every so many steps and swaps when an answer is there.
 
-    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
+    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on. Refreshes of a
+    part of the corpus go on from the index that is searched, so the next is asked for once the answer to the last is searched.
 
     Args:
         like: what an inline refresh would have: places, schedule, protection.
@@ -129,8 +137,10 @@ class Beside(Inline):
     """
 
     def __init__(self, like: Inline, companion: Companion | None, threads: int = 1):
-        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, replace(like.options, threads=threads))
+        options = replace(like.options, threads=threads)
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, options, like.renewal)
         self.companion = companion
+        self._due = False
         self._seen: tuple[int, int] | None = None
         self._asked = 0  # step of the last request
         self._forgotten = range(0)
@@ -150,9 +160,10 @@ class Beside(Inline):
             return self.settle(step, model)
         if self.companion is not None:
             self.companion.watch()
-        if step > self._asked and self.schedule.due(step):
-            self._ask(step, model)
+        self._due = self._due or (step > self._asked and self.schedule.due(step))
         found = self._poll()
+        if self._due and (not self.renewal.partial or (found is None and requested(self.paths) is None)):
+            self._ask(step, model)
         if found is None and step - self.generation.step > self.schedule.limit:
             found = self._wait(step, model, step - self.schedule.limit)
         return found
@@ -176,10 +187,12 @@ class Beside(Inline):
 
     def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         status = read_status(self.paths.index)
+        partial = None if exact else self.renewal.request()
         in_use = () if self.generation is None else (self.generation.number,)
+        base = () if partial is None else (partial.base,)
         spare = None if status is None else status.generation
-        request_index(model, self.paths, step, protect=self.protect() | frozenset(in_use), exact=exact, spare=spare)
-        self._asked = step
+        request_index(model, self.paths, step, protect=self.protect() | {*in_use, *base}, exact=exact, spare=spare, partial=partial)
+        self._asked, self._due = step, False
 
     def _poll(self) -> Generation | None:
         """The newest generation, opened, if it is newer than ours and made by parameters of this run's own steps."""
@@ -218,7 +231,7 @@ class Beside(Inline):
         while True:
             answered = requested(self.paths) is None
             found = self._poll()
-            if found is not None and found.step >= least:
+            if found is not None and found.step >= least and not (exact and found.snapshot.manifest.mixed):
                 return found
             if answered:
                 self._ask(step, model, exact=exact)

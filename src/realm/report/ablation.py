@@ -132,9 +132,9 @@ def _cell(row: Mapping[str, Any], measure: str) -> str:
 
 def _plotted(summary: Mapping[str, Any]) -> dict[str, list[tuple[str, list[float]]]]:
     """The values of every seed, by plot and row: recall (by gold document where questions name one) and EM."""
-    measured = [name for name in PLOTTED if name in _shown_measures(summary)]
-    if "gold_recall_5" in measured:
-        measured.remove("answer_recall_5")
+    shown = _shown_measures(summary)
+    left_out = "answer_recall_5" if "gold_recall_5" in shown else None
+    measured = [name for name in PLOTTED if name in shown and name != left_out]
     return {
         PLOTTED[name]: [(row["title"], [run[name] for run in row["runs"] if run.get(name) is not None]) for row in summary["rows"]]
         for name in measured

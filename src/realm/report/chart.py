@@ -37,30 +37,31 @@ class _Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def line_chart(title: str, series: list[Series], *, unit: bool = False, zero: bool = False) -> Html:
-    """An SVG of one or more lines over training steps.
+def line_chart(title: str, series: list[Series], *, unit: bool = False, zero: bool = False, across: str = "step") -> Html:
+    """An SVG of one or more lines, over training steps or whatever else ``across`` names.
 
     Args:
         title: read out by screen readers, with the last values.
         series: at least one, each with at least one point.
         unit: the values are fractions: the axis goes from 0 to 1.
         zero: the sign matters: the axis holds 0, drawn as a line.
+        across: what the lines run over.
     """
     drawn = [Series(s.name, _thinned(s.points, MOST_POINTS)) for s in series]
     steps = [x for s in drawn for x, _ in s.points]
     values = [y for s in drawn for _, y in s.points]
-    across = _axis(min(0.0, *steps), max(steps), 5, LEFT, WIDTH - RIGHT)
+    x_axis = _axis(min(0.0, *steps), max(steps), 5, LEFT, WIDTH - RIGHT)
     low, high = (0.0, 1.0) if unit else (min([*values, 0.0] if zero else values), max([*values, 0.0] if zero else values))
     up = _axis(low, high, 4, HEIGHT - BOTTOM, TOP, round_out=True)
     baseline = [tag("line", class_="zero", x1=LEFT, x2=WIDTH - RIGHT, y1=_px(up.at(0)), y2=_px(up.at(0)))] if zero else []
     last = ", ".join(f"{s.name} ends at {short(s.points[-1][1])}" for s in drawn)
-    description = tag("desc", f"{len(drawn)} line{'s' * (len(drawn) > 1)} over steps {short(steps[0])} to {short(max(steps))}: {last}.")
-    lines = [_line(s, i, across, up) for i, s in enumerate(drawn)]
+    description = tag("desc", f"{len(drawn)} line{'s' * (len(drawn) > 1)} over {across}s {short(steps[0])} to {short(max(steps))}: {last}.")
+    lines = [_line(s, i, x_axis, up, across) for i, s in enumerate(drawn)]
     return tag(
         "svg",
         tag("title", title),
         description,
-        _grid(across, up),
+        _grid(x_axis, up, across),
         *baseline,
         *lines,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -69,7 +70,7 @@ def line_chart(title: str, series: list[Series], *, unit: bool = False, zero: bo
     )
 
 
-def _grid(across: _Axis, up: _Axis) -> Html:
+def _grid(across: _Axis, up: _Axis, label: str) -> Html:
     parts: list[Html] = []
     for tick in up.ticks:
         y = _px(up.at(tick))
@@ -80,16 +81,16 @@ def _grid(across: _Axis, up: _Axis) -> Html:
         anchor = "end" if x > WIDTH - RIGHT - 12 else "middle"
         parts.append(tag("text", short(tick), class_="tick", x=_px(x), y=HEIGHT - BOTTOM + 15, text_anchor=anchor))
     parts.append(tag("line", class_="axis", x1=LEFT, x2=WIDTH - RIGHT, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM))
-    parts.append(tag("text", "step", class_="label", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 5, text_anchor="middle"))
+    parts.append(tag("text", label, class_="label", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 5, text_anchor="middle"))
     return tag("g", *parts, aria_hidden="true")
 
 
-def _line(series: Series, number: int, across: _Axis, up: _Axis) -> Html:
+def _line(series: Series, number: int, across: _Axis, up: _Axis, label: str) -> Html:
     """The line, a dot at its end, and unseen discs whose title shows a value under the pointer."""
     places = [(_px(across.at(x)), _px(up.at(y))) for x, y in series.points]
     path = "M" + " L".join(f"{x} {y}" for x, y in places)
     hovers = [
-        tag("circle", tag("title", f"{series.name} at step {short(x)}: {short(y)}"), class_="hover", cx=px, cy=py, r=7)
+        tag("circle", tag("title", f"{series.name} at {label} {short(x)}: {short(y)}"), class_="hover", cx=px, cy=py, r=7)
         for (x, y), (px, py) in _thinned(list(zip(series.points, places, strict=True)), MOST_HOVERS)
     ]
     end = tag("circle", class_="end", cx=places[-1][0], cy=places[-1][1], r=3)

@@ -1,13 +1,13 @@
 """The page: what the run is, what it reached, how each stage went, what it answers, and what to try when it went wrong."""
 
 import datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from realm.paths import RunPaths, write_atomic
 from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
+from realm.report.document import document
 from realm.report.evidence import answers_section, explanation_section
 from realm.report.followed import followed_section
 from realm.report.markup import Html, join, table, tag
@@ -41,17 +41,6 @@ def write_report(paths: RunPaths) -> Path:
 
 def render(run: RunRecord) -> str:
     """The whole page as text."""
-    style = Html((files("realm.report") / "style.css").read_text("utf-8"))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        # Nothing is fetched and nothing runs, whatever a document says.
-        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
-        tag("title", f"{run.name} – REALM report"),
-        tag("style", style),
-    )
     sections = [
         alarms_section(run),
         _results(run),
@@ -63,7 +52,7 @@ def render(run: RunRecord) -> str:
         _recipe(run),
     ]
     main = tag("main", _header(run), *[section for section in sections if section])
-    return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+    return document(f"{run.name} – REALM report", main)
 
 
 def _header(run: RunRecord) -> Html:

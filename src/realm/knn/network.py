@@ -1,0 +1,219 @@
+"""A language or translation model of transformers behind what kNN needs: keys and log-probabilities where tokens are wanted."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.errors import ConfigError, DataError
+from realm.knn.keys import KeyTap, Layer, find_layer
+from realm.knn.windows import Window
+from realm.nn.bodies import at_least_float32
+from realm.nn.model import state_sha256
+
+Kind = Literal["causal", "translation", "masked"]
+PROBE = 2  # tokens that tell the dimension of keys
+
+
+@dataclass(frozen=True)
+class States:
+    """What a model says where tokens are wanted, window after window.
+
+    keys: float32 [r,d]. log_probs: [r,v] in float32 or wider, None if not asked for.
+    """
+
+    keys: Tensor
+    log_probs: Tensor | None
+
+
+class Network(Protocol):
+    """A model with a layer whose states are keys."""
+
+    @property
+    def name(self) -> str:
+        """Where it came from: a directory, a hub name."""
+        ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def layer(self) -> Layer: ...
+
+    @property
+    def dim(self) -> int:
+        """d, of keys."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """v, of its distributions."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """Of its parameters."""
+        ...
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+    def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
+        """Keys of the wanted tokens of all windows, and if asked for the log-probabilities of the vocabulary there."""
+        ...
+
+
+class HubNetwork:
+    """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode.
+
+    Args:
+        model: e.g. of AutoModelForCausalLM or AutoModelForSeq2SeqLM.
+        tokenizer: of transformers.
+        layer: see ``keys.find_layer``.
+        name: for messages and manifests.
+
+    Raises:
+        ConfigError: no such layer.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, layer: str = "", name: str = ""):
+        self.model: Any = model.eval()
+        self.tokenizer: Any = tokenizer
+        self.name = name or type(model).__name__
+        self.kind: Kind = "translation" if model.config.is_encoder_decoder else "causal"
+        self.layer = find_layer(model, layer, decoder=self.kind == "translation")
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+
+    @cached_property
+    def sha256(self) -> str:
+        return state_sha256(self.model)
+
+    @cached_property
+    def tokenizer_sha256(self) -> str:
+        return tokenizer_sha256(self.tokenizer)
+
+    @cached_property
+    def dim(self) -> int:
+        ids = np.zeros(PROBE, np.int32)
+        source = ids if self.kind == "translation" else ids[:0]
+        return int(self.read([Window(ids, np.arange(PROBE), ids, source)], log_probs=False).keys.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(next(self.model.parameters()).device)
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that the model reads at once; None if it has no limit."""
+        sizes = [getattr(self.model.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        return next((int(size) for size in sizes if size), None)
+
+    @torch.inference_mode()
+    def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
+        """See Network.read."""
+        inputs = self._inputs(windows)
+        # Keys alone need no projection to the vocabulary.
+        runs: nn.Module = self.model if log_probs else self.model.base_model
+        with KeyTap(self.layer) as tap:
+            output = runs(**inputs, use_cache=False)
+            states = tap.states(len(windows))
+        row = np.repeat(np.arange(len(windows)), [len(window.places) for window in windows])
+        at = torch.from_numpy(row).to(states.device), torch.from_numpy(np.concatenate([w.places for w in windows])).to(states.device).long()
+        logits = at_least_float32(output.logits[at]) if log_probs else None
+        return States(states[at].float(), None if logits is None else torch.log_softmax(logits, -1))
+
+    def _inputs(self, windows: Sequence[Window]) -> dict[str, Tensor]:
+        """Padded on the right, where padding changes no state before it."""
+        ids, mask = self.padded([window.ids for window in windows])
+        if self.kind == "causal":
+            return {"input_ids": ids, "attention_mask": mask}
+        sources, source_mask = self.padded([window.source for window in windows])
+        return {"input_ids": sources, "attention_mask": source_mask, "decoder_input_ids": ids, "decoder_attention_mask": mask}
+
+    def padded(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Token ids and attention mask, int64 [m,t] each, of m rows of any lengths, padded on the right."""
+        lengths = torch.tensor([len(row) for row in rows])
+        ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.from_numpy(np.asarray(row, np.int64))
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        return ids.to(self.device), mask.to(self.device)
+
+
+def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", device: str = "cpu", seed: int = 0) -> HubNetwork:
+    """A model of transformers with its tokenizer. Only safetensors are read, and no remote code runs.
+
+    Args:
+        source: a directory or hub name; or a config.json, for random weights from ``seed``.
+        tokenizer: where the tokenizer is, if not with the model.
+        layer: see ``keys.find_layer``.
+        device: where the model lives.
+
+    Raises:
+        ConfigError: no model or no tokenizer there, or no such layer.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    path = Path(source)
+    try:
+        config = AutoConfig.from_pretrained(str(source))
+        family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        if path.is_file():
+            torch.manual_seed(seed)
+            model = family.from_config(config)
+        else:
+            with _no_bars():
+                model = family.from_pretrained(str(source), use_safetensors=True)
+        reader = AutoTokenizer.from_pretrained(tokenizer or str(path.parent if path.is_file() else source))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        cure = "Give a directory with config.json, model.safetensors and a tokenizer, a config.json, or a hub name while online."
+        problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"no language or translation model can be loaded from '{source}': {problem}", cure=cure) from error
+    return HubNetwork(model.to(torch.device(device)), reader, layer=layer, name=str(source))
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """transformers draws bars on standard error, where one line says what was wrong."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """The identity of a tokenizer of transformers: its whole state where it is a fast one, else its vocabulary.
+
+    Padding and truncation are left out: a call sets them.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = sorted(tokenizer.get_vocab().items()) if backend is None else json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
+    text = json.dumps(state, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def check_keys(keys: np.ndarray, first: int, layer: str) -> np.ndarray:
+    """The keys, if they are all finite.
+
+    Raises:
+        DataError: one is not.
+    """
+    finite = np.isfinite(keys).all(axis=1)
+    if not finite.all():
+        row = first + int(np.flatnonzero(~finite)[0])
+        cure = "The model's weights are damaged or overflow: load it in float32, or name another layer."
+        raise DataError(f"the key of token {row} at the layer '{layer}' is not finite", cure=cure)
+    return keys

@@ -1,0 +1,108 @@
+"""Batch scoring: what model and neighbours say of each wanted token, kept so that k, a and temperature can be tried without the model."""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm.index.base import RowIndex
+from realm.knn.building import Progress
+from realm.knn.datastore import Neighbours, find_neighbours
+from realm.knn.mix import mixed_log_probs, wanted_probs
+from realm.knn.network import Network
+from realm.knn.settings import Mixing
+from realm.knn.windows import WindowSet
+
+ROWS_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Scored:
+    """n wanted tokens.
+
+    Attributes:
+        wanted: int32 [n].
+        log_probs: the model's log-probability of each, float32 [n].
+        best: the model's largest one there, float32 [n].
+        neighbours: [n,k].
+        model_seconds, search_seconds: what the two took.
+    """
+
+    wanted: np.ndarray
+    log_probs: np.ndarray
+    best: np.ndarray
+    neighbours: Neighbours
+    model_seconds: float = 0.0
+    search_seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.wanted)
+
+    def of(self, rows: np.ndarray | slice, k: int | None = None) -> "Scored":
+        """Some of them, with the nearest k neighbours."""
+        found = self.neighbours
+        counts = None if found.counts is None else found.counts[rows, :k]
+        nearest = Neighbours(found.scores[rows, :k], found.tokens[rows, :k], found.valid[rows, :k], counts)
+        return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], best=self.best[rows], neighbours=nearest)
+
+    def without(self, token: int | None) -> "Scored":
+        """Those that want another token."""
+        return self if token is None else self.of(np.flatnonzero(self.wanted != token))
+
+    def knn_probs(self, mixing: Mixing) -> tuple[Tensor, Tensor]:
+        """p_kNN of each wanted token and its a, float64 [n] each."""
+        probs, shares = [], []
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            part = self.of(slice(start, start + ROWS_AT_ONCE), mixing.k)
+            weights, a = mixing.weigh(part.neighbours, torch.from_numpy(part.best))
+            probs.append(wanted_probs(weights, torch.from_numpy(part.neighbours.tokens), torch.from_numpy(part.wanted)))
+            shares.append(a)
+        empty = torch.zeros(0, dtype=torch.float64)
+        return torch.cat([empty, *probs]), torch.cat([empty, *shares])
+
+    def mixed(self, mixing: Mixing) -> Tensor:
+        """The mixture's log-probability of each wanted token, float32 [n]; the model's own bit for bit where a is 0."""
+        log_probs = torch.from_numpy(self.log_probs)
+        if mixing.only_model:
+            return log_probs
+        return mixed_log_probs(log_probs, *self.knn_probs(mixing))
+
+
+@torch.inference_mode()
+def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, k: int, progress: Progress | None = None) -> Scored:
+    """Score every wanted token of ``windows``.
+
+    Args:
+        network: the model.
+        windows: what is to be predicted.
+        index: of a datastore; None: without neighbours.
+        k: neighbours of each.
+        progress: called with (tokens done, tokens in all).
+    """
+    n, k = windows.count, 0 if index is None else k
+    log_probs, best = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    found = Neighbours(np.full((n, k), -np.inf, np.float32), np.zeros((n, k), np.int32), np.zeros((n, k), np.bool_), None)
+    counts: np.ndarray | None = None
+    seconds = [0.0, 0.0]
+    for first, stop in windows.parts():
+        base = windows.rows(first, stop).start
+        for at, batch in windows.batches(first, stop):
+            rows, started = at + base, time.perf_counter()
+            states = network.read(batch, log_probs=True)
+            assert states.log_probs is not None
+            wanted = torch.from_numpy(np.asarray(windows.targets[rows], np.int64)).to(states.log_probs.device)
+            log_probs[rows] = states.log_probs.gather(1, wanted[:, None])[:, 0].cpu().numpy()
+            best[rows] = states.log_probs.amax(-1).cpu().numpy()
+            searched = time.perf_counter()
+            if index is not None:
+                some = find_neighbours(index, states.keys, k)
+                found.scores[rows], found.tokens[rows], found.valid[rows] = some.scores, some.tokens, some.valid
+                if some.counts is not None:
+                    counts = np.zeros((n, k), np.int32) if counts is None else counts
+                    counts[rows] = some.counts
+            seconds = [seconds[0] + searched - started, seconds[1] + time.perf_counter() - searched]
+        if progress is not None:
+            progress(windows.rows(first, stop).stop, n)
+    return Scored(np.array(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)

@@ -1,0 +1,234 @@
+"""A datastore holds the keys of its text in order, is built in parts that survive SIGKILL, and refuses models that did not make it."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from realm import write_points
+from realm.errors import ConfigError, DataError, SnapshotError
+from realm.index.choice import KINDS
+from realm.knn.building import forecast
+from realm.knn.datastore import Datastore, find_neighbours
+from realm.knn.network import HubNetwork, load_network
+from realm.knn.texts import TextOptions, build_from_texts
+from realm.paths import sha256_file
+
+OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
+Built = Callable[..., Datastore]
+Networks = dict[str, HubNetwork]
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Every file but the two that name a process or a time."""
+    names = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in ("LOCK", "manifest.json", "datastore.json")]
+    return {str(path.relative_to(root)): sha256_file(path) for path in names}
+
+
+def test_keys_are_the_model_s(kind: str, built: Built, networks: Networks) -> None:
+    """Recomputed window by window, without batches: the key of every wanted token."""
+    datastore = built(kind)
+    assert len(datastore) == datastore.windows.count > 400
+    start = 0
+    for number in range(len(datastore.windows)):
+        window = datastore.windows.window(number)
+        keys = networks[kind].read([window], log_probs=False).keys.numpy()
+        rows = slice(start, start := start + len(window.places))
+        np.testing.assert_allclose(datastore.snapshot.vectors[rows], keys, atol=1e-5)
+        np.testing.assert_array_equal(datastore.tokens[rows], window.targets)
+    assert start == len(datastore)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float16", 2e-3), ("bfloat16", 2e-2), ("int8", 1 / 100)])
+def test_smaller_keys_are_near(built: Built, dtype: str, error: float) -> None:
+    exact, small = built("causal").snapshot.vectors, built("causal", dtype).snapshot.vectors
+    assert small.dtype == np.float32
+    assert np.abs(exact - small).max() <= error * np.abs(exact).max() and np.abs(exact - small).max() > 0
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("index_kind", KINDS)
+def test_neighbours_through_every_kind_of_index(built: Built, networks: Networks, index_kind: str, metric: str) -> None:
+    if index_kind.startswith("faiss"):
+        pytest.importorskip("faiss")
+    datastore = built("causal")
+    keys = datastore.snapshot.vectors.astype(np.float64)
+    queries = torch.from_numpy(datastore.snapshot.vectors[5:25] + np.float32(0.01))
+    found = find_neighbours(datastore.index(index_kind, metric), queries, 6)  # type: ignore[arg-type]
+    q = queries.numpy().astype(np.float64)
+    scores = q @ keys.T if metric == "ip" else -np.square(q[:, None] - keys[None]).sum(2)
+    assert found.valid.all() and found.counts is None
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :6]
+    if index_kind in ("exact", "compressed", "faiss-flat"):
+        np.testing.assert_allclose(found.scores, np.take_along_axis(scores, order, 1), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found.tokens, datastore.tokens[order])
+    elif metric == "l2":
+        assert (found.tokens[:, 0] == datastore.tokens[order[:, 0]]).mean() > 0.8
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_finished_build_is_only_opened(tmp_path: Path, networks: Networks, source_of: dict[str, Path]) -> None:
+    first = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
+    before = tree(tmp_path / "d")
+    seen: list[object] = []
+    again = build_from_texts(
+        tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, progress=lambda *at: seen.append(at), announce=seen.append
+    )
+    assert tree(tmp_path / "d") == before and again.facts == first.facts and len(seen) == 1
+    with pytest.raises(SnapshotError, match="other sources"):
+        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], TextOptions(context=16, stride=4))
+    with pytest.raises(SnapshotError, match="keys of dtype float16"):
+        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, dtype="int8")
+
+
+def killed_at(work: Callable[[], object], point: str, which: int) -> bool:
+    """Run ``work`` in a process that kills itself when ``point`` is reached for the ``which``-th time. Whether it did."""
+    pid = os.fork()
+    if pid == 0:
+        count, code = [0], 9
+
+        def listener(name: str, path: Path) -> None:
+            count[0] += name == point
+            if name == point and count[0] == which:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            write_points.listener = listener
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the build itself failed"
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(("kind", "dtype"), [("causal", "int8"), ("translation", "float16")])
+def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: str, networks: Networks, source_of: dict[str, Path]) -> None:
+    """SIGKILL at every write point, in a later part too: nothing unfinished can be opened, the next build equals one never killed."""
+
+    def build(name: str) -> Datastore:
+        return build_from_texts(tmp_path / name, networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
+
+    whole = build("whole")
+    expected, seen = tree(tmp_path / "whole"), 0
+    for point in ("directory: staged", "directory: renamed", "build: begun", "build: written", "build: synced", "build: whole"):
+        for which in (1, 3) if point == "build: synced" else (1,):
+            name = f"{point}-{which}".replace(": ", "-")
+            seen += killed_at(lambda name=name: build(name), point, which)  # type: ignore[misc]
+            with pytest.raises(SnapshotError, match=r"not finished|no datastore here"):
+                Datastore.open(tmp_path / name)
+            assert build(name).facts.keys == whole.facts.keys and tree(tmp_path / name) == expected
+            shutil.rmtree(tmp_path / name)
+    assert seen == 7
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_killed_again_and_again(tmp_path: Path, networks: Networks, source_of: dict[str, Path]) -> None:
+    """One part a life, until the datastore is whole."""
+
+    def build(name: str) -> Datastore:
+        return build_from_texts(tmp_path / name, networks["causal"], [source_of["causal"]], OPTIONS)
+
+    build("whole")
+    lives = 1
+    while killed_at(lambda: build("d"), "build: synced", 2):
+        lives += 1
+    assert lives > 3 and tree(tmp_path / "d") == tree(tmp_path / "whole")
+
+
+def test_forecast(built: Built) -> None:
+    datastore = built("causal", "float16")
+    expected = forecast(len(datastore.windows), len(datastore), 24, "float16")
+    on_disk = sum(path.stat().st_size for path in datastore.path.rglob("*.npy"))
+    assert expected["keys"] == len(datastore) and 0.5 < expected["disk_bytes"] / on_disk < 1.5
+    with pytest.raises(ConfigError, match="at most 2048"):
+        forecast(1, 1, 4096, "float16")
+    with pytest.raises(ConfigError, match="no dtype 'float64'"):
+        forecast(1, 1, 8, "float64")
+
+
+def test_no_room(tmp_path: Path, networks: Networks, source_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realm.knn.building.SPARE", 1 << 60)
+    with pytest.raises(SnapshotError, match="GB are free"):
+        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
+
+
+@pytest.fixture
+def copy(tmp_path: Path, built: Built) -> Path:
+    return shutil.copytree(built("causal").path, tmp_path / "copy")
+
+
+def test_another_model_is_refused(copy: Path, model_directories: dict[str, Path], networks: Networks) -> None:
+    other = load_network(model_directories["causal"])
+    assert len(Datastore.open(copy, other)) > 0
+    with torch.no_grad():
+        next(other.model.parameters()).add_(1.0)
+    with pytest.raises(SnapshotError, match="made by another model"):
+        Datastore.open(copy, load_network_changed(other))
+    with pytest.raises(SnapshotError, match=r"the layer 'transformer\.h\.1\.mlp', not 'transformer\.h\.0\.mlp'"):
+        Datastore.open(copy, load_network(model_directories["causal"], layer="transformer.h.0.mlp"))
+    with pytest.raises(SnapshotError, match="made by a causal model"):
+        Datastore.open(copy, networks["translation"])
+
+
+def load_network_changed(network: HubNetwork) -> HubNetwork:
+    """A network of the changed model, nothing remembered."""
+    return HubNetwork(network.model, network.tokenizer)
+
+
+def test_another_tokenizer_is_refused(copy: Path, model_directories: dict[str, Path]) -> None:
+    other = load_network(model_directories["causal"])
+    other.tokenizer.add_tokens(["more"])
+    with pytest.raises(SnapshotError, match="another tokenizer"):
+        Datastore.open(copy, load_network_changed(other))
+
+
+def test_another_dimension_is_refused(copy: Path) -> None:
+    with pytest.raises(SnapshotError, match="keys of 24 dimensions, the model's have 7"):
+        find_neighbours(Datastore.open(copy).index(), torch.zeros(2, 7), 3)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+@pytest.mark.parametrize("file", ["index/000001/vectors-00000.npy", "index/000001/manifest.json", "datastore.json", "windows/targets.npy"])
+def test_a_damaged_datastore_is_refused(copy: Path, file: str, damage: str) -> None:
+    path = copy / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x11
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(data) if damage == "changed" else bytes(data[: len(data) // 2]))
+    with pytest.raises(SnapshotError, match="realm knn build"):
+        Datastore.open(copy)
+
+
+def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: dict[str, Path], source_of: dict[str, Path]) -> None:
+    broken = load_network(model_directories["causal"])
+    with torch.no_grad():
+        broken.model.transformer.h[1].ln_2.weight[3] = torch.nan
+    with pytest.raises(DataError, match=r"the key of token 0 at the layer 'transformer.h.1.mlp' is not finite"):
+        build_from_texts(tmp_path / "d", broken, [source_of["causal"]], OPTIONS)
+    with pytest.raises(SnapshotError, match="not finished"):
+        Datastore.open(tmp_path / "d")
+
+
+def test_a_query_that_is_not_finite_is_refused(built: Built) -> None:
+    with pytest.raises(DataError, match="not finite"):
+        find_neighbours(built("causal").index(), torch.full((1, 24), torch.nan), 2)
+
+
+def test_an_unknown_kind_is_refused(built: Built) -> None:
+    with pytest.raises(ConfigError, match="Kinds are auto, exact"):
+        built("causal").index("nonsense")
+
+
+def test_no_datastore(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="no datastore here"):
+        Datastore.open(tmp_path)

@@ -1,0 +1,146 @@
+"""Mixing in generate and in batch scoring: both equal a reference in plain steps, and a = 0 and a = 1 are the model and the neighbours."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from realm.errors import ConfigError
+from realm.knn.datastore import Datastore
+from realm.knn.evaluation import translate
+from realm.knn.network import HubNetwork
+from realm.knn.processor import KnnLogitsProcessor
+from realm.knn.scoring import score_windows
+from realm.knn.settings import Mixing
+
+Built = Callable[..., Datastore]
+Networks = dict[str, HubNetwork]
+WAYS = [{"num_beams": 1}, {"num_beams": 3}, {"num_beams": 1, "do_sample": True}, {"num_beams": 2, "do_sample": True}]
+
+
+def generated(network: HubNetwork, datastore: Datastore | None, mixing: Mixing, **options: object) -> torch.Tensor:
+    """Two sentences of unequal length, padded on the side that the kind of model wants."""
+    tokenizer = network.tokenizer
+    tokenizer.padding_side = "left" if network.kind == "causal" else "right"
+    inputs = tokenizer(["the cat sat on the mat", "a bird"], return_tensors="pt", padding=True, return_token_type_ids=False)
+    torch.manual_seed(3)
+    settings = {"max_new_tokens": 8, "pad_token_id": 0, "do_sample": False, **options}
+    if datastore is None:
+        return network.model.generate(**inputs, **settings)  # type: ignore[no-any-return]
+    with KnnLogitsProcessor(network, datastore.index("exact", mixing.metric), mixing) as knn:
+        return network.model.generate(**inputs, **settings, logits_processor=[knn])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_a_share_generation_is_the_model_s(kind: str, way: dict[str, object], built: Built, networks: Networks) -> None:
+    expected = generated(networks[kind], None, Mixing(), **way)
+    assert torch.equal(generated(networks[kind], built(kind), Mixing(a=0.0), **way), expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_neighbours_change_what_is_said(kind: str, way: dict[str, object], built: Built, networks: Networks) -> None:
+    mixing = Mixing(k=8, a=0.9, temperature=0.5)
+    first, again = (generated(networks[kind], built(kind), mixing, **way) for _ in range(2))
+    assert torch.equal(first, again)
+    plain = generated(networks[kind], None, Mixing(), **way)
+    assert first.shape != plain.shape or not torch.equal(first, plain)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("a", [0.3, 1.0])
+def test_greedy_generation_is_its_definition(kind: str, a: float, metric: str, built: Built, networks: Networks) -> None:
+    """Step by step without a cache: the key of the whole prefix, brute force over all keys, the mixture, its best token."""
+    network, datastore, mixing = networks[kind], built(kind), Mixing(k=5, a=a, temperature=2.0, metric=metric)  # type: ignore[arg-type]
+    made = generated(network, datastore, mixing, num_beams=1)[1].tolist()
+    ids = network.tokenizer("a bird")["input_ids"]
+    prefix = ids if network.kind == "causal" else [2]
+    keys = datastore.snapshot.vectors.astype(np.float64)
+    said = []
+    for _ in range(8):
+        seen: list[torch.Tensor] = []
+        handle = network.layer.module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
+        inputs = {"input_ids": [prefix]} if network.kind == "causal" else {"input_ids": [ids], "decoder_input_ids": [prefix]}
+        with torch.no_grad():
+            logits = network.model(**{name: torch.tensor(rows) for name, rows in inputs.items()}).logits[0, -1]
+        handle.remove()
+        query = seen[0].reshape(-1, 24)[-1].double().numpy()
+        scores = keys @ query if metric == "ip" else -np.square(keys - query).sum(1)
+        nearest = np.argsort(-scores, kind="stable")[:5]
+        share = np.exp((scores[nearest] - scores.max()) / 2.0)
+        mixed = (1 - a) * logits.double().softmax(-1).numpy()
+        np.add.at(mixed, datastore.tokens[nearest], a * share / share.sum())
+        said.append(int(mixed.argmax()))
+        prefix = [*prefix, said[-1]]
+        if said[-1] == 3:
+            break
+    start = len(made) - 8 if network.kind == "causal" else 1
+    assert made[start:][: len(said)] == said
+
+
+def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Networks) -> None:
+    network, datastore = networks[kind], built(kind)
+    scored = score_windows(network, datastore.windows, datastore.index("exact"), 6)
+    keys, start = datastore.snapshot.vectors.astype(np.float64), 0
+    assert torch.equal(scored.mixed(Mixing(k=4, a=0.0)), torch.from_numpy(scored.log_probs))
+    half, alone = (scored.mixed(Mixing(k=4, a=a, temperature=3.0)).double().exp().numpy() for a in (0.5, 1.0))
+    for number in range(len(datastore.windows)):
+        window = datastore.windows.window(number)
+        states = network.read([window], log_probs=True)
+        assert states.log_probs is not None
+        for place, (query, wanted) in enumerate(zip(states.keys.double().numpy(), window.targets.tolist(), strict=True)):
+            model = float(states.log_probs[place, wanted].exp())
+            scores = -np.square(keys - query).sum(1)
+            nearest = np.argsort(-scores, kind="stable")[:4]
+            share = np.exp((scores[nearest] - scores.max()) / 3.0)
+            p_knn = share[datastore.tokens[nearest] == wanted].sum() / share.sum()
+            assert abs(np.exp(scored.log_probs[start]) - model) < 1e-5
+            assert abs(alone[start] - p_knn) < 1e-3 and abs(half[start] - (p_knn + model) / 2) < 1e-3
+            start += 1
+    assert start == len(scored)
+
+
+def test_a_neighbourhood_may_be_empty(built: Built, networks: Networks) -> None:
+    """All keys hidden: the model answers, whatever a says, in scoring and in generation."""
+    network, datastore = networks["causal"], built("causal")
+    index = datastore.index("exact")
+    index.set_live(np.zeros(len(datastore), np.bool_))
+    scored = score_windows(network, datastore.windows, index, 4)
+    assert torch.equal(scored.mixed(Mixing(k=4, a=1.0)), torch.from_numpy(scored.log_probs))
+    ids = torch.tensor([[2, 4, 6]])
+    with KnnLogitsProcessor(network, index, Mixing(a=1.0)) as knn:
+        with_knn = network.model.generate(ids, max_new_tokens=6, do_sample=False, logits_processor=[knn])
+    assert torch.equal(with_knn, network.model.generate(ids, max_new_tokens=6, do_sample=False))
+
+
+def test_the_only_neighbour_is_said(built: Built, networks: Networks) -> None:
+    """a = 1 with one neighbour: its token, at every step."""
+    network, datastore = networks["causal"], built("causal")
+    index = datastore.index("exact")
+    live = np.zeros(len(datastore), np.bool_)
+    live[17] = True
+    index.set_live(live)
+    with KnnLogitsProcessor(network, index, Mixing(k=1, a=1.0)) as knn:
+        made = network.model.generate(
+            torch.tensor([[2, 4, 6]]), max_new_tokens=5, do_sample=False, logits_processor=[knn], eos_token_id=None
+        )
+    assert set(made[0, 3:].tolist()) == {int(datastore.tokens[17])}
+
+
+def test_translations_do_not_depend_on_their_batch(built: Built, networks: Networks) -> None:
+    network, texts = networks["translation"], ["the cat sat", "a bird flew over the hill again", "dog ran"]
+    index, mixing = built("translation").index(), Mixing(k=4, a=0.5, temperature=1.0)
+    together = translate(network, texts, index=index, mixing=mixing, beams=2, longest=8).texts
+    assert together == [translate(network, [text], index=index, mixing=mixing, beams=2, longest=8).texts[0] for text in texts]
+    assert together != translate(network, texts, beams=2, longest=8).texts
+
+
+def test_a_processor_wants_its_metric(built: Built, networks: Networks) -> None:
+    with pytest.raises(ConfigError, match="the index searches by l2, the settings say ip"):
+        KnnLogitsProcessor(networks["causal"], built("causal").index(), Mixing(metric="ip"))
+
+
+@pytest.mark.parametrize("values", [{"a": 1.5}, {"a": -0.1}, {"a": float("nan")}, {"k": 0}, {"temperature": 0.0}, {"metric": "cosine"}])
+def test_settings_out_of_range(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        Mixing(**values)  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""The verbs end to end, and what users get wrong: one line, exit code 2."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+
+Say = Callable[..., Any]
+SHAPE = ("--context", "16", "--stride", "8", "--source-column", "en", "--target-column", "de")
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command that must succeed; returns the JSON object of its last line."""
+
+    def run(*arguments: object) -> Any:
+        capsys.readouterr()
+        assert main([*map(str, arguments), "--json"]) == 0
+        captured = capsys.readouterr()
+        assert len(captured.out.splitlines()) == 1 and "Traceback" not in captured.err
+        return json.loads(captured.out)
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must end in one line and exit code 2; returns that line."""
+
+    def run(*arguments: object) -> str:
+        capsys.readouterr()
+        assert main([*map(str, arguments)]) == 2
+        captured = capsys.readouterr()
+        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
+        return errors[0]
+
+    return run
+
+
+def test_from_a_model_to_a_text(say: Say, tmp_path: Path, kind: str, model_directories: dict[str, Path], text_files: Path) -> None:
+    if kind == "translation":
+        pytest.importorskip("sacrebleu")
+    source = text_files / ("docs.jsonl" if kind == "causal" else "pairs.jsonl")
+    held_out = text_files / ("held_out.jsonl" if kind == "causal" else "pairs.jsonl")
+    made = say("knn", "build", model_directories[kind], source, "--out", tmp_path / "d", *SHAPE)
+    assert made["kind"] == kind and made["keys"] == made["forecast"]["keys"] > 100 and made["dtype"] == "float16"
+    found = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "s.json", "--report", tmp_path / "r.html", "--k", 2, 8, *SHAPE)
+    assert found["loss"] <= found["model_loss"] and {row["k"] for row in found["grid"]} == {2, 8}
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert page.count("<svg") == 3 and "temperature" in page and "step" not in page.split("</style>")[1]
+    gated = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "g.json", "--gate", *SHAPE)
+    assert gated["settings"]["gate"] and json.loads((tmp_path / "g.json").read_text())["gate"]
+    scores = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", "--beams", 2, "--index", "compressed", *SHAPE)
+    assert scores["knn_perplexity"] == pytest.approx(found["knn_perplexity"], rel=1e-3) and scores["index_recall"] == 1.0
+    assert ("translation_with" in scores) == (kind == "translation") and scores["seconds_per_token"]["search"] > 0
+    small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--method", "known", "--keep", 0.5)
+    assert small["keys"] == round(made["keys"] / 2) and small["pruned"][0]["method"] == "known"
+    told = say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--sample", "--seed", 1)
+    assert told == say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--sample", "--seed", 1)
+    assert told["text"] == "the cat" and told["settings"]["a"] == 0.9
+
+
+def test_a_configuration_is_enough(say: Say, tmp_path: Path, model_directories: dict[str, Path], text_files: Path) -> None:
+    config = model_directories["causal"] / "config.json"
+    arguments = ("knn", "build", config, text_files / "docs.jsonl", "--out", tmp_path / "d", *SHAPE)
+    assert say(*arguments)["keys"] == say(*arguments)["keys"] > 100
+    assert say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 3)["generated"] is not None
+
+
+def test_plain_output(tmp_path: Path, model_directories: dict[str, Path], text_files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json: facts on standard output, the forecast and progress on standard error."""
+    arguments = ["knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "d", *SHAPE]
+    assert main([str(argument) for argument in arguments]) == 0
+    captured = capsys.readouterr()
+    assert "keys of 24" in captured.err and "MB on disk" in captured.err and "transformer.h.1.mlp" in captured.out
+
+
+@pytest.fixture
+def store(tmp_path: Path, say: Say, model_directories: dict[str, Path], text_files: Path) -> Path:
+    say("knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "store", *SHAPE)
+    return tmp_path / "store"
+
+
+def test_bad_builds(refused: Callable[..., str], tmp_path: Path, model_directories: dict[str, Path], text_files: Path) -> None:
+    causal, pairs = model_directories["causal"], model_directories["translation"]
+    docs, out = text_files / "docs.jsonl", ("--out", tmp_path / "new")
+    assert "no layer 'mlp'" in (line := refused("knn", "build", causal, docs, *out, "--layer", "mlp")) and "transformer.h.1.mlp" in line
+    assert "can be loaded from" in refused("knn", "build", tmp_path / "nothing", docs, *out)
+    assert "no such file" in refused("knn", "build", causal, tmp_path / "no.jsonl", *out)
+    assert "reads at most 32" in refused("knn", "build", causal, docs, *out, "--context", 64)
+    assert "no dtype 'float8'" in refused("knn", "build", causal, docs, *out, "--dtype", "float8")
+    line = refused("knn", "build", pairs, text_files / "pairs.jsonl", *out)
+    assert "pairs.jsonl:1: no text in 'source' or 'target'" in line and "--source-column" in line
+    (tmp_path / "broken.jsonl").write_text('{"en": "a", "de": "b"}\n{"en"\n')
+    assert "broken.jsonl:2: not JSON" in refused("knn", "build", pairs, tmp_path / "broken.jsonl", *out, *SHAPE)
+    assert not (tmp_path / "new" / "windows").exists() and not (tmp_path / "new" / "datastore.json").exists()
+
+
+def test_bad_uses(refused: Callable[..., str], store: Path, tmp_path: Path, model_directories: dict[str, Path], text_files: Path) -> None:
+    held_out = text_files / "held_out.jsonl"
+    assert "a = 1.5 is outside 0 to 1" in refused("knn", "eval", store, held_out, "--a", 1.5)
+    assert "temperature = 0.0" in refused("knn", "generate", store, "the cat", "--temperature", 0)
+    assert "no metric 'cosine'" in refused("knn", "eval", store, held_out, "--metric", "cosine")
+    assert "no index 'tree'" in refused("knn", "eval", store, held_out, "--index", "tree")
+    assert "no datastore here" in refused("knn", "eval", tmp_path, held_out)
+    assert "no layer 'transformer.h.1.mlp'" in refused("knn", "eval", store, held_out, "--model", model_directories["translation"])
+    assert "random, known, merge" in refused("knn", "prune", store, "--out", tmp_path / "s", "--method", "worst")
+    assert "realm knn tune" in refused("knn", "eval", store, held_out, "--settings", tmp_path / "none.json")
+    assert "both must be at least 1" in refused("knn", "generate", store, "the cat", "--tokens", 0)
+    assert "the model reads at most 32" in refused("knn", "generate", store, "the cat", "--tokens", 40)
+    other = shutil.copytree(model_directories["causal"], tmp_path / "other")
+    text = (other / "tokenizer.json").read_text("utf-8")
+    (other / "tokenizer.json").write_text(text.replace('"cat"', '"cow"'), "utf-8")
+    assert "another tokenizer" in refused("knn", "eval", store, held_out, "--model", other)
+    keys = store / "index" / "000001" / "vectors-00000.npy"
+    keys.write_bytes(keys.read_bytes()[:-10])
+    assert "the keys cannot be used" in refused("knn", "eval", store, held_out)

@@ -1,0 +1,91 @@
+"""The mathematics of mixing against a reference in plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.errors import ConfigError
+from realm.knn.mix import mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
+
+
+def brute_force(scores: np.ndarray, tokens: np.ndarray, valid: np.ndarray, counts: np.ndarray, temperature: float, v: int) -> np.ndarray:
+    """p_kNN over the vocabulary by its definition, float64 [b,v]."""
+    p = np.zeros((len(scores), v))
+    for i in range(len(scores)):
+        mass = [
+            counts[i, j] * math.exp((scores[i, j] - scores[i].max()) / temperature) if valid[i, j] else 0.0 for j in range(len(scores[i]))
+        ]
+        for j, share in enumerate(mass):
+            if sum(mass):
+                p[i, tokens[i, j]] += share / sum(mass)
+    return p
+
+
+def draw(seed: int, b: int = 5, k: int = 7, v: int = 11) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    scores = -np.abs(rng.standard_normal((b, k))).astype(np.float32) * 10 ** rng.uniform(-2, 3)
+    valid = rng.random((b, k)) < 0.8
+    valid[0], scores[0, 0] = True, scores[0].max()
+    valid[1] = False
+    return scores, rng.integers(0, v, (b, k)), valid, rng.integers(1, 9, (b, k))
+
+
+@given(st.integers(0, 10**6), st.floats(0.01, 1000))
+def test_p_knn_is_its_definition(seed: int, temperature: float) -> None:
+    scores, tokens, valid, counts = draw(seed)
+    expected = brute_force(scores, tokens, valid, counts, temperature, 11)
+    weights = neighbour_weights(*map(torch.from_numpy, (scores, valid, counts)), temperature)
+    found = token_probs(weights, torch.from_numpy(tokens), 11).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found.sum(1), valid.any(1), atol=1e-9)
+    wanted = torch.from_numpy(tokens[:, 0])
+    np.testing.assert_allclose(wanted_probs(weights, torch.from_numpy(tokens), wanted), expected[np.arange(5), tokens[:, 0]], atol=1e-6)
+
+
+def test_without_counts_each_pair_counts_once() -> None:
+    scores, _, valid, counts = draw(3)
+    one = neighbour_weights(torch.from_numpy(scores), torch.from_numpy(valid), torch.from_numpy(counts * 0 + 1), 2.0)
+    assert torch.equal(one, neighbour_weights(torch.from_numpy(scores), torch.from_numpy(valid), None, 2.0))
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1))
+def test_mixture_is_its_definition(seed: int, a: float) -> None:
+    rng = np.random.default_rng(seed)
+    model, near = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), 4)
+    near[0, :3] = 0
+    mixed = mixed_log_probs(torch.from_numpy(model).log(), torch.from_numpy(near), torch.full((4,), a, dtype=torch.float64))
+    np.testing.assert_allclose(mixed.exp(), a * near + (1 - a) * model, atol=1e-9)
+
+
+def test_the_ends_are_exact() -> None:
+    """a = 0 is the model bit for bit, a = 1 the neighbours alone, and without a neighbour the model answers whatever a says."""
+    log_probs = torch.log_softmax(torch.randn(3, 9, generator=torch.Generator().manual_seed(0)), -1)
+    p_knn = torch.zeros(3, 9, dtype=torch.float64)
+    p_knn[:2, 4] = 1.0
+    weights = torch.tensor([[1.0], [1.0], [0.0]], dtype=torch.float64)
+    nothing, all_of_it = share_of_neighbours(0.0, weights), share_of_neighbours(1.0, weights)
+    assert torch.equal(mixed_log_probs(log_probs, p_knn, nothing), log_probs)
+    alone = mixed_log_probs(log_probs, p_knn, all_of_it)
+    assert torch.equal(alone[:2], p_knn[:2].log().float()) and torch.equal(alone[2], log_probs[2])
+    assert torch.equal(mixed_log_probs(log_probs[:, 4], p_knn[:, 4], all_of_it)[:2], torch.zeros(2))
+
+
+def test_no_neighbours_at_all() -> None:
+    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), None, 1.0)
+    assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("a", [-0.1, 1.1, float("nan")])
+def test_a_is_a_share(a: float) -> None:
+    with pytest.raises(ConfigError, match="outside 0 to 1"):
+        share_of_neighbours(a, torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+def test_temperature_is_positive(temperature: float) -> None:
+    with pytest.raises(ConfigError, match="must be above 0"):
+        neighbour_weights(torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool), None, temperature)
