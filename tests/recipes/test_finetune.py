@@ -137,7 +137,7 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first == [locator.spans(answer_wordpieces(context.store, q)) for q in questions] and any(first)
     (file,) = (fresh / "answers").iterdir()
     with monkeypatch.context() as patch:
-        patch.setattr("realm.recipes.located.AnswerLocator", None)
+        patch.setattr("realm.data.matching.AnswerLocator", None)
         assert locate_answers(context, questions) == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions) == first, "damaged: located anew"

@@ -7,27 +7,11 @@ from typing import Annotated
 import tyro
 
 from realm.cli import corpus as corpora
-from realm.cli import knn, refreshing, show, taggers
+from realm.cli import knn, questions, refreshing, show, taggers
 from realm.progress import Progress
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
-
-
-def data_check(qa: Annotated[Path, tyro.conf.arg(metavar="QA")], /, *, corpus: Path | None = None, json: bool = False) -> None:
-    """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
-
-    Args:
-        qa: questions (JSONL).
-        corpus: a corpus directory.
-        json: print one JSON object as the last line.
-    """
-    from realm.data.check import check_question_file
-
-    found = check_question_file(qa, corpus)
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
 
 
 def index_build(run: Run, /, *, json: bool = False) -> None:
@@ -85,7 +69,7 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: bool = False) -> 
 
 ABOUT = {
     "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
-    "data": "Check question files: check.",
+    "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search, verify.",
     "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
     "tagger": "Salient-span taggers: eval, train.",
@@ -100,7 +84,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "info": corpora.corpus_info,
         "show": corpora.corpus_show,
     },
-    "data": {"check": data_check},
+    "data": {"check": questions.data_check, "convert": questions.data_convert},
     "index": {"build": index_build, "info": index_info, "search": index_search, "verify": refreshing.index_verify},
     "knn": {
         "build": knn.knn_build,

@@ -155,14 +155,29 @@ def explanation(value: dict[str, Any]) -> None:
 
 
 def evaluation(value: dict[str, Any]) -> None:
-    """Rates of one evaluation."""
-    shown = {name: value[name] for name in ("n", "em", "f1", "reader_oracle")}
-    if value["em_interval"]:
-        shown["em_interval"] = " to ".join(rate(v) for v in value["em_interval"])
-    facts(shown)
-    depths = list(value["recall"])
-    rows = [["by answer", *value["recall"].values()], ["gold", *((value["recall_gold"] or {}).get(d) for d in depths)]]
-    _print(_table("Recall", ["", *(f"@{d}" for d in depths)], rows))
+    """Rates of an evaluation: a table of answers and one of recall, a row for each dataset, and one of judged collections."""
+    rows = dict(value["datasets"]) | ({"together": value} if len(value["datasets"]) > 1 else {})
+    if rows:
+        depths = list(value["recall"])
+        answers = [
+            [name, f"{r['n']:,}", r["em"], _interval(r["em_interval"]), r["regex_em"], r["f1"], r["reader_oracle"]]
+            for name, r in rows.items()
+        ]
+        recall = [[f"{name}, by answer", *r["recall"].values()] for name, r in rows.items()]
+        recall += [[f"{name}, gold", *r["recall_gold"].values()] for name, r in rows.items() if r["recall_gold"]]
+        _print(_table("Answers", ["", "questions", "EM", "95 %", "regex EM", "F1", "reader oracle"], answers))
+        _print(_table(f"Recall (answers matched as {value['match']})", ["", *(f"@{d}" for d in depths)], recall))
+    if value["judged"]:
+        judged = [[name, f"{r['n']:,}", r["ndcg_10"], r["mrr"], *r["recall"].values()] for name, r in value["judged"].items()]
+        depths = list(next(iter(value["judged"].values()))["recall"])
+        _print(_table("Judged documents", ["", "queries", "nDCG@10", "MRR", *(f"recall@{d}" for d in depths)], judged))
+    remarks = {name: value[name] for name in ("cut_questions", "skipped", "invalid_patterns", "slow_patterns") if value[name]}
+    if remarks:
+        facts(remarks)
+
+
+def _interval(pair: Sequence[float] | None) -> str:
+    return "–" if pair is None else " to ".join(rate(v) for v in pair)
 
 
 def results(value: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from realm.cli import show
 from realm.cli.ablating import ablate
 from realm.cli.aligning import align
 from realm.cli.comparing import compare
+from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
 from realm.progress import Progress
 from realm.ranks import place
@@ -124,22 +125,6 @@ def finetune(run: Run, /, *, json: bool = False) -> None:
         json: print one JSON object as the last line.
     """
     _one_stage("finetune", run, json)
-
-
-def eval(run: Run, /, *, qa: Path, json: bool = False) -> None:
-    """Exact match, F1 and recall of a run on any questions; without a reader, recall alone.
-
-    Args:
-        run: a run directory.
-        qa: questions (JSONL).
-        json: print one JSON object as the last line.
-    """
-    from realm.pipeline.evaluation import evaluate_run
-
-    result = evaluate_run(run, qa)
-    if not json:
-        show.evaluation(result)
-    show.last_line(result, json)
 
 
 def ask(run: Run, question: Text, /, *, k: int = 5, abstain_below: float = 0.0, json: bool = False) -> None:

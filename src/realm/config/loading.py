@@ -154,6 +154,7 @@ CHOICES = {
     ("finetune", "objective"): ("marginal", "hard-em"),
     ("finetune", "documents"): ("frozen", "trained"),
     ("refresher", "first"): ("oldest", "retrieved"),
+    **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
 }
 MINIMUM = {
     ("run", "threads"): 1,

@@ -252,7 +252,7 @@ class FinetuneConfig:
     preset: str = ""
     """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
     train: str = ""
-    """Questions to learn from (JSONL)."""
+    """Questions to learn from, in any format of docs/data-formats.md."""
     dev: str = ""
     """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
     reader: str = "span"
@@ -283,6 +283,9 @@ class FinetuneConfig:
     """Blocks over which the retriever's loss runs; bounded by the corpus."""
     read: int = 5
     """Blocks that the reader reads."""
+    match: str = "wordpiece"
+    """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
+    normalised (words, as they are scored). The last two need the extra eval."""
     rename_rate: float = 0.5
     """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
     eval_every: int = 100
@@ -294,9 +297,11 @@ class EvalConfig:
     """Evaluation after each stage."""
 
     qa: str = ""
-    """Questions to evaluate on (JSONL)."""
+    """Questions to evaluate on, in any format of docs/data-formats.md."""
     k: tuple[int, ...] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
+    match: str = "wordpiece"
+    """How recall by answer finds answers in blocks: wordpiece, raw or normalised, as in [finetune]."""
     read: int = 0
     """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
     baselines: bool = False

@@ -1,80 +1,121 @@
 """Whether a question file fits a corpus: how many answers stand in it, how long they are, which gold documents exist."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from realm.corpus.blocks import BlockStore
-from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.matching import locate_answers
+from realm.data.qa import answer_wordpieces
+from realm.data.questions import QuestionFile, QuestionOptions, read_questions
 from realm.data.types import Question
 from realm.errors import DataError
-from realm.paths import open_text
-from realm.text.answers import contains_answer
+from realm.text.answers import normalize_answer
+from realm.text.patterns import PatternSearch, compiled_pattern
+
+Counting = Callable[[str, int, int], None]
+"""Told (what, done, total) while something long goes on."""
 
 
-def check_question_file(path: Path, corpus: Path | None = None, *, max_span: int = 10) -> dict[str, Any]:
+def check_question_file(
+    path: Path,
+    corpus: Path | None = None,
+    *,
+    options: QuestionOptions | None = None,
+    match: str = "wordpiece",
+    max_span: int = 10,
+    query_length: int = 64,
+    counting: Counting | None = None,
+) -> dict[str, Any]:
     """The ``data check --json`` object.
 
     Args:
-        path: questions (JSONL).
+        path: questions, in any known format.
         corpus: also say how they fit this corpus.
+        options: what to know of the file besides what it looks like.
+        match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
+        query_length: wordpieces of a question that an encoder reads, special tokens counted.
+        counting: told how far the search for patterns is.
 
     Raises:
         DataError: a malformed question, or an answer that no block can hold; file and line are named.
         CorpusError: no usable corpus.
     """
-    questions = load_questions(path)
-    words = [len(answer.split()) for q in questions for answer in q.answers if q.answer_type == "string"]
-    facts: dict[str, Any] = {
-        "questions": len(questions),
-        "answer_types": dict(sorted(Counter(q.answer_type for q in questions).items())),
-        "answers_per_question": sum(len(q.answers) for q in questions) / len(questions),
-        "answer_words": {"mean": float(np.mean(words)), "longest": max(words)} if words else None,
-        "with_gold_documents": sum(bool(q.positive_ids) for q in questions) / len(questions),
-    }
+    file = read_questions(path, options)
+    facts = _alone(file)
     if corpus is None:
         return facts
     store = BlockStore.open(corpus)
-    require_readable(path, store, questions)
-    return facts | _against(store, questions, max_span)
+    require_readable(path, store, file)
+    return facts | _against(store, file.questions, match, max_span, query_length, counting or (lambda *_: None))
 
 
-def _against(store: BlockStore, questions: list[Question], max_span: int) -> dict[str, Any]:
-    """What the corpus has for these questions."""
-    locator = AnswerLocator(store)
-    pieces = [answer_wordpieces(store, q) for q in questions]
-    readable = [[ids for ids in answers if len(ids) <= max_span] for answers in pieces]
-    regexes = [q for q in questions if q.answer_type == "regex"]
-    texts = [store.block(int(row)).text for row in np.flatnonzero(store.live)] if regexes else []
-    found = sum(any(contains_answer(text, q.answers, "regex") for text in texts) for q in regexes)
-    found += sum(bool(locator.spans(answers)) for answers in readable)
-    known = set(store.documents())
+def _alone(file: QuestionFile) -> dict[str, Any]:
+    """What the file says by itself."""
+    questions = file.questions
+    strings = [answer for q in questions if q.answer_type == "string" for answer in q.answers]
+    patterns = [answer for q in questions if q.answer_type == "regex" for answer in q.answers]
+    words = [len(answer.split()) for answer in strings]
+    texts = Counter(normalize_answer(q.text) for q in questions)
     return {
-        "answerable": found / len(questions),
-        "too_long": sum(bool(some) and not fitting for some, fitting in zip(pieces, readable, strict=True)) / len(questions),
+        "questions": len(questions),
+        "format": file.format,
+        "skipped": file.skipped,
+        "repeated_questions": sum(count - 1 for count in texts.values()),
+        "answer_types": dict(sorted(Counter(q.answer_type for q in questions).items())),
+        "answers_per_question": sum(len(q.answers) for q in questions) / len(questions),
+        "answer_words": {"mean": float(np.mean(words)), "median": float(np.median(words)), "longest": max(words)} if words else None,
+        "empty_answers": sum(not normalize_answer(answer) for answer in strings),
+        "invalid_patterns": sum(compiled_pattern(pattern) is None for pattern in patterns),
+        "with_gold_documents": sum(bool(q.positive_ids) for q in questions) / len(questions),
+    }
+
+
+def _against(
+    store: BlockStore, questions: list[Question], match: str, max_span: int, query_length: int, counting: Counting
+) -> dict[str, Any]:
+    """What the corpus has for these questions."""
+    pieces = [answer_wordpieces(store, q) for q in questions]
+    fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
+    live = store.live
+    located = locate_answers(store, questions, match)
+    found = [any(live[row] and (match != "wordpiece" or _short(spans, max_span)) for row, spans in rows.items()) for rows in located]
+    patterns = PatternSearch()
+    regexes = [number for number, q in enumerate(questions) if q.answer_type == "regex"]
+    texts = [store.block(int(row)).text for row in np.flatnonzero(live)] if regexes else []
+    for done, number in enumerate(regexes, 1):
+        found[number] = any(patterns.found(text, questions[number].answers) for text in texts)
+        counting("data check: patterns", done, len(regexes))
+    known = set(store.documents())
+    lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]
+    return {
+        "match": match,
+        "answerable": sum(found) / len(questions),
+        "too_long": sum(bool(some) and not fits for some, fits in zip(pieces, fitting, strict=True)) / len(questions),
+        "cut_questions": sum(length > query_length - 2 for length in lengths),
+        "slow_patterns": len(patterns.too_slow),
         "unknown_gold_documents": len({name for q in questions for name in q.positive_ids} - known),
     }
 
 
-def require_readable(path: Path, store: BlockStore, questions: list[Question] | None = None) -> None:
+def _short(spans: list[tuple[int, int]], max_span: int) -> bool:
+    return any(end - start <= max_span for start, end in spans)
+
+
+def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:
     """Every question has an answer that fits into a block.
 
     Raises:
         DataError: naming file and line of the first that has none.
     """
     room = store.manifest.block_length - 3
-    for number, question in enumerate(questions or load_questions(path)):
+    file = file or read_questions(path)
+    for question, line in zip(file.questions, file.lines, strict=True):
         sizes = [len(ids) for ids in answer_wordpieces(store, question)]
         if sizes and min(sizes) > room:
             problem = f"the answer of '{question.id}' has {min(sizes)} wordpieces, a block holds {room}"
-            raise DataError(problem, path=path, line=_line_of(path, number), cure="Shorten the answer, or build with longer blocks.")
-
-
-def _line_of(path: Path, wanted: int) -> int:
-    """The 1-based line of question number ``wanted``: blank lines hold none."""
-    with open_text(path) as lines:
-        filled = [number for number, line in enumerate(lines, 1) if line.strip()]
-    return filled[wanted]
+            raise DataError(problem, path=path, line=line, cure="Shorten the answer, or build with longer blocks.")

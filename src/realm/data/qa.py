@@ -1,59 +1,14 @@
-"""Question files, and where the answers of a question stand in the corpus."""
+"""Where the answers of a question stand in the corpus, wordpiece by wordpiece."""
 
-import json
 from collections.abc import Sequence as SequenceOf
-from pathlib import Path
 
 import numpy as np
 
 from realm.corpus.blocks import BlockStore
+from realm.data.questions import load_questions
 from realm.data.types import Question
-from realm.errors import DataError
-from realm.paths import open_text
 
-CURE = 'Each line is {"id": ..., "question": ..., "answers": [...]}.'
-
-
-def load_questions(path: Path) -> list[Question]:
-    """Questions of a JSONL file (also .gz, .xz).
-
-    Raises:
-        DataError: the file is missing or empty, or a row is malformed; the message names file and line.
-    """
-    questions: list[Question] = []
-    seen: set[str] = set()
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            question = _parse(line, path, number)
-            if question.id in seen:
-                raise DataError(f"the id '{question.id}' stands twice", path=path, line=number, cure="Give every question its own id.")
-            seen.add(question.id)
-            questions.append(question)
-    if not questions:
-        raise DataError("no questions", path=path, cure=CURE)
-    return questions
-
-
-def _parse(line: str, path: Path, number: int) -> Question:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, line=number, cure=CURE) from error
-    if not isinstance(row, dict) or not isinstance(row.get("question"), str) or not row["question"].strip():
-        raise DataError("no question", path=path, line=number, cure=CURE)
-    answers = row.get("answers")
-    if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a.strip() for a in answers):
-        raise DataError("no answers", path=path, line=number, cure=CURE)
-    kind = row.get("answer_type", "string")
-    if kind not in ("string", "regex"):
-        raise DataError(f"answer_type '{kind}' is neither string nor regex", path=path, line=number, cure=CURE)
-    positives = row.get("positive_ids", [])
-    if not isinstance(positives, list):
-        raise DataError("positive_ids is no list", path=path, line=number, cure="Give a list of document ids, or leave it out.")
-    name = str(row.get("id", number))
-    return Question(name, row["question"].strip(), tuple(answers), tuple(map(str, positives)), kind)
+__all__ = ["AnswerLocator", "answer_wordpieces", "load_questions"]
 
 
 class AnswerLocator:

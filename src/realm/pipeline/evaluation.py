@@ -12,7 +12,6 @@ from realm.data.qa import load_questions
 from realm.data.types import Question
 from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
-from realm.opening import open_run
 from realm.paths import RunPaths, sha256_file, write_json
 from realm.pipeline.directory import read_json, read_seconds
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
@@ -29,7 +28,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     questions = Path(recipe.eval.qa)
-    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.read]
+    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.read, recipe.eval.match]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
@@ -47,7 +46,7 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     try:
         generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0)
         source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-        return evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
+        return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -57,7 +56,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
     source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-    row = evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k)
+    row = evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k)
     return row | {"marginal_utility": last_utility(context)}
 
 
@@ -75,7 +74,7 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
     assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    relevance = Relevance(context.store)
+    relevance = Relevance(context.store, context.recipe.eval.match)
     answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k)
     return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
@@ -95,23 +94,3 @@ def _is_done(context: StageContext, name: str) -> bool:
     """Whether a baseline is trained and evaluated."""
     published = is_published(context, name, fingerprint(context, name, "pretrain"))
     return published and read_json(context.paths.results / f"{name}.json") is not None
-
-
-def evaluate_run(root: Path, questions: Path, *, read: int | None = None) -> dict[str, Any]:
-    """The ``eval --json`` object: a run on any questions. Without a reader only recall is known; the rates of answers are None.
-
-    Raises:
-        RealmError: the run cannot be opened, or the questions cannot be read.
-    """
-    from realm.data.check import require_readable
-
-    rows = load_questions(questions)
-    run = open_run(root)
-    require_readable(questions, run.inputs.store, rows)
-    relevance = Relevance(run.inputs.store)
-    result: dict[str, Any] = {"em": None, "em_interval": None, "f1": None, "reader_oracle": None}
-    result |= evaluate_retrieval(run.source, relevance, rows, run.recipe.eval.k)
-    if run.tuned is not None:
-        result |= evaluate_answers(run.answerer, relevance, rows, read=run.require_k(read or run.recipe.read))
-    names = ("n", "em", "em_interval", "f1", "recall", "recall_gold", "reader_oracle")
-    return {**{name: result[name] for name in names}, "versions": run.versions}

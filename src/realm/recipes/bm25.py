@@ -31,7 +31,7 @@ def run_bm25(context: StageContext) -> None:
 def _evaluate(context: StageContext, source: Bm25Candidates, started: float) -> None:
     """Write recall and EM on the evaluation questions."""
     answerer = scaled_answerer(context, "bm25", source)
-    relevance = Relevance(context.store)
+    relevance = Relevance(context.store, context.recipe.eval.match)
     test = load_questions(Path(context.recipe.eval.qa))
     row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k)
     row |= evaluate_answers(answerer, relevance, test, read=context.recipe.read)

@@ -30,7 +30,7 @@ from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.finetune import run_finetune
 from realm.recipes.reading import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scaled import scaled_answerer, train_scaled
-from realm.recipes.scoring import Relevance, bootstrap_interval, f1_mean, is_correct
+from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.refresh import open_generation, refresh_index
 from realm.refresh.generation import Generation
 from realm.rivals import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
@@ -63,7 +63,14 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     contender.prepare(context)
     questions = Path(context.recipe.eval.qa)
     stage = stage_facts(context.paths, contender.name)["fingerprint"]
-    known = [stage, sha256_file(questions), list(context.recipe.eval.k), context.recipe.read, context.store.version]
+    known = [
+        stage,
+        sha256_file(questions),
+        list(context.recipe.eval.k),
+        context.recipe.read,
+        context.recipe.eval.match,
+        context.store.version,
+    ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
     done = read_row(path)
@@ -86,12 +93,13 @@ def read_row(path: Path) -> Row | None:
 def measured(context: StageContext, answerer: Answerer, questions: list[Question], *, index_bytes: int, networks: list[nn.Module]) -> Row:
     """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
     source, store = answerer.source, context.store
-    row = evaluate_retrieval(source, Relevance(store), questions, context.recipe.eval.k)
+    row = evaluate_retrieval(source, Relevance(store, context.recipe.eval.match), questions, context.recipe.eval.k)
     answers = answerer.answer(q_texts(questions), k=context.recipe.read)
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+    scores = [value for a, q in zip(answers, questions, strict=True) if (value := f1_of(a.answer, q)) is not None]
     milliseconds = [sum(a.timings_ms.values()) for a in answers]
     return row | answer_facts(hits) | {
-        "f1": f1_mean(answers, questions),
+        "f1": sum(scores) / len(scores) if scores else None,
         **confidence_facts(answers, hits),
         "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
         "parameters": count_parameters(networks),

@@ -6,33 +6,33 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data import matching
+from realm.data.matching import Spans
 from realm.data.types import Question
 from realm.paths import publish_file
 from realm.recipes.context import StageContext
 from realm.train.distributed import on_first
 
-Spans = dict[int, list[tuple[int, int]]]
-"""Row -> (start, end) wordpieces in its body that equal an answer."""
+NO_SPAN = (-1, -1)
+"""Stands for a row that holds an answer of which no wordpieces can be marked."""
 
 
 def locate_answers(context: StageContext, questions: list[Question]) -> list[Spans]:
-    """The spans of each question's string answers.
+    """The spans of each question's string answers, matched as ``finetune.match`` says.
 
-    They are kept in ``RUN/answers`` under a hash of the corpus, its version and the answers' wordpieces; what lies there damaged is made
-    anew. The first rank locates, the others read.
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; what lies there damaged is
+    made anew. The first rank locates, the others read.
     """
-    store = context.store
-    answers = [answer_wordpieces(store, question) for question in questions]
-    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, answers]
+    store, match = context.store, context.recipe.finetune.match
+    answers = [[q.answer_type, *q.answers] for q in questions]
+    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, match, answers]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.answers / f"{key}.npy"
 
     def locate() -> None:
         if _read(path) is None:
-            locator = AnswerLocator(store)
-            found = [locator.spans(ids) for ids in answers]
-            rows = [(i, row, *span) for i, spans in enumerate(found) for row, places in spans.items() for span in places]
+            found = matching.locate_answers(store, questions, match)
+            rows = [(i, row, *span) for i, spans in enumerate(found) for row, places in spans.items() for span in places or [NO_SPAN]]
             with publish_file(path) as file:
                 np.save(file, np.array(rows, np.int64).reshape(-1, 4))
 
@@ -41,7 +41,7 @@ def locate_answers(context: StageContext, questions: list[Question]) -> list[Spa
     assert table is not None, path
     spans: list[Spans] = [{} for _ in questions]
     for question, row, start, end in table.tolist():
-        spans[question].setdefault(row, []).append((start, end))
+        spans[question].setdefault(row, []).extend([] if (start, end) == NO_SPAN else [(start, end)])
     return spans
 
 

@@ -7,11 +7,14 @@ import numpy as np
 from realm.answerer import Answer
 from realm.corpus.blocks import BlockStore
 from realm.data.loader import generator
+from realm.data.matching import places
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
-from realm.text.answers import contains_answer, exact_match, f1, regex_match
+from realm.text.answers import exact_match, f1, regex_match
+from realm.text.patterns import PatternSearch
 
 BOOTSTRAPS = 1000
+_DRAWN_AT_ONCE = 10_000_000
 
 
 def is_correct(prediction: str, question: Question) -> bool:
@@ -25,42 +28,63 @@ def exact_match_share(answers: SequenceOf[Answer], questions: SequenceOf[Questio
     return float(np.mean([is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]))
 
 
-def f1_mean(answers: SequenceOf[Answer], questions: SequenceOf[Question]) -> float:
-    """Mean token F1 over questions with string answers; regex questions have no reference tokens."""
-    values = [f1(a.answer, q.answers) for a, q in zip(answers, questions, strict=True) if q.answer_type == "string"]
-    return float(np.mean(values)) if values else 0.0
+def f1_of(prediction: str, question: Question) -> float | None:
+    """Token F1; None for regex questions, which have no reference tokens."""
+    return f1(prediction, question.answers) if question.answer_type == "string" else None
 
 
-def bootstrap_interval(hits: SequenceOf[bool], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a share."""
-    values = np.asarray(hits, np.float64)
-    draws = generator("bootstrap", seed).integers(len(values), size=(BOOTSTRAPS, len(values)))
-    low, high = np.percentile(values[draws].mean(1), [2.5, 97.5])
+def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a mean, or of a share where the values are hits and misses."""
+    sample = np.asarray(values, np.float64)
+    rng = generator("bootstrap", seed)
+    at_once = max(1, min(BOOTSTRAPS, _DRAWN_AT_ONCE // len(sample)))
+    counts = [min(at_once, BOOTSTRAPS - done) for done in range(0, BOOTSTRAPS, at_once)]
+    means = np.concatenate([sample[rng.integers(len(sample), size=(count, len(sample)))].mean(1) for count in counts])
+    low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
 
 class Relevance:
-    """Which rows answer a question: by answer string anywhere in the block, and by gold document.
+    """Which rows answer a question: by answer anywhere in the block, and by gold document.
 
-    String answers are matched as wordpieces, regex answers are searched in the block's text.
+    Args:
+        store: the corpus.
+        match: how string answers are found in a block, one of ``answer_ranges.MATCHES``. Regex answers are searched in its text, and a
+            pattern that exceeds its time twice is not tried again (``patterns`` knows which).
     """
 
-    def __init__(self, store: BlockStore):
+    def __init__(self, store: BlockStore, match: str = "wordpiece"):
         self.store = store
+        self.match = match
         self.locator = AnswerLocator(store)
+        self.patterns = PatternSearch()
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""
+        if question.answer_type == "string" and self.match == "wordpiece":
+            return np.isin(rows, list(self.locator.spans(answer_wordpieces(self.store, question))))
+        return np.array([row >= 0 and self._holds(question, self.store.block(int(row)).text) for row in rows], np.bool_)
+
+    def _holds(self, question: Question, text: str) -> bool:
         if question.answer_type == "regex":
-            return np.array([row >= 0 and contains_answer(self.store.block(int(row)).text, question.answers, "regex") for row in rows])
-        return np.isin(rows, list(self.locator.spans(answer_wordpieces(self.store, question))))
+            return self.patterns.found(text, question.answers)
+        return bool(places(text, question.answers, self.match))
 
     def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row belongs to one of the question's positive documents."""
+        return np.isin(rows, self.gold_rows(question))
+
+    def gold_rows(self, question: Question) -> np.ndarray:
+        """Rows of the question's positive documents that the corpus has, int64 [n]."""
         gold = [self.store.rows_of_document(document) for document in question.positive_ids]
-        return np.isin(rows, np.concatenate(gold)) if gold else np.zeros(len(rows), bool)
+        return np.concatenate(gold).astype(np.int64) if gold else np.empty(0, np.int64)
 
 
 def recall_at(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, float]:
     """Share of questions with a hit among the first k, for each depth. ``hits`` are [k] each, best first."""
     return {str(k): float(np.mean([bool(h[:k].any()) for h in hits])) if len(hits) else 0.0 for k in depths}
+
+
+def recall_intervals(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, list[float]]:
+    """Bootstrap interval of each share of :func:`recall_at`."""
+    return {str(k): list(bootstrap_interval([bool(h[:k].any()) for h in hits])) for k in depths}

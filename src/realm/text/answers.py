@@ -10,15 +10,13 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal
 
-import regex
+from realm.text.patterns import pattern_matches
 
 _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_PATTERN_FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 
 
 def normalize_answer(text: str) -> str:
@@ -54,11 +52,11 @@ def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5
         patterns: references of ``answer_type`` "regex".
         timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
 
-    The ``regex`` library stands in for ``re`` because only it has a time limit. Usual patterns mean the same to both; they differ where
-    ``re`` has an error or a literal: recursion, ``\\p{...}``, possessive quantifiers, and ``x{e}``, which is fuzzy matching.
+    The ``regex`` library stands in for ``re`` because only it has a time limit. What ``re`` refuses matches nothing here, too; usual
+    patterns mean the same to both, but not ``x{e}``, a literal to ``re`` and fuzzy matching to ``regex``.
     """
     _refuse_single_string(patterns)
-    return any(_matches(pattern, prediction, timeout_s, anywhere=False) for pattern in patterns)
+    return any(pattern_matches(pattern, prediction, timeout_s) for pattern in patterns)
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -88,32 +86,12 @@ def contains_answer(text: str, answers: Sequence[str], kind: Literal["string", "
     """
     _refuse_single_string(answers)
     if kind == "regex":
-        return any(_matches(pattern, text, timeout_s, anywhere=True) for pattern in answers)
+        return any(pattern_matches(pattern, text, timeout_s, anywhere=True) for pattern in answers)
     if kind != "string":
         raise ValueError(f"kind must be 'string' or 'regex', not {kind!r}")
     # Normalised words hold no white space and stand one space apart: a padded substring is a run of whole words.
     padded = f" {normalize_answer(text)} "
     return any(needle and f" {needle} " in padded for needle in map(normalize_answer, answers))
-
-
-def _matches(pattern: str, text: str, timeout_s: float, *, anywhere: bool) -> bool:
-    compiled = _compile(pattern)
-    if compiled is None:
-        return False
-    try:
-        found = compiled.search(text, timeout=timeout_s) if anywhere else compiled.match(text, timeout=timeout_s)
-    except (TimeoutError, MemoryError):
-        return False
-    return found is not None
-
-
-@lru_cache(maxsize=4096)
-def _compile(pattern: str) -> "regex.Pattern[str] | None":
-    """The compiled pattern, None if it is invalid: bad syntax, flags that contradict each other, nesting beyond the stack."""
-    try:
-        return regex.compile(pattern, _PATTERN_FLAGS)
-    except (regex.error, ValueError, OverflowError, RecursionError):
-        return None
 
 
 def _word_f1(predicted: list[str], reference: list[str]) -> float:

@@ -1,0 +1,122 @@
+"""The verbs about questions: eval, data check, data convert."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from realm.cli import show
+from realm.progress import Progress
+
+if TYPE_CHECKING:
+    from realm.data.questions import QuestionOptions
+
+Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
+Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
+
+
+@dataclass(frozen=True)
+class QuestionFlags:
+    """How question files are read.
+
+    Args:
+        format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty looks.
+        question_column: column or key with the question; empty looks for question.
+        answers_column: column or key with the answers; empty looks for answers or answer.
+        id_column: column or key with the id; empty looks for id, and numbers the questions without one.
+        separator: what stands between the answers in a cell of a table; empty: a cell is one answer, or a list in brackets.
+    """
+
+    format: str = ""
+    question_column: str = ""
+    answers_column: str = ""
+    id_column: str = ""
+    separator: str = ""
+
+    def options(self) -> "QuestionOptions":
+        """What the readers are told."""
+        from realm.data.questions import QuestionOptions
+
+        return QuestionOptions(self.format, self.question_column, self.answers_column, self.id_column, self.separator)
+
+
+Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
+
+
+def data_check(
+    qa: Qa, /, *, corpus: Path | None = None, match: str = "wordpiece", reading: Reading = QuestionFlags(), json: bool = False
+) -> None:
+    """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
+
+    Args:
+        qa: questions, in any known format.
+        corpus: a corpus directory.
+        match: how answers are found in the corpus: wordpiece, raw or normalised.
+        reading: how the file is read.
+        json: print one JSON object as the last line.
+    """
+    from realm.data.check import check_question_file
+
+    with Progress() as progress:
+        found = check_question_file(qa, corpus, options=reading.options(), match=match, counting=progress.count)
+    if not json:
+        show.facts(found)
+    show.last_line(found, json)
+
+
+def data_convert(
+    sources: Sources, /, *, out: Path, dev: Path | None = None, reading: Reading = QuestionFlags(), json: bool = False
+) -> None:
+    """Write question files of any format as JSON lines, if wanted with the papers' development split taken out.
+
+    Args:
+        sources: files of questions.
+        out: the file to write.
+        dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
+        reading: how the files are read.
+        json: print one JSON object as the last line.
+    """
+    from realm.data.questions import convert_questions
+
+    found = convert_questions(sources, out, dev=dev, options=reading.options())
+    if not json:
+        show.facts(found)
+    show.last_line(found, json)
+
+
+def eval(
+    run: Run,
+    /,
+    *,
+    qa: tuple[Path, ...],
+    k: tuple[int, ...] = (),
+    read: int = 0,
+    match: str = "",
+    predictions: Path | None = None,
+    trec: Path | None = None,
+    reading: Reading = QuestionFlags(),
+    json: bool = False,
+) -> None:
+    """Exact match, F1 and recall of a run on any questions; without a reader, recall alone.
+
+    Args:
+        run: a run directory.
+        qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
+        k: depths of recall; none: as in the recipe.
+        read: blocks that are read for an answer; 0: as in the recipe.
+        match: how answers are found in blocks: wordpiece, raw or normalised; empty: as in the recipe.
+        predictions: a file for every answer, as JSON lines.
+        trec: a directory for rankings and judgements in TREC's formats.
+        reading: how the files are read.
+        json: print one JSON object as the last line.
+    """
+    from realm.pipeline.evaluate_run import Wanted, evaluate_run
+
+    wanted = Wanted(qa, reading.options(), match, k, read, predictions, trec)
+    with Progress() as progress:
+        result = evaluate_run(run, wanted, progress)
+    if not json:
+        show.evaluation(result)
+    show.last_line(result, json)

@@ -1,0 +1,86 @@
+"""Where the answers of many questions stand in a whole corpus, by any of the ways to match, found in one pass over it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from realm.corpus.blocks import BlockStore
+from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.types import Question
+from realm.errors import MissingExtra
+from realm.text.answer_ranges import Range, normalised_ranges, normalised_text, raw_ranges
+
+Spans = dict[int, list[tuple[int, int]]]
+"""Row -> (start, end) wordpieces of its body that are an answer. A row without any holds an answer that ends inside of wordpieces."""
+
+
+def locate_answers(store: BlockStore, questions: SequenceOf[Question], match: str) -> list[Spans]:
+    """Rows with an answer of each question, and the wordpieces that a reader is to mark there. Nothing for regex questions.
+
+    Args:
+        store: the corpus.
+        questions: whose answers are located.
+        match: one of ``answer_ranges.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are
+            those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words; spans are what stands
+            there, however the document spells it.
+
+    Raises:
+        MissingExtra: raw and normalised need an automaton over all answers at once.
+    """
+    locator = AnswerLocator(store)
+    if match == "wordpiece":
+        return [locator.spans(answer_wordpieces(store, question)) for question in questions]
+    rows = _rows_with(store, questions, *_PREPARED[match])
+    located: list[Spans] = []
+    for number, question in enumerate(questions):
+        spellings = set(question.answers) if match == "raw" else _spellings(store, question, rows[number])
+        spans = locator.spans([ids for ids in store.tokenizer.encode(sorted(spellings)) if ids]) if rows[number] else {}
+        located.append({row: spans.get(row, []) for row in rows[number]})
+    return located
+
+
+def _spellings(store: BlockStore, question: Question, rows: Iterable[int]) -> set[str]:
+    """How the documents write the answers."""
+    texts = (store.block(row).text for row in rows)
+    return {text[start:end] for text in texts for start, end in normalised_ranges(text, question.answers)}
+
+
+def _rows_with(
+    store: BlockStore, questions: SequenceOf[Question], prepared: Callable[[str], str], needle: Callable[[str], str]
+) -> list[list[int]]:
+    """Rows that hold an answer of each question, ascending."""
+    owners: dict[str, set[int]] = defaultdict(set)
+    for number, question in enumerate(questions):
+        for answer in question.answers if question.answer_type == "string" else ():
+            if needle(answer).strip():
+                owners[needle(answer)].add(number)
+    found: list[list[int]] = [[] for _ in questions]
+    needles = list(owners)
+    automaton = _automaton(needles)
+    for row in range(len(store)):
+        hits = {place[0] for place in automaton.find_matches_as_indexes(prepared(store.block(row).text), overlapping=True)}
+        for number in set().union(*(owners[needles[hit]] for hit in hits)):
+            found[number].append(row)
+    return found
+
+
+def _automaton(needles: list[str]) -> Any:
+    try:
+        import ahocorasick_rs
+    except ImportError:
+        raise MissingExtra("matching answers other than by wordpieces", "eval") from None
+    return ahocorasick_rs.AhoCorasick(needles)
+
+
+def _padded(text: str) -> str:
+    """Normalised words with a space on either side: whole words match whole words."""
+    return f" {normalised_text(text)} "
+
+
+_PREPARED: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {"raw": (str, str), "normalised": (_padded, _padded)}
+
+
+def places(text: str, answers: SequenceOf[str], match: str) -> list[Range]:
+    """Where answers stand in one text by characters ("raw") or normalised words ("normalised"), in the text's own spelling."""
+    return {"raw": raw_ranges, "normalised": normalised_ranges}[match](text, answers)

@@ -1,0 +1,123 @@
+"""Questions in JSON: one object a line, or one document with a list of them."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from realm.data.questions.options import QuestionOptions
+from realm.data.questions.rows import CURE, Row, Rows, Skipped, distinct
+from realm.errors import DataError
+from realm.paths import open_text
+
+_SPACE = re.compile(r"[\s,]*")
+_DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')
+UNANSWERABLE = "the question has no answer in its paragraph"
+
+
+def line_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of each line that is not blank.
+
+    Raises:
+        DataError: a line that is no JSON object.
+    """
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"not JSON ({error})", path=path, line=number, cure=CURE) from error
+            yield number, value if isinstance(value, dict) else {}
+
+
+def listed_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of each member of a JSON document's list: the document itself, or the list under its first ``key``.
+
+    Raises:
+        DataError: no such list, or what is in it is broken; the line is where the broken member begins.
+    """
+    with open_text(path) as lines:
+        text = "".join(lines)
+    found = re.search(r"\[" if key is None else rf'"{key}"\s*:\s*\[', text)
+    if found is None:
+        raise DataError(f"no list '{key}'" if key else "no list", path=path, line=1, cure="See docs/data-formats.md for the formats.")
+    decoder, at, line, counted = json.JSONDecoder(), found.end(), 1, 0
+    while True:
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string, too
+        line, counted = line + text.count("\n", counted, at), at
+        if text[at : at + 1] == "]":
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not JSON ({error})", path=path, line=line, cure="Fetch the file again.") from error
+        yield line, value if isinstance(value, dict) else {}
+
+
+def read_own(path: Path, options: QuestionOptions) -> Rows:
+    """Our own rows, one a line; also those of NQ-Open and EfficientQA, whose answers are called "answer"."""
+    for line, value in line_objects(path):
+        yield _own(line, line, value, options)
+
+
+def read_own_list(path: Path, options: QuestionOptions) -> Rows:
+    """The same rows as one JSON list: DPR's, and those of the factoid sets with qId, qText and answers."""
+    for number, (line, value) in enumerate(listed_objects(path), 1):
+        yield _own(line, number, value, options)
+
+
+def read_patterns(path: Path, options: QuestionOptions) -> Rows:
+    """CuratedTrec as ORQA wrote it: rows like NQ-Open's, answers are patterns."""
+    for line, value in line_objects(path):
+        row = _own(line, line, value, options)
+        yield Row(row.line, row.id, row.question, row.answers, row.positive_ids, "regex")
+
+
+def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions) -> Row:
+    def first(asked: str, *usual: str) -> Any:
+        return next((value[name] for name in ([asked] if asked else usual) if name in value), None)
+
+    answers = first(options.answers_column, "answers", "answer")
+    if isinstance(answers, str) and "answers" not in value:
+        answers = [answers]
+    name = first(options.id_column, "id", "qId")
+    return Row(
+        line,
+        number if name is None else name,
+        first(options.question_column, "question", "qText"),
+        answers,
+        value.get("positive_ids", []),
+        value.get("answer_type", "string"),
+    )
+
+
+def read_webquestions(path: Path, options: QuestionOptions) -> Rows:
+    """The official WebQuestions: {"utterance", "targetValue": '(list (description "A B") (description C))', "url"}."""
+    for number, (line, value) in enumerate(listed_objects(path), 1):
+        target = value.get("targetValue")
+        found = _DESCRIPTION.findall(target) if isinstance(target, str) else []
+        answers = [re.sub(r"\\(.)", r"\1", quoted) or bare.strip() for quoted, bare in found]
+        yield Row(line, number, value.get("utterance"), distinct(answers))
+
+
+def read_triviaqa(path: Path, options: QuestionOptions) -> Rows:
+    """TriviaQA's official documents, unfiltered (open) or not: the value and every alias of it are answers."""
+    for number, (line, value) in enumerate(listed_objects(path, "Data"), 1):
+        answer = value.get("Answer")
+        aliases = [answer.get("Value"), *(answer.get("Aliases") or [])] if isinstance(answer, dict) else []
+        yield Row(line, value.get("QuestionId", number), value.get("Question"), distinct(a for a in aliases if a not in (None, "")))
+
+
+def read_squad(path: Path, options: QuestionOptions) -> Rows:
+    """SQuAD's official documents, without their paragraphs: the open form. Questions of version 2 that have no answer are skipped."""
+    for line, article in listed_objects(path, "data"):
+        for paragraph in article.get("paragraphs") or [{}]:
+            for qa in paragraph.get("qas") or [{}]:
+                if qa.get("is_impossible"):
+                    yield Skipped(line, UNANSWERABLE)
+                    continue
+                texts = [answer.get("text") for answer in qa.get("answers") or [] if isinstance(answer, dict)]
+                yield Row(line, qa.get("id"), qa.get("question"), distinct(texts))

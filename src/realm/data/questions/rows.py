@@ -1,0 +1,70 @@
+"""One row of a question file, whatever its format, and the question that it becomes or the reason why it is none."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realm.data.questions.options import QuestionOptions
+from realm.data.types import Question
+from realm.errors import DataError
+
+CURE = 'Each line is {"id": ..., "question": ..., "answers": [...]}.'
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as a format's reader found it, not yet checked: any field may be of any type.
+
+    ``line`` is the 1-based line where it begins; ``id`` its own, or a number that the reader counted.
+    """
+
+    line: int
+    id: Any
+    question: Any
+    answers: Any
+    positive_ids: Any = field(default_factory=list)
+    answer_type: Any = "string"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A row that is well formed and no question of ours, such as one without a short answer."""
+
+    line: int
+    reason: str
+
+
+Rows = Iterator[Row | Skipped]
+Reader = Callable[[Path, QuestionOptions], Rows]
+
+
+def question_of(row: Row, path: Path) -> Question:
+    """The question of a row.
+
+    Raises:
+        DataError: no question, no answers, or a field of the wrong kind; file and line are named.
+    """
+
+    def wrong(problem: str, cure: str = CURE) -> DataError:
+        return DataError(problem, path=path, line=row.line, cure=cure)
+
+    if not isinstance(row.question, str) or not row.question.strip():
+        raise wrong("no question")
+    answers = row.answers
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise wrong("no answers")
+    if row.answer_type not in ("string", "regex"):
+        raise wrong(f"answer_type '{row.answer_type}' is neither string nor regex")
+    if not isinstance(row.positive_ids, list):
+        raise wrong("positive_ids is no list", "Give a list of document ids, or leave it out.")
+    return Question(str(row.id), row.question.strip(), tuple(answers), tuple(map(str, row.positive_ids)), row.answer_type)
+
+
+def distinct(answers: Iterable[Any]) -> list[Any]:
+    """Each answer once, in order: several annotators often give the same. What cannot be an answer stays, for the check to find."""
+    found: list[Any] = []
+    for answer in answers:
+        if answer not in found:
+            found.append(answer)
+    return found

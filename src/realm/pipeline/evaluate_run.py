@@ -1,0 +1,162 @@
+"""``realm eval``: a run on any number of question files and judged collections."""
+
+from collections import Counter
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realm.data.check import require_readable
+from realm.data.judged import Judged, load_judged
+from realm.data.questions import QuestionFile, QuestionOptions, read_questions
+from realm.data.types import Question
+from realm.errors import ConfigError
+from realm.opening import OpenRun, open_run
+from realm.pipeline.evaluation_files import write_predictions, write_trec
+from realm.progress import Progress
+from realm.recipes.evaluate import Ranking, Reading, answer_all, rank, ranking_summary, reading_summary
+from realm.recipes.judged import evaluate_judged
+from realm.recipes.scoring import Relevance
+from realm.text.answer_ranges import MATCHES
+from realm.text.patterns import compiled_pattern
+
+ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle")
+SEARCHED = ("recall", "recall_interval", "recall_gold")
+"""Rates of one dataset; those of answers are None without a reader."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be evaluated, and what is to be left.
+
+    Attributes:
+        files: question files, and folders with judgements.
+        options: what to know of the files besides what they look like.
+        match: how answers are found in blocks; empty: as the run's recipe says.
+        depths: of recall; empty: the recipe's.
+        read: blocks that are read for an answer; 0: the recipe's number.
+        predictions: a file for every answer.
+        trec: a directory for rankings and judgements.
+    """
+
+    files: tuple[Path, ...]
+    options: QuestionOptions = field(default_factory=QuestionOptions)
+    match: str = ""
+    depths: tuple[int, ...] = ()
+    read: int = 0
+    predictions: Path | None = None
+    trec: Path | None = None
+
+
+@dataclass
+class _Found:
+    """One dataset's rankings and, where there is a reader, its answers."""
+
+    rankings: list[Ranking]
+    readings: list[Reading]
+
+
+def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
+    """The ``eval --json`` object: rates over all questions, each dataset's under "datasets", each judged collection's under "judged".
+
+    Without a reader only recall is known; the rates of answers are None.
+
+    Raises:
+        RealmError: the run cannot be opened, a file cannot be read, or an option is out of range.
+    """
+    _check(wanted)
+    named = dict(zip(_names(wanted.files), wanted.files, strict=True))
+    files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}
+    collections = {name: load_judged(path) for name, path in named.items() if path.is_dir()}
+    run = open_run(root)
+    if wanted.predictions is not None and files:
+        run.answerer  # noqa: B018  # says that there is no reader before hours of search
+    for file in files.values():
+        require_readable(file.path, run.inputs.store, file)
+    relevance = Relevance(run.inputs.store, wanted.match or run.recipe.eval.match)
+    depths = wanted.depths or run.recipe.eval.k
+    counting = (progress or Progress(quiet=True)).count
+    found = {name: _evaluate(run, relevance, file.questions, depths, wanted.read, counting) for name, file in files.items()}
+    _leave(found, wanted, relevance)
+    every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
+    return {
+        **_rates(every, depths),
+        "datasets": {name: _rates(one, depths) for name, one in found.items()},
+        "judged": _judge(run, collections, depths, counting),
+        "match": relevance.match,
+        **_remarks(run, list(files.values()), relevance),
+        "versions": run.versions,
+    }
+
+
+def _check(wanted: Wanted) -> None:
+    if not wanted.files:
+        raise ConfigError("nothing to evaluate on", cure="Name question files, or folders with judgements: --qa FILE...")
+    if wanted.match and wanted.match not in MATCHES:
+        raise ConfigError(f"--match cannot be '{wanted.match}'", cure=f"It is one of: {', '.join(MATCHES)}.")
+    if wanted.depths and min(wanted.depths) < 1:
+        raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
+
+
+def _names(files: SequenceOf[Path]) -> list[str]:
+    """A short name for each dataset: the file's, with its folder's where two are alike.
+
+    Raises:
+        ConfigError: a file is named twice.
+    """
+    resolved = Counter(path.resolve() for path in files)
+    if twice := next((path for path, count in resolved.items() if count > 1), None):
+        raise ConfigError(f"{twice} is named twice", cure="Name each file once.")
+    short = [path.name.split(".")[0] or path.name for path in files]
+    longer = [f"{path.resolve().parent.name}-{name}" for path, name in zip(files, short, strict=True)]
+    for names in (short, longer):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name}-{number}" for number, name in enumerate(longer, 1)]
+
+
+def _evaluate(run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], read: int, counting: Any) -> _Found:
+    rankings = rank(run.source, relevance, questions, max(depths), counting=counting)
+    if run.tuned is None:
+        return _Found(rankings, [])
+    k = run.require_k(read or run.recipe.read)
+    return _Found(rankings, answer_all(run.answerer, relevance, questions, k, counting=counting))
+
+
+def _leave(found: dict[str, _Found], wanted: Wanted, relevance: Relevance) -> None:
+    if wanted.predictions is not None:
+        write_predictions(wanted.predictions, {name: one.readings for name, one in found.items()})
+    if wanted.trec is not None:
+        for name, one in found.items():
+            write_trec(wanted.trec, name, one.rankings, relevance)
+
+
+def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
+    """Rates of some questions; None where nothing was measured."""
+    rates: dict[str, Any] = dict.fromkeys(("n", *ANSWERS, *SEARCHED)) | {"n": 0}
+    if found.rankings:
+        rates |= ranking_summary(found.rankings, depths)
+    if found.readings:
+        rates |= reading_summary(found.readings)
+    return rates
+
+
+def _judge(run: OpenRun, collections: dict[str, Judged], depths: SequenceOf[int], counting: Any) -> dict[str, Any]:
+    store = run.inputs.store
+    return {name: evaluate_judged(run.source, store, judged, depths, counting=counting) for name, judged in collections.items()}
+
+
+def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> dict[str, Any]:
+    """What was cut, skipped, invalid or given up: it lowers the rates without being wrong."""
+    questions = [question for file in files for question in file.questions]
+    room = run.recipe.model.query_length - 2
+    skipped: Counter[str] = Counter()
+    for file in files:
+        skipped.update(file.skipped)
+    patterns = {answer for question in questions if question.answer_type == "regex" for answer in question.answers}
+    return {
+        "cut_questions": sum(len(ids) > room for ids in run.inputs.store.tokenizer.encode([q.text for q in questions])),
+        "skipped": dict(skipped),
+        "invalid_patterns": sum(compiled_pattern(pattern) is None for pattern in patterns),
+        "slow_patterns": len(relevance.patterns.too_slow),
+    }

@@ -1,0 +1,105 @@
+"""Retrieval measured against judgements: documents ranked by their best block, scored by ir-measures (nDCG@10, reciprocal rank, recall)."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.candidates import Source
+from realm.corpus.blocks import BlockStore
+from realm.data.judged import Judged
+from realm.errors import DataError, MissingExtra
+from realm.recipes.scoring import bootstrap_interval
+
+BATCH = 64
+FEATURE = "measuring retrieval against judgements"
+Counting = Callable[[str, int, int], None]
+
+
+def evaluate_judged(
+    source: Source, store: BlockStore, judged: Judged, depths: SequenceOf[int], *, counting: Counting | None = None
+) -> dict[str, Any]:
+    """{"n", "ndcg_10", "ndcg_10_interval", "mrr", "mrr_interval", "recall": {depth: value}, "unknown_documents"}.
+
+    Every measure is a mean over queries; ``mrr`` is the reciprocal rank within the deepest of ``depths``, at least 10, and recall the share
+    of a query's relevant documents. Judged documents that the corpus does not have count as not found.
+
+    Raises:
+        DataError: the corpus has none of the judged documents.
+        MissingExtra: ir-measures is not installed.
+    """
+    try:
+        import ir_measures
+        from ir_measures import RR, R, nDCG
+    except ImportError:
+        raise MissingExtra(FEATURE, "eval") from None
+    wanted = {document for grades in judged.grades.values() for document in grades}
+    unknown = wanted - set(store.documents())
+    if unknown == wanted:
+        raise DataError(
+            "the corpus has none of the judged documents", path=store.path, cure="Build it from the collection's own documents."
+        )
+    ranked = rank_documents(source, store, judged.queries, max(10, *depths), counting=counting)
+    run = {query: dict(zip(documents, falling(scores), strict=True)) for query, (documents, scores) in ranked.items()}
+    measures = {"ndcg_10": nDCG @ 10, "mrr": RR, **{str(depth): R @ depth for depth in depths}}
+    values: dict[Any, list[float]] = {measure: [] for measure in measures.values()}
+    for found in ir_measures.iter_calc(list(values), judged.grades, run):
+        values[found.measure].append(found.value)
+    means = {name: float(np.mean(values[measure])) for name, measure in measures.items()}
+    return {
+        "n": len(judged.queries),
+        "ndcg_10": means["ndcg_10"],
+        "ndcg_10_interval": list(bootstrap_interval(values[measures["ndcg_10"]])),
+        "mrr": means["mrr"],
+        "mrr_interval": list(bootstrap_interval(values[measures["mrr"]])),
+        "recall": {str(depth): means[str(depth)] for depth in depths},
+        "unknown_documents": len(unknown),
+    }
+
+
+@torch.inference_mode()
+def rank_documents(
+    source: Source, store: BlockStore, queries: Mapping[str, str], depth: int, *, counting: Counting | None = None
+) -> dict[str, tuple[list[str], list[float]]]:
+    """For each query at most ``depth`` documents, best first, and the scores of their best blocks.
+
+    Deeper and deeper, until each query has so many documents or all blocks have been looked at.
+    """
+    source.eval()
+    names, ranked = list(queries), {}
+    for at in range(0, len(names), BATCH):
+        part = names[at : at + BATCH]
+        texts = [queries[name] for name in part]
+        tokens = store.tokenizer.encode(texts)
+        blocks = 2 * depth
+        while True:
+            found = source(texts, tokens, blocks)
+            lists = [best_of_documents(store, *pair, depth) for pair in zip(found.rows, found.scores.float().cpu().numpy(), strict=True)]
+            if blocks >= len(store) or all(len(documents) == depth for documents, _ in lists):
+                break
+            blocks *= 2
+        ranked.update(zip(part, lists, strict=True))
+        if counting:
+            counting("eval: judged queries searched", len(ranked), len(names))
+    return ranked
+
+
+def best_of_documents(store: BlockStore, rows: np.ndarray, scores: np.ndarray, depth: int | None = None) -> tuple[list[str], list[float]]:
+    """The documents of ranked blocks [k], each once, at its best block."""
+    found: dict[str, float] = {}
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+        if row >= 0 and len(found) != depth:
+            found.setdefault(store.doc_id(row), score)
+    return list(found), list(found.values())
+
+
+def falling(scores: SequenceOf[float]) -> list[float]:
+    """Scores that fall strictly, as little changed as float32 allows: outside tools sort by score alone, and break ties otherwise."""
+    strict: list[float] = []
+    last = np.float32(np.inf)
+    for score in np.asarray(scores, np.float32):
+        last = score if score < last else np.nextafter(last, np.float32(-np.inf))
+        strict.append(float(last))
+    return strict

@@ -1,0 +1,123 @@
+"""The three ways to match answers with a corpus, the automaton against plain search in every block; what `data check` says."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.data.check import check_question_file
+from realm.data.matching import locate_answers, places
+from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.types import Question
+from realm.errors import DataError, MissingExtra
+from realm.text.answers import contains_answer
+
+QUESTIONS = [
+    Question("money", "?", ("the Pound-Sterling", "Pound sterling!", "pound sterling")),
+    Question("part", "?", ("ames",)),  # characters of Thames, no word
+    Question("case", "?", ("PARIS", "paris")),
+    Question("accent", "?", ("Besanc\u0327on", "Besançon")),
+    Question("nothing", "?", ("the", "?")),
+    Question("nowhere", "?", ("Atlantis",)),
+    Question("both", "?", ("London", "France")),
+    Question("pattern", "?", ("1[0-9]{3}",), answer_type="regex"),
+]
+
+
+def doc_ids(store: BlockStore, rows: object) -> set[str]:
+    return {store.doc_id(row) for row in rows}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("match", ["raw", "normalised"])
+def test_rows_are_those_of_a_search_in_every_block(store: BlockStore, match: str) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS, match), strict=True):
+        answers = question.answers if question.answer_type == "string" else ()
+        assert set(found) == {row for row in range(len(store)) if places(store.block(row).text, answers, match)}
+        if match == "normalised":
+            assert set(found) == {row for row in range(len(store)) if contains_answer(store.block(row).text, answers)}
+
+
+def test_how_the_ways_differ(store: BlockStore) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    rows = {
+        m: dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS, m), strict=True))
+        for m in ("raw", "normalised", "wordpiece")
+    }
+    thames = {"london", "one"}
+    assert doc_ids(store, rows["raw"]["part"]) == thames and not rows["normalised"]["part"]
+    assert not rows["raw"]["case"] and doc_ids(store, rows["normalised"]["case"]) == {"france", "london"}
+    assert doc_ids(store, rows["raw"]["accent"]) == doc_ids(store, rows["normalised"]["accent"]) == {"france"}
+    assert doc_ids(store, rows["normalised"]["money"]) == {"uk", "pound"}
+    for found in rows.values():
+        assert not found["nowhere"] and not found["pattern"]
+    assert not rows["normalised"]["nothing"]
+
+
+def test_spans_are_what_the_reader_is_to_mark(store: BlockStore) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    for match in ("raw", "normalised"):
+        for found in locate_answers(store, QUESTIONS[:1] + QUESTIONS[6:7], match):
+            assert found and all(found.values()), "whole words stand in wordpieces"
+            for row, spans in found.items():
+                words = {store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() for start, end in spans}
+                assert words <= {"pound sterling", "london", "france"}
+    inside = locate_answers(store, QUESTIONS[1:2], "raw")[0]
+    own = AnswerLocator(store).spans(answer_wordpieces(store, QUESTIONS[1]))
+    assert {row: own.get(row, []) for row in inside} == inside, "raw marks what the answer's wordpieces match, perhaps nothing"
+
+
+def test_wordpieces_need_no_extra(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
+    locator = AnswerLocator(store)
+    expected = [locator.spans(answer_wordpieces(store, question)) for question in QUESTIONS]
+    assert locate_answers(store, QUESTIONS, "wordpiece") == expected
+    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
+        locate_answers(store, QUESTIONS, "normalised")
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_data_check(corpus: Path, tmp_path: Path) -> None:
+    rows = [
+        {"question": "What is paid in the UK?", "answers": ["a Pound sterling", "?"], "positive_ids": ["uk", "gone"]},
+        {"question": "what is paid in UK", "answers": ["Atlantis"]},
+        {"question": "When? " + "very " * 80, "answers": ["(a|a|aa)+$c", "1[0-9]{3}", "("], "answer_type": "regex"},
+    ]
+    path = write(tmp_path / "qa.jsonl", rows)
+    alone = check_question_file(path)
+    assert alone == {
+        "questions": 3,
+        "format": "jsonl",
+        "skipped": {},
+        "repeated_questions": 1,
+        "answer_types": {"regex": 1, "string": 2},
+        "answers_per_question": 2.0,
+        "answer_words": {"mean": pytest.approx(5 / 3), "median": 1.0, "longest": 3},
+        "empty_answers": 1,
+        "invalid_patterns": 1,
+        "with_gold_documents": pytest.approx(1 / 3),
+    }
+    told: list[tuple[str, int, int]] = []
+    found = check_question_file(path, corpus, counting=lambda *what: told.append(what))
+    assert found.items() >= alone.items() and told == [("data check: patterns", 1, 1)]
+    assert found["answerable"] == pytest.approx(1 / 3), "wordpieces want the article, too; the pattern finds 1694"
+    assert (found["too_long"], found["cut_questions"], found["unknown_gold_documents"]) == (0, 1, 1)
+    assert found["match"] == "wordpiece" and found["slow_patterns"] == 0
+    pytest.importorskip("ahocorasick_rs")
+    assert check_question_file(path, corpus, match="normalised")["answerable"] == pytest.approx(2 / 3)
+
+
+def test_answers_longer_than_a_block_are_named_by_line(corpus: Path, tmp_path: Path) -> None:
+    short, long = {"question": "?", "answers": ["Paris"]}, {"question": "?", "answers": ["pound " * 400]}
+    (tmp_path / "qa.jsonl").write_text(json.dumps(short) + "\n\n" + json.dumps(long) + "\n", "utf-8")
+    with pytest.raises(DataError, match=r"qa.jsonl:3: the answer of '3' has .* wordpieces, a block holds 285"):
+        check_question_file(tmp_path / "qa.jsonl", corpus)
+    (tmp_path / "qa.csv").write_text('question,answers\n"a\nb",Paris\nc,' + "pound " * 400 + "\n", "utf-8")
+    with pytest.raises(DataError, match=r"qa.csv:4: "):
+        check_question_file(tmp_path / "qa.csv", corpus)

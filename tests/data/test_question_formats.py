@@ -1,0 +1,273 @@
+"""Every published format is told from the others and read as published; what is broken is named by file and line; the papers' split."""
+
+import csv
+import gzip
+import io
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.data.questions import QuestionOptions, convert_questions, load_questions, read_questions
+from realm.data.questions.options import FORMATS
+from realm.data.types import Question
+from realm.errors import ConfigError, DataError, MissingExtra
+
+HTML = "<p>Written by <b>Ren&eacute; &amp; Co</b> in <i>1969</i>, later by a very long list of many other people.</p>"
+
+
+def span(html: str, words: str, tokens: int) -> dict[str, int]:
+    start = html.encode().index(words.encode())
+    return {"start_byte": start, "end_byte": start + len(words.encode()), "start_token": 3, "end_token": 3 + tokens}
+
+
+def natural(name: int, spans: list[dict[str, int]], **more: Any) -> dict[str, Any]:
+    annotations = [{"long_answer": {"start_token": 0, "end_token": 20}, "short_answers": spans, "yes_no_answer": "NONE"}]
+    return {"annotations": annotations, "document_html": HTML, "question_text": f"question {name}", "example_id": name, **more}
+
+
+NATURAL = [
+    natural(7, [span(HTML, "<b>Ren&eacute; &amp; Co</b>", 5), span(HTML, "1969", 1), span(HTML, "1969", 1)]),
+    natural(8, [span(HTML, "a very long list of many", 6)]),
+    natural(9, []),
+]
+SIMPLE = {
+    "document_text": "<P> Written by <B> Rene </B> in 1969 </P>",
+    "question_text": "who",
+    "example_id": 3,
+    "annotations": [{"short_answers": [{"start_token": 3, "end_token": 6}]}],
+}
+TOKENS = [{"token": word, "html_token": word.startswith("<")} for word in SIMPLE["document_text"].split(" ")]
+WEB = [
+    {"url": "u", "targetValue": '(list (description "Jazmyn Bieber") (description Jaxon))', "utterance": "what is his brother?"},
+    {"url": "u", "targetValue": '(list (description "A \\"B\\" (C)"))', "utterance": "who?"},
+]
+TRIVIA_ANSWER = {
+    "Aliases": ["Sinclair Lewis", "Lewis", ""],
+    "NormalizedAliases": ["x"],
+    "Type": "WikipediaEntity",
+    "Value": "Sinclair Lewis",
+}
+TRIVIA = {"Data": [{"Answer": TRIVIA_ANSWER, "EntityPages": [], "Question": "Which American?", "QuestionId": "tc_1"}], "Version": 1.0}
+SQUAD_QAS = [
+    {"id": "s1", "question": "What?", "answers": [{"text": "gold", "answer_start": 0}, {"text": "gold", "answer_start": 9}]},
+    {"id": "s2", "question": "None?", "answers": [], "is_impossible": True},
+]
+SQUAD = {"data": [{"title": "T", "paragraphs": [{"context": "gold", "qas": SQUAD_QAS}]}], "version": "2.0"}
+OWN = {"question": "Who?", "answers": ["A", "B"], "positive_ids": ["d"]}
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def table(rows: list[list[str]], delimiter: str) -> str:
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+PUBLISHED = {
+    "own": ("q.jsonl", lines(OWN), "jsonl", [Question("1", "Who?", ("A", "B"), ("d",))]),
+    "own list": ("q.json", json.dumps([OWN, OWN], indent=1), "json", [Question(str(n), "Who?", ("A", "B"), ("d",)) for n in (1, 2)]),
+    "nq-open": ("NQ-open.dev.jsonl", lines({"question": "who", "answer": ["A", "B"]}), "nq-open", [Question("1", "who", ("A", "B"))]),
+    "natural": ("nq-train-00.jsonl", lines(*NATURAL), "natural-questions", [Question("7", "question 7", ("René & Co", "1969"))]),
+    "simplified": ("simplified.jsonl", lines(SIMPLE), "natural-questions", [Question("3", "who", ("Rene",))]),
+    "tokens": (
+        "dev.jsonl",
+        lines({key: value for key, value in SIMPLE.items() if key != "document_text"} | {"document_tokens": TOKENS}),
+        "natural-questions",
+        [Question("3", "who", ("Rene",))],
+    ),
+    "webquestions": (
+        "webquestions.examples.train.json",
+        json.dumps(WEB),
+        "webquestions",
+        [Question("1", "what is his brother?", ("Jazmyn Bieber", "Jaxon")), Question("2", "who?", ('A "B" (C)',))],
+    ),
+    "factoid webquestions": (
+        "val.json",
+        json.dumps([{"answers": ["A"], "qId": "wqr1", "qText": "who"}], indent=2),
+        "json",
+        [Question("wqr1", "who", ("A",))],
+    ),
+    "curatedtrec": (
+        "large2180-test.tsv",
+        '1669\tfactoid\tHow tall is "K2"?\t8,?611\\s?m|28,?251\n10053\tfactoid\tch4?\tC.*H\n',
+        "curatedtrec",
+        [Question("1669", 'How tall is "K2"?', ("8,?611\\s?m|28,?251",), (), "regex"), Question("10053", "ch4?", ("C.*H",), (), "regex")],
+    ),
+    "orqa's curatedtrec": (
+        "CuratedTrec.resplit.dev.jsonl",
+        lines({"question": "who", "answer": ["a|b"]}),
+        "curatedtrec",
+        [Question("1", "who", ("a|b",), (), "regex")],
+    ),
+    "triviaqa": (
+        "unfiltered-web-dev.json",
+        json.dumps(TRIVIA, indent=4),
+        "triviaqa",
+        [Question("tc_1", "Which American?", ("Sinclair Lewis", "Lewis"))],
+    ),
+    "squad": ("dev-v2.0.json", json.dumps(SQUAD), "squad", [Question("s1", "What?", ("gold",))]),
+    "dpr": (
+        "nq-test.qa.csv",
+        'who sang\t[\'Bobby "B" Scott\', "Bob\'s"]\n',
+        "dpr",
+        [Question("1", "who sang", ('Bobby "B" Scott', "Bob's"))],
+    ),
+    "csv": (
+        "mine.csv",
+        table([["ID", "Question", "Answers"], ["a", "Who, then?", '["A", "B"]'], ["b", "When?", "12, maybe"]], ","),
+        "csv",
+        [Question("a", "Who, then?", ("A", "B")), Question("b", "When?", ("12, maybe",))],
+    ),
+    "tsv": ("mine.tsv", "question\tanswer\nWho?\tA\n", "tsv", [Question("1", "Who?", ("A",))]),
+}
+
+
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_each_is_recognised_and_read(tmp_path: Path, case: str) -> None:
+    name, text, format, questions = PUBLISHED[case]
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    found = read_questions(path)
+    assert (found.format, found.questions) == (format, questions)
+    assert len(found.lines) == len(found.raw) == len(questions)
+    assert load_questions(path, QuestionOptions(format)) == questions, "the format may also be named"
+    for suffix, opener in ((".gz", gzip.open), (".xz", lzma.open)):
+        packed = tmp_path / (name + suffix)
+        with opener(packed, "wt", encoding="utf-8") as file:
+            file.write(text)
+        assert load_questions(packed) == questions
+
+
+def test_what_is_no_open_question_is_counted(tmp_path: Path) -> None:
+    for case, skipped in (
+        ("natural", {"no short answer of at most 5 tokens": 2}),
+        ("squad", {"the question has no answer in its paragraph": 1}),
+    ):
+        path = tmp_path / PUBLISHED[case][0]
+        path.write_text(PUBLISHED[case][1], "utf-8")
+        assert read_questions(path).skipped == skipped
+    path = tmp_path / "none.jsonl"
+    path.write_text(lines(*NATURAL[1:]), "utf-8")
+    with pytest.raises(DataError, match=r"no questions \(2 rows: no short answer"):
+        read_questions(path)
+
+
+def test_columns_have_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("nr;frage;antwort\n1;Wer?;A | B\n", "utf-8")
+    options = QuestionOptions("csv", "frage", "antwort", "nr", "|")
+    assert load_questions(path, options) == [Question("1", "Wer?", ("A", "B"))]
+    rows = tmp_path / "mine.jsonl"
+    rows.write_text(lines({"frage": "Wer?", "antwort": ["A"], "nr": 5}), "utf-8")
+    assert load_questions(rows, QuestionOptions("", "frage", "antwort", "nr")) == [Question("5", "Wer?", ("A",))]
+
+
+BROKEN = [
+    ("q.csv", "text,answers\nWho?,A\n", 1, "no column 'question'. Name it with --question-column. Columns are: text, answers."),
+    ("q.csv", "question,reply\nWho?,A\n", 1, "no column 'answers'"),
+    ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "1 columns where 2 belong"),
+    ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 belong"),
+    ("q.csv", 'question,answers\n"Who?"x,A\n', 2, "no row of a table"),
+    ("q.csv", "question,answers\nWho?,[A\n", 2, "the answers begin with [ and are no list"),
+    ("q.csv", "question,answers\nWho?,[1]\n", 2, "no answers"),
+    ("q.csv", "question,answers\nWho?,\n", 2, "no answers"),
+    ("q.csv", "question,answers\n ,A\n", 2, "no question"),
+    ("q.csv", "id,question,answers\n1,Who?,A\n1,Who?,A\n", 3, "the id '1' stands twice"),
+    ("q.txt", "just some words\n", 1, "no known format of questions"),
+    ("q.json", "[\n" + json.dumps(OWN) + ",\n{\n", 3, "not JSON"),
+    ("q.json", "[1]", 1, "no question"),
+    ("w.json", json.dumps([*WEB, {"utterance": "who?", "targetValue": "(list)"}], indent=0), 12, "no answers"),
+    ("t.json", json.dumps({"Data": [{"Question": "Q?", "QuestionId": "x"}]}), 1, "no answers"),
+    ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
+    ("n.jsonl", lines(NATURAL[0], {"question_text": "who", "annotations": [{}]}), 2, "no row of Natural Questions"),
+    ("n.jsonl", lines({"question_text": "who", "annotations": 3}), 1, "no row of Natural Questions"),
+    ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 belong"),
+    ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 belong"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "line", "problem"), BROKEN)
+def test_broken_files(tmp_path: Path, name: str, text: str, line: int, problem: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    with pytest.raises(DataError) as caught:
+        read_questions(path)
+    assert str(caught.value).startswith(f"{path}:{line}: {problem}") and caught.value.cure and "\n" not in str(caught.value)
+
+
+def test_options_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no question format 'yaml'"):
+        QuestionOptions("yaml")
+    path = tmp_path / "q.csv"
+    path.write_text("question,answers\nWho?,A\n", "utf-8")
+    with pytest.raises(DataError, match="no column 'frage', which --question-column names"):
+        load_questions(path, QuestionOptions(question_column="frage"))
+    for format in FORMATS:  # a wrong format is an error of ours, never a traceback
+        with pytest.raises(DataError):
+            load_questions(write(tmp_path / "x.bin", "\x00[{]},;\t'"), QuestionOptions(format))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_converted(tmp_path: Path) -> None:
+    sources = [write(tmp_path / PUBLISHED[case][0], PUBLISHED[case][1]) for case in ("natural", "curatedtrec", "own")]
+    found = convert_questions(sources, tmp_path / "out.jsonl")
+    assert found == {"questions": 4, "dev_questions": 0, "skipped": {"no short answer of at most 5 tokens": 2}}
+    assert load_questions(tmp_path / "out.jsonl") == [q for case in ("natural", "curatedtrec", "own") for q in PUBLISHED[case][3]]
+    again = write(tmp_path / "again.jsonl", PUBLISHED["own"][1])
+    with pytest.raises(DataError, match=r"again.jsonl:1: the id '1' stands in .*q.jsonl, too"):
+        convert_questions([sources[2], again], tmp_path / "never.jsonl")
+    assert not (tmp_path / "never.jsonl").exists()
+
+
+def test_the_split_of_webquestions_is_the_papers(data_dir: Path, tmp_path: Path) -> None:
+    """3,778 official training questions: 3,417 to train on and 361 to develop on, as ORQA and REALM say."""
+    pytest.importorskip("farmhash")
+    sources = [data_dir / "webquestions" / f"{name}.jsonl.xz" for name in ("train", "dev")]
+    found = convert_questions(sources, tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl")
+    assert found == {"questions": 3417, "dev_questions": 361, "skipped": {}}
+    train, dev = load_questions(tmp_path / "train.jsonl"), load_questions(tmp_path / "dev.jsonl")
+    assert sorted(q.id for q in train + dev) == sorted(q.id for source in sources for q in load_questions(source))
+
+
+def test_the_split_hashes_the_text_as_it_stands(tmp_path: Path) -> None:
+    farmhash = pytest.importorskip("farmhash")
+    texts = [f" Wer war der {n}. König? " for n in range(200)]
+    path = write(tmp_path / "q.jsonl", lines(*({"id": t, "question": t, "answers": ["A"]} for t in texts)))
+    convert_questions([path], tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl")
+    chosen = {q.id for q in load_questions(tmp_path / "dev.jsonl")}
+    assert chosen == {t for t in texts if farmhash.fingerprint64(t) % 100000 % 10 == 0} and 5 < len(chosen) < 40
+    one = write(tmp_path / "one.jsonl", lines(OWN))
+    with pytest.raises(DataError, match="leaves none for"):
+        convert_questions([one], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
+
+
+def test_the_split_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "farmhash", None)
+    path = write(tmp_path / "q.jsonl", lines(OWN))
+    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
+        convert_questions([path], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
+
+
+def test_every_question_file_of_the_data_directory(data_dir: Path) -> None:
+    counts = {
+        "nq_open/dev_visible": ("jsonl", 1803),
+        "nq_open/efficientqa_dev": ("jsonl", 1800),
+        "webquestions/test_visible": ("jsonl", 1016),
+        "curatedtrec/dev": ("jsonl", 133),
+        "triviaqa/test_visible": ("jsonl", 5654),
+        "squad/qa_dev": ("jsonl", 2163),
+    }
+    for name, expected in counts.items():
+        found = read_questions(data_dir / f"{name}.jsonl.xz")
+        assert (found.format, len(found.questions)) == expected
+        assert {q.answer_type for q in found.questions} == {"regex" if name.startswith("curated") else "string"}

@@ -1,0 +1,215 @@
+"""`realm eval` on a run of seconds: several files, the same whatever the batch, predictions, TREC files that outside tools agree with."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import realm.answerer
+from realm.cli import main
+from realm.data.questions import load_questions
+from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
+from realm.opening import open_run
+from realm.pipeline.evaluate_run import Wanted, evaluate_run
+from realm.recipes.evaluate import answer_all, rank
+from realm.recipes.judged import falling, rank_documents
+from realm.recipes.scoring import Relevance, bootstrap_interval
+from realm.text.answers import exact_match
+
+COUNTRIES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
+
+
+@pytest.fixture
+def patterns(tmp_path: Path) -> Path:
+    rows = [{"id": n, "question": f"When do many visit {n}?", "answers": ["19[0-9]{2}", "("], "answer_type": "regex"} for n in COUNTRIES]
+    path = tmp_path / "patterns.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    queries = [{"_id": f"q {n}", "text": f"What is the currency of {n}?"} for n in COUNTRIES]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries), "utf-8")
+    grades = "".join(f"q {n}\t{n}/0\t2\nq {n}\t{n}/1\t1\nq {n}\tgone\t1\n" for n in COUNTRIES)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + grades, "utf-8")
+    return folder
+
+
+def test_several_datasets(tiny_run: Path, patterns: Path) -> None:
+    qa = tiny_run.parent / "qa.jsonl"
+    found = evaluate_run(tiny_run, Wanted((qa, patterns)))
+    alone = {path.stem: evaluate_run(tiny_run, Wanted((path,))) for path in (qa, patterns)}
+    assert list(found["datasets"]) == ["qa", "patterns"] and found["n"] == 12
+    for name, rates in found["datasets"].items():
+        assert rates == {key: alone[name][key] for key in rates} == alone[name]["datasets"][name]
+    both = [found["datasets"][name] for name in ("qa", "patterns")]
+    assert found["em"] == pytest.approx(sum(r["em"] for r in both) / 2)
+    assert found["f1"] == both[0]["f1"] and both[1]["f1"] is None and both[0]["regex_em"] is None
+    assert found["regex_em"] == both[1]["em"] == both[1]["regex_em"]
+    assert found["recall"]["5"] == pytest.approx(sum(r["recall"]["5"] for r in both) / 2)
+    assert found["invalid_patterns"] == 1 and found["slow_patterns"] == 0 and found["cut_questions"] == 0
+    for rates in (*both, found):
+        low, high = rates["em_interval"]
+        assert 0 <= low <= rates["em"] <= high <= 1
+
+
+@pytest.mark.parametrize("batch", [1, 4, 64])
+def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, questions = open_run(tiny_run), load_questions(tiny_run.parent / "qa.jsonl")
+    relevance = Relevance(run.inputs.store)
+    told: list[tuple[str, int, int]] = []
+    rankings = rank(run.source, relevance, questions, 12, batch=batch, counting=lambda *what: told.append(what))
+    assert told[-1] == ("eval: questions searched", 6, 6) and len(told) == -(-6 // batch)
+    monkeypatch.setattr(realm.answerer, "BATCH", batch)
+    readings = answer_all(run.answerer, relevance, questions, 3, batch=batch)
+    for number, question in enumerate(questions):
+        one = rank(run.source, relevance, [question], 12, batch=1)[0]
+        assert np.array_equal(rankings[number].rows, one.rows) and np.allclose(rankings[number].scores, one.scores, atol=1e-5)
+        answer = run.answerer.answer([question.text], k=3)[0]
+        got = readings[number].answer
+        assert (got.answer, [e.block_id for e in got.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
+        assert got.p == pytest.approx(answer.p, abs=1e-5)
+
+
+def test_predictions(tiny_run: Path, patterns: Path, tmp_path: Path) -> None:
+    qa = tiny_run.parent / "qa.jsonl"
+    found = evaluate_run(tiny_run, Wanted((qa, patterns), read=2, predictions=tmp_path / "p.jsonl"))
+    rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text("utf-8").splitlines()]
+    assert [row["id"] for row in rows] == COUNTRIES * 2 and {row["dataset"] for row in rows} == {"qa", "patterns"}
+    assert sum(row["correct"] for row in rows) / 12 == pytest.approx(found["em"])
+    documents = {row["id"]: row["text"] for row in map(json.loads, (tiny_run.parent / "docs.jsonl").read_text("utf-8").splitlines())}
+    for row in rows:
+        assert len(row["evidence"]) == 2
+        for evidence in row["evidence"]:  # the document's own spelling, where it stands
+            assert documents[evidence["doc_id"]][evidence["start"] : evidence["end"]] == evidence["answer"]
+        if row["dataset"] == "qa":
+            assert row["correct"] == exact_match(row["prediction"], row["answers"])
+
+
+def test_trec_files_measure_the_same_elsewhere(tiny_run: Path, tmp_path: Path) -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    rows = [json.loads(line) for line in (tiny_run.parent / "qa.jsonl").read_text("utf-8").splitlines()]
+    rows += [{"id": "no one 100%", "question": "Who?", "answers": ["Atlantis"], "positive_ids": ["gone"]}]
+    qa = tmp_path / "mine.jsonl"
+    qa.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    found = evaluate_run(tiny_run, Wanted((qa,), depths=(1, 5), trec=tmp_path / "trec"))
+    assert {path.name for path in (tmp_path / "trec").iterdir()} == {
+        f"mine{end}" for end in (".run", ".answer.qrels", ".gold.qrels", ".documents.run", ".documents.qrels")
+    }
+    for kind, rates in (("answer", found["recall"]), ("gold", found["recall_gold"])):
+        qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "trec" / f"mine.{kind}.qrels")))
+        run = list(ir_measures.read_trec_run(str(tmp_path / "trec" / "mine.run")))
+        measures = [ir_measures.Success @ 1, ir_measures.Success @ 5]
+        measured = ir_measures.calc_aggregate(measures, qrels, run)
+        assert [measured[m] for m in measures] == pytest.approx([rates["1"], rates["5"]])
+        assert {q.query_id for q in qrels} == {*COUNTRIES, "no%20one%20100%25"}
+    documents = list(ir_measures.read_trec_run(str(tmp_path / "trec" / "mine.documents.run")))
+    assert len({(r.query_id, r.doc_id) for r in documents}) == len(documents) and {r.doc_id for r in documents} <= {
+        f"{n}/{part}" for n in COUNTRIES for part in (0, 1)
+    }
+    wanted = list(ir_measures.read_trec_qrels(str(tmp_path / "trec" / "mine.documents.qrels")))
+    assert len(wanted) == 13 and all(row.relevance == 1 for row in wanted)
+
+
+def test_scores_fall_strictly_and_hardly_change() -> None:
+    scores = falling([2.0, 2.0, 2.0, 1.0, 1.5, -3.0])
+    assert all(a > b for a, b in pairwise(scores)) and np.allclose(scores[:4], [2, 2, 2, 1])
+    assert [float(np.float32(repr(s))) for s in scores] == scores, "what is written reads back the same"
+
+
+def test_judged_documents(tiny_run: Path, collection: Path) -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    found = evaluate_run(tiny_run, Wanted((collection,), depths=(1, 10)))
+    assert found["n"] == 0 and found["em"] is None and found["recall"] is None and found["datasets"] == {}
+    judged = found["judged"]["beir"]
+    assert judged["n"] == 6 and judged["unknown_documents"] == 1
+    run = open_run(tiny_run)
+    queries = {f"q {n}": f"What is the currency of {n}?" for n in COUNTRIES}
+    ranked = rank_documents(run.source, run.inputs.store, queries, 10)
+    # nDCG by its definition, gains 2, 1, 1 at best.
+    values = []
+    for n in COUNTRIES:
+        grades = {f"{n}/0": 2, f"{n}/1": 1}
+        gain = sum(grades.get(document, 0) / np.log2(place + 2) for place, document in enumerate(ranked[f"q {n}"][0]))
+        values.append(gain / (2 + 1 / np.log2(3) + 1 / np.log2(4)))
+    assert judged["ndcg_10"] == pytest.approx(np.mean(values)) and 0 < judged["mrr"] <= 1
+    qrels = {f"q {n}": {f"{n}/0": 2, f"{n}/1": 1, "gone": 1} for n in COUNTRIES}
+    scores = {q: dict(zip(documents, falling(s), strict=True)) for q, (documents, s) in ranked.items()}
+    measured = ir_measures.calc_aggregate([ir_measures.RR, ir_measures.R @ 10], qrels, scores)
+    assert judged["mrr"] == pytest.approx(measured[ir_measures.RR]) and judged["recall"]["10"] == pytest.approx(
+        measured[ir_measures.R @ 10]
+    )
+
+
+def test_what_is_refused(tiny_run: Path, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qa = tiny_run.parent / "qa.jsonl"
+    with pytest.raises(ConfigError, match="nothing to evaluate on"):
+        evaluate_run(tiny_run, Wanted(()))
+    with pytest.raises(ConfigError, match="is named twice"):
+        evaluate_run(tiny_run, Wanted((qa, qa.parent / "." / "qa.jsonl")))
+    with pytest.raises(ConfigError, match="--match cannot be 'fuzzy'"):
+        evaluate_run(tiny_run, Wanted((qa,), match="fuzzy"))
+    with pytest.raises(ConfigError, match="--k is 0"):
+        evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
+    with pytest.raises(ConfigError, match="k = 100, and the index holds 12 blocks"):
+        evaluate_run(tiny_run, Wanted((qa,), read=100))
+    (collection / "qrels" / "test.tsv").write_text("q Arvad\tnowhere\t1\n", "utf-8")
+    with pytest.raises(DataError, match="none of the judged documents"):
+        evaluate_run(tiny_run, Wanted((collection,)))
+    monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
+    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
+        evaluate_run(tiny_run, Wanted((collection,)))
+
+
+def test_a_depth_beyond_the_corpus_is_all_of_it(tiny_run: Path) -> None:
+    found = evaluate_run(tiny_run, Wanted((tiny_run.parent / "qa.jsonl",), depths=(12, 5000)))
+    assert found["recall"]["5000"] == found["recall"]["12"] == 1.0
+
+
+def test_an_index_of_another_corpus(tiny_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    command = ["corpus", "build", str(tiny_run.parent / "more.jsonl"), "--out", str(tmp_path / "other"), "--vocab-size", "300"]
+    assert main(command) == 0
+    shutil.rmtree(run / "corpus")
+    shutil.copytree(tmp_path / "other", run / "corpus")
+    with pytest.raises((SnapshotError, RunError, DataError)) as caught:
+        evaluate_run(run, Wanted((tiny_run.parent / "qa.jsonl",)))
+    assert caught.value.cure
+
+
+@pytest.mark.parametrize("match", ["raw", "normalised"])
+def test_other_ways_to_match(tiny_run: Path, match: str, tmp_path: Path) -> None:
+    rows = [{"question": "What is the currency of Arvad?", "answers": [answer]} for answer in ("ire", "the TIREL!", "Tirel")]
+    path = tmp_path / "qa.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    found = evaluate_run(tiny_run, Wanted((path,), match=match, depths=(12,)))
+    assert found["match"] == match and found["recall"]["12"] == pytest.approx(2 / 3)
+
+
+def test_long_questions_are_cut_and_counted(tiny_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "qa.jsonl"
+    path.write_text(json.dumps({"question": "What is " + "very " * 100, "answers": ["Tirel"]}) + "\n", "utf-8")
+    assert evaluate_run(tiny_run, Wanted((path,)))["cut_questions"] == 1
+
+
+def test_intervals_need_no_memory_for_a_million(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = [True] * 30 + [False] * 70
+    whole = bootstrap_interval(hits)
+    monkeypatch.setattr("realm.recipes.scoring._DRAWN_AT_ONCE", 700)
+    assert bootstrap_interval(hits) == whole and 0.2 < whole[0] < 0.3 < whole[1] < 0.4
+
+
+def test_the_table(tiny_run: Path, patterns: Path, collection: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ir_measures")
+    command: list[Any] = ["eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", patterns, collection, "--k", 1, 5]
+    assert main([str(word) for word in command]) == 0
+    shown = capsys.readouterr().out
+    for words in ("together", "patterns", "regex EM", "qa, gold", "nDCG@10", "beir", "invalid patterns"):
+        assert words in shown

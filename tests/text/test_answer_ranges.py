@@ -1,0 +1,86 @@
+"""Answers are found in a text's own characters; patterns that never end cost their time a few times, not in every text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realm.text.answer_ranges import normalised_ranges, normalised_text, raw_ranges
+from realm.text.answers import contains_answer, normalize_answer
+from realm.text.patterns import PatternSearch
+
+TEXT = "“The Beatles” (Liverpool, 1960) met the beatles; BEATLES, naïve café-goers."
+
+
+def written(text: str, ranges: list[tuple[int, int]]) -> list[str]:
+    return [text[start:end] for start, end in ranges]
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["Liverpool"], ["Liverpool"]),
+        (["The Liverpool!"], ["Liverpool"]),
+        (["liverpool 1960"], ["Liverpool, 1960"]),  # the document's own comma
+        (["Beatles"], ["beatles", "BEATLES"]),  # typographic quotes belong to their word
+        (["met the beatles"], ["met the beatles"]),  # articles inside
+        (["café"], []),  # "cafégoers" is one word
+        (["cafe\u0301-goers"], ["café-goers"]),
+        (["the", "?", ""], []),
+        (["Paris"], []),
+    ],
+)
+def test_normalised(answers: list[str], found: list[str]) -> None:
+    assert written(TEXT, normalised_ranges(TEXT, answers)) == found
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["eat"], ["eat", "eat"]),  # characters, not words; case counts
+        (["Beatles", "BEATLES"], ["Beatles", "BEATLES"]),
+        (["the Beatles"], []),
+        (["ü", ""], []),
+    ],
+)
+def test_raw(answers: list[str], found: list[str]) -> None:
+    assert written(TEXT, raw_ranges(TEXT, answers)) == found
+
+
+def test_overlapping_places_are_all_found() -> None:
+    assert raw_ranges("aaaa", ["aa"]) == [(0, 2), (1, 3), (2, 4)]
+    assert normalised_ranges("x x x", ["x x"]) == [(0, 3), (2, 5)]
+
+
+WORDS = st.text(alphabet="aAthe nΣσ.,-'“\u0301\u0300\u00a0\u3000éÅ1\n", max_size=24)
+
+
+@given(WORDS)
+def test_word_by_word_is_all_at_once(text: str) -> None:
+    assert normalised_text(text) == normalize_answer(text)
+
+
+@given(st.text(max_size=30))
+def test_word_by_word_is_all_at_once_in_any_script(text: str) -> None:
+    assert normalised_text(text) == normalize_answer(text)
+
+
+@given(WORDS, WORDS)
+def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text: str, answer: str) -> None:
+    ranges = normalised_ranges(text, [answer])
+    assert bool(ranges) == contains_answer(text, [answer])
+    assert all(0 <= start <= end <= len(text) for start, end in ranges)
+
+
+@given(WORDS, st.integers(0, 20), st.integers(1, 5))
+def test_what_stands_there_is_found_raw(text: str, start: int, length: int) -> None:
+    piece = text[start : start + length]
+    assert not piece or (start, start + len(piece)) in raw_ranges(text, [piece])
+
+
+def test_a_pattern_that_never_ends_is_given_up() -> None:
+    endless, texts = "(a|a|aa)+$", ["a" * 200 + "b"] * 500
+    search = PatternSearch(timeout_s=0.05, strikes=2)
+    found = [search.found(text, [endless, "a+b"]) for text in texts]
+    assert all(found) and search.too_slow == [endless]
+    assert not search.found("aaa", [endless]), "given up, so what it could match is not found either"
+    assert not PatternSearch().found("x", ["(", "["]) and PatternSearch().found("a 1969", ["196\\d"])

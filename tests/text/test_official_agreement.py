@@ -1,0 +1,47 @@
+"""Right or wrong as Google's open-QA evaluation says (google-research/language, language/orqa/utils/eval_utils.py), on tricky pairs.
+
+The judge below was written from that script's description, not from our code: answers are brought to NFD, then lower case, then lose the
+characters of string.punctuation, then the words a, an and the, then surplus white space; patterns are matched at the start of the raw
+prediction with IGNORECASE, UNICODE and MULTILINE, and one that does not compile is wrong; of several references the best counts.
+"""
+
+import json
+import re
+import string
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from realm.data.types import Question
+from realm.recipes.scoring import is_correct
+
+PAIRS = [json.loads(line) for line in (Path(__file__).parent / "official_pairs.jsonl").read_text("utf-8").splitlines()]
+
+
+def comparable(answer: str) -> str:
+    kept = [c for c in unicodedata.normalize("NFD", answer).lower() if c not in string.punctuation]
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", "".join(kept)).split())
+
+
+def judged_right(prediction: str, reference: str, kind: str) -> bool:
+    if kind == "string":
+        return comparable(prediction) == comparable(reference)
+    try:
+        return re.match(reference, prediction, re.IGNORECASE | re.UNICODE | re.MULTILINE) is not None
+    except re.error:
+        return False
+
+
+def test_there_are_enough() -> None:
+    assert len({json.dumps(pair) for pair in PAIRS}) == len(PAIRS) >= 180
+    verdicts = [any(judged_right(pair["prediction"], r, pair["type"]) for r in pair["references"]) for pair in PAIRS]
+    assert min(sum(verdicts), len(verdicts) - sum(verdicts)) > 60, "a judge that always says the same agrees with nobody"
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: ascii(pair["prediction"])[1:-1])
+def test_pair(pair: dict) -> None:
+    question = Question("q", "?", tuple(pair["references"]), answer_type=pair["type"])
+    expected = max(judged_right(pair["prediction"], reference, pair["type"]) for reference in pair["references"])
+    assert is_correct(pair["prediction"], question) == expected
