@@ -23,13 +23,13 @@ QUESTION, PASSAGES = "what is it", [("Arvad", "People pay with the Tirel."), ("B
 
 def write_model(directory: Path, family: str) -> Path:
     """A random model of a few thousand parameters with a tokenizer of single characters."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
     words = ["<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz0123456789:?.,", "▁"]
     backend = Tokenizer(models.Unigram([(word, -1.0) for word in words], unk_id=2, byte_fallback=False))
     backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
     torch.manual_seed(0)
