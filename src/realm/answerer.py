@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
@@ -74,12 +74,12 @@ class Answerer:
     Args:
         inputs: corpus and featuriser.
         source: where candidates come from.
-        reader: the fine-tuned reader.
+        reader: the fine-tuned reader; ``generative.py`` has the answerer of one that writes.
         versions: params, index and corpus versions, put into every answer.
         temperature: makes a confidence of span scores; None where none was fitted.
     """
 
-    def __init__(self, inputs: BlockInputs, source: Source, reader: Reader, *, versions: dict[str, int], temperature: float | None = None):
+    def __init__(self, inputs: BlockInputs, source: Source, reader: nn.Module, *, versions: dict[str, int], temperature: float | None = None):
         self.inputs = inputs
         self.temperature = temperature
         self.source = source
@@ -111,6 +111,7 @@ class Answerer:
 
     def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
         """Log-probability of every span of every candidate, [b, k, t, w]."""
+        assert isinstance(self.reader, Reader)
         scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
         log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
         return log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all

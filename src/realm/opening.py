@@ -13,6 +13,7 @@ from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
+from realm.generative import stage_answerer
 from realm.index.generations import generation_path
 from realm.index.live import LiveIndex
 from realm.index.manifest import require_whole
@@ -113,14 +114,13 @@ class OpenRun:
         Raises:
             RunError: the run has no reader.
         """
-        if self.tuned is None or self.tuned.reader is None:
+        if self.tuned is None:
             cure = (
                 f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
                 f'realm index search {self.paths.root} "..."'
             )
             raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
-        temperature = stage_facts(self.paths, "finetune").get("temperature")
-        return Answerer(self.inputs, self.source, self.tuned.reader, versions=self.versions, temperature=temperature)
+        return stage_answerer(self.paths, "finetune", self.inputs, self.source, self.tuned, versions=self.versions)
 
     @cached_property
     def pretrained(self) -> RealmModel:

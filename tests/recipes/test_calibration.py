@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,10 @@ from realm.answerer import Answer, tempered_mass
 from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
+from realm.paths import RunPaths
 from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage, selective
+from realm.report.confidence import confidence_section
+from realm.report.read import read_run
 from realm.stages import stage_facts
 
 
@@ -102,3 +106,14 @@ def test_answers_do_not_depend_on_the_batch(tiny_run: Path, monkeypatch: pytest.
         for one, other in zip(alone, answerer.answer(questions, k=4), strict=True):
             assert (one.answer, [e.block_id for e in one.evidence]) == (other.answer, [e.block_id for e in other.evidence])
             assert one.p == pytest.approx(other.p, rel=1e-4) and one.confidence == pytest.approx(other.confidence, rel=1e-4)
+
+
+def test_the_report_draws_the_curve(tiny_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    shown = confidence_section(read_run(RunPaths(run)))
+    assert shown is not None and "Risk by coverage" in shown and "50 % answered" in shown and "calibration error" in shown
+    path = run / "results" / "finetune.json"
+    row = json.loads(path.read_text())
+    for broken in (None, {"curve": [[0.5, "x", 1.0]]}, {"curve": 3}, [1]):
+        path.write_text(json.dumps({**row, "risk_coverage": broken}))
+        assert confidence_section(read_run(RunPaths(run))) is None

@@ -57,7 +57,8 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
     """ORQA's loss of one question: loops over blocks and spans, answers found by comparing wordpieces at every place."""
     store, question = task.context.store, task.questions[item]
     accepted = store.tokenizer.encode(list(question.answers))
-    found = task.source([question.text], [task.tokens[item]], task.section.beam)
+    with torch.no_grad():
+        found = task.source([question.text], [task.tokens[item]], task.section.beam)
 
     def spans_in(row: int) -> list[tuple[int, int]]:
         body = store.token_ids(row).tolist()
@@ -68,7 +69,8 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
     right = sum(math.exp(score) for row, score in beam if spans_in(row))
     loss = math.log(everything) - math.log(right) if right else 0.0
     read = found.best(task.section.read)
-    scores = read_candidates(task.reader, task.context.inputs, [task.tokens[item]], read.rows, read.scores)
+    with torch.no_grad():
+        scores = read_candidates(task.reader, task.context.inputs, [task.tokens[item]], read.rows, read.scores)
     total, correct = 0.0, []
     for j, row in enumerate(read.rows[0].tolist()):
         length = len(store.token_ids(row)) if row >= 0 else 0
@@ -135,7 +137,7 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first == [locator.spans(answer_wordpieces(context.store, q)) for q in questions] and any(first)
     (file,) = (fresh / "answers").iterdir()
     with monkeypatch.context() as patch:
-        patch.setattr("realm.recipes.located.AnswerLocator", None)
+        patch.setattr("realm.data.matching.AnswerLocator", None)
         assert locate_answers(context, questions) == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions) == first, "damaged: located anew"
@@ -163,7 +165,7 @@ def test_documents_learn_too(fresh: Path) -> None:
     for side in (opened.tuned.documents, opened.tuned.embedder):
         assert state_sha256(side) != state_sha256(before.documents)
     rows = np.flatnonzero(context.store.live)
-    fresh_vectors = np.concatenate(list(embed_corpus(opened.tuned.documents, context.inputs, rows)))
+    fresh_vectors = embed_corpus(opened.tuned.documents, context.inputs, rows)
     np.testing.assert_allclose(np.asarray(opened.generation.snapshot.vectors, np.float32), fresh_vectors, atol=1e-5)
     assert opened.answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
 

@@ -18,7 +18,7 @@ PATH_FIELDS = {
     "corpus": ("sources", "gazetteer"),
     "pretrain": ("sentences",),
     "refresher": ("replay",),
-    "finetune": ("train", "dev"),
+    "finetune": ("train", "dev", "seq2seq"),
     "eval": ("qa",),
 }
 """Fields that hold paths: relative ones count from the recipe's directory."""
@@ -149,11 +149,12 @@ CHOICES = {
     **{(stage, "masking"): ("salient", "pmi", "spans", "tokens") for stage in ("warm", "pretrain")},
     ("pretrain", "objective"): ("marginal", "emdr2", "distill"),
     ("pretrain", "refresh"): ("process", "inline", "external", "frozen"),
-    ("refresher", "first"): ("oldest", "retrieved"),
-    **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
     **{(stage, "publish"): ("last", "best") for stage in ("pretrain", "finetune")},
+    ("finetune", "reader"): ("span", "generative"),
     ("finetune", "objective"): ("marginal", "hard-em"),
     ("finetune", "documents"): ("frozen", "trained"),
+    ("refresher", "first"): ("oldest", "retrieved"),
+    **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
 }
 MINIMUM = {
     ("run", "threads"): 1,
@@ -232,11 +233,21 @@ def _check(recipe: Recipe, path: Path | None) -> None:
     _check_pretrain(recipe, path)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'", path=path)
-    if recipe.finetune.patience and not recipe.finetune.dev and recipe.finetune.publish == "last":
+    _check_finetune(recipe, path)
+
+
+def _check_finetune(recipe: Recipe, path: Path | None) -> None:
+    section = recipe.finetune
+    if section.train and not section.beam >= section.read:
+        raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
+    if section.patience and not section.dev and section.publish == "last":
         cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", path=path, cure=cure)
-    if recipe.finetune.train and not recipe.finetune.beam >= recipe.finetune.read:
-        raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
+    if (section.reader == "generative") != bool(section.seq2seq):
+        cure = 'Set finetune.reader = "generative" and finetune.seq2seq to a model\'s directory, or neither.'
+        raise ConfigError("'finetune.reader' and 'finetune.seq2seq' do not go together", path=path, cure=cure)
+    if section.reader == "generative" and section.documents == "trained":
+        raise ConfigError("a generative reader learns with frozen documents only", path=path, cure='Set finetune.documents = "frozen".')
 
 
 def _check_pretrain(recipe: Recipe, path: Path | None) -> None:

@@ -255,8 +255,12 @@ class FinetuneConfig:
     """Questions to learn from, in any format of docs/data-formats.md."""
     dev: str = ""
     """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
+    reader: str = "span"
+    """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
+    seq2seq: str = ""
+    """The directory of that model: a T5, BART or any other sequence-to-sequence model of transformers, with its tokenizer."""
     objective: str = "marginal"
-    """What the reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
+    """What the span reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
     documents: str = "frozen"
     """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
     refresh_every: int = 100

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.data.qa import load_questions
 from realm.data.types import Question
+from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths, sha256_file, write_json
 from realm.pipeline.directory import read_json, read_seconds
@@ -72,10 +72,10 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "finetune")["generation"]
     sha = state_sha256(model.documents)
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
-    assert model.embedder is not None and model.reader is not None
+    assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    answerer = Answerer(context.inputs, source, model.reader, versions={})
+    answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k)
     return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from realm.answerer import Answer, Answerer
+from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.qa import load_questions
 from realm.data.types import Question
+from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths, sha256_file, write_json
 from realm.recipes.baseline_parts import CONTINUED, run_continued
@@ -62,7 +63,14 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     contender.prepare(context)
     questions = Path(context.recipe.eval.qa)
     stage = stage_facts(context.paths, contender.name)["fingerprint"]
-    known = [stage, sha256_file(questions), list(context.recipe.eval.k), context.recipe.read, context.store.version]
+    known = [
+        stage,
+        sha256_file(questions),
+        list(context.recipe.eval.k),
+        context.recipe.read,
+        context.recipe.eval.match,
+        context.store.version,
+    ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
     done = read_row(path)
@@ -88,21 +96,16 @@ def measured(context: StageContext, answerer: Answerer, questions: list[Question
     row = evaluate_retrieval(source, Relevance(store, context.recipe.eval.match), questions, context.recipe.eval.k)
     answers = answerer.answer(q_texts(questions), k=context.recipe.read)
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+    scores = [value for a, q in zip(answers, questions, strict=True) if (value := f1_of(a.answer, q)) is not None]
     milliseconds = [sum(a.timings_ms.values()) for a in answers]
     return row | answer_facts(hits) | {
-        "f1": mean_f1(answers, questions),
+        "f1": sum(scores) / len(scores) if scores else None,
         **confidence_facts(answers, hits),
         "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
         "parameters": count_parameters(networks),
         "index_bytes": index_bytes,
         "ms_per_question": float(np.mean(milliseconds)),
     }  # fmt: skip
-
-
-def mean_f1(answers: list[Answer], questions: list[Question]) -> float | None:
-    """Mean token F1 over the questions with string answers; None where there are none."""
-    values = [value for a, q in zip(answers, questions, strict=True) if (value := f1_of(a.answer, q)) is not None]
-    return float(np.mean(values)) if values else None
 
 
 def answer_facts(hits: list[bool]) -> Row:
@@ -123,11 +126,11 @@ def count_parameters(networks: list[nn.Module]) -> int:
 def _dense(context: StageContext, stage: str, generation: Generation, questions: list[Question]) -> Row:
     """A fine-tuned dense retriever with its reader."""
     model = load_stage(context, stage)
-    assert model.embedder is not None and model.reader is not None
+    assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    temperature = stage_facts(context.paths, stage).get("temperature")
-    answerer = Answerer(context.inputs, source, model.reader, versions={}, temperature=temperature)
-    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=[model])
+    answerer = stage_answerer(context.paths, stage, context.inputs, source, model, versions={})
+    networks = [model, answerer.reader]
+    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 
 
 def _realm_generation(context: StageContext) -> Generation:

@@ -201,11 +201,23 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
     return fit(task, options, log=context.log, checkpoints=checkpoints, report=context.report)
 
 
-def publish_stage(context: StageContext, stage: str, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
-    """Publish a stage's networks and facts; its checkpoints have served and are removed. The first rank does, the others wait."""
+def publish_stage(
+    context: StageContext,
+    stage: str,
+    model: RealmModel,
+    mark: str,
+    facts: dict[str, Any],
+    beside: Callable[[Path], None] = lambda directory: None,
+) -> None:
+    """Publish a stage's networks and facts; its checkpoints have served and are removed. The first rank does, the others wait.
+
+    Args:
+        beside: writes what else belongs to the stage into its directory.
+    """
 
     def publish() -> None:
         with publish_directory(context.paths.stage(stage)) as staging:
+            beside(staging)
             model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
             write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
         CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()

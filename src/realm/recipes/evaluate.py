@@ -12,6 +12,7 @@ import torch
 from realm.answerer import Answer, Answerer
 from realm.candidates import Source
 from realm.data.types import Question
+from realm.recipes.calibration import confidence_facts
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
 
 SEARCH_BATCH = 64
@@ -112,11 +113,13 @@ def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> d
 
 
 def reading_summary(readings: SequenceOf[Reading]) -> dict[str, Any]:
-    """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, and the reader oracle.
+    """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, the reader oracle, and what the
+    answers' confidence is worth.
 
     ``f1`` is over questions with string answers, ``regex_em`` over the others; None when there are none.
     """
     hits = [reading.correct for reading in readings]
+    answers = [reading.answer for reading in readings]
     scores = [reading.f1 for reading in readings if reading.f1 is not None]
     patterns = [reading.correct for reading in readings if reading.question.answer_type == "regex"]
     return {
@@ -127,6 +130,7 @@ def reading_summary(readings: SequenceOf[Reading]) -> dict[str, Any]:
         "f1": sum(scores) / len(scores) if scores else None,
         "f1_interval": list(bootstrap_interval(scores)) if scores else None,
         "reader_oracle": sum(reading.oracle for reading in readings) / len(readings),
+        **confidence_facts(answers, hits),
     }
 
 

@@ -14,17 +14,17 @@ from realm.recipes.context import StageContext
 from realm.train.distributed import on_first
 
 NO_SPAN = (-1, -1)
-"""In the file: the row holds an answer that no wordpieces mark."""
+"""Stands for a row that holds an answer of which no wordpieces can be marked."""
 
 
 def locate_answers(context: StageContext, questions: list[Question]) -> list[Spans]:
-    """The spans of each question's string answers, matched as the recipe's ``finetune.match`` says.
+    """The spans of each question's string answers, matched as ``finetune.match`` says.
 
-    They are kept in ``RUN/answers`` under a hash of the corpus, its version and the answers; what lies there damaged is made anew. The
-    first rank locates, the others read.
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; what lies there damaged is
+    made anew. The first rank locates, the others read.
     """
     store, match = context.store, context.recipe.finetune.match
-    answers = [[question.answer_type, *question.answers] for question in questions]
+    answers = [[q.answer_type, *q.answers] for q in questions]
     known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, match, answers]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.answers / f"{key}.npy"
@@ -41,9 +41,7 @@ def locate_answers(context: StageContext, questions: list[Question]) -> list[Spa
     assert table is not None, path
     spans: list[Spans] = [{} for _ in questions]
     for question, row, start, end in table.tolist():
-        places = spans[question].setdefault(row, [])
-        if (start, end) != NO_SPAN:
-            places.append((start, end))
+        spans[question].setdefault(row, []).extend([] if (start, end) == NO_SPAN else [(start, end)])
     return spans
 
 

@@ -42,12 +42,12 @@ class ReadingTask(Task):
         name: stage name.
         context: the run.
         source: where candidates come from.
-        reader: the span reader.
+        reader: the span reader, or one that writes (``generating.py``).
         questions: to learn from; regex questions have no wordpieces to mark and are left out.
         dev: watched every ``eval_every`` steps; may be empty.
     """
 
-    def __init__(self, name: str, context: StageContext, source: Source, reader: Reader, questions: list[Question], dev: list[Question]):
+    def __init__(self, name: str, context: StageContext, source: Source, reader: nn.Module, questions: list[Question], dev: list[Question]):
         self.name = name
         self.context = context
         self.section = context.recipe.finetune
@@ -87,6 +87,7 @@ class ReadingTask(Task):
 
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b]."""
+        assert isinstance(self.reader, Reader)
         renamings = [self._renaming(position) for position in positions]
         spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
         gold = self._gold(items, read.rows, spans)

@@ -7,6 +7,7 @@ from typing import Any
 from realm.paths import RunPaths, write_atomic
 from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
+from realm.report.confidence import confidence_section
 from realm.report.document import document
 from realm.report.evidence import answers_section, explanation_section
 from realm.report.followed import followed_section
@@ -44,6 +45,7 @@ def render(run: RunRecord) -> str:
     sections = [
         alarms_section(run),
         _results(run),
+        confidence_section(run),
         answers_section(run.answers),
         explanation_section(run.explanation),
         stages_section(run),

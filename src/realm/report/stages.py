@@ -13,6 +13,9 @@ ABOUT = {
     "finetune": ("Fine-tuning", "Retriever and reader learn from questions and answers; documents keep their embeddings."),
     "closed_book": ("Closed book", "The encoder alone learns to answer: what can be remembered without documents."),
     "bm25": ("BM25 + reader", "The same reader on the candidates of BM25."),
+    "tfidf": ("TF-IDF + reader", "The same reader on the candidates of TF-IDF."),
+    "fused": ("REALM + BM25, fused", "The same reader on the candidates of both, fused by reciprocal rank."),
+    "orqa": ("ORQA", "The retriever of ICT alone, with a reader whose encoder was trained on without retrieval."),
 }
 CAPTIONS = {
     "loss": "Loss",

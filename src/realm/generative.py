@@ -1,0 +1,100 @@
+"""Answers that a generative reader writes, with the evidence it read: the same object as the span reader's answers."""
+
+import math
+import time
+from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm.answerer import Answer, Answerer, Evidence
+from realm.candidates import Source
+from realm.data.blocks import BlockInputs
+from realm.errors import RunError
+from realm.nn.fusion import FusionReader, Passage
+from realm.nn.model import RealmModel
+from realm.paths import RunPaths
+from realm.stages import stage_facts
+
+SEQ2SEQ = "seq2seq"
+"""Directory of the generative reader in a published stage."""
+
+
+class FusionAnswerer(Answerer):
+    """Writes an answer from the best blocks of each question.
+
+    ``p`` is the probability of the written wordpieces together; ``p_span`` of a block is ``p`` where the answer stands in it, else 0; start
+    and end are where it stands, 0 and 0 where it does not.
+    """
+
+    def __init__(
+        self, inputs: BlockInputs, source: Source, reader: FusionReader, *, versions: dict[str, int], temperature: float | None = None
+    ):
+        super().__init__(inputs, source, reader, versions=versions, temperature=temperature)
+        self.fusion = reader
+
+    @torch.inference_mode()
+    def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
+        answers = self.answer(questions, k=k)
+        log_p = torch.tensor([math.log(max(a.p, 1e-30)) for a in answers])
+        return [a.answer for a in answers], (log_p.unsqueeze(1) / temperatures).exp()
+
+    def _batch(self, questions: list[str], k: int) -> list[Answer]:
+        started = time.perf_counter()
+        tokens = self.inputs.store.tokenizer.encode(questions)
+        found = self.source(questions, tokens, k)
+        searched = time.perf_counter()
+        texts, log_p = self.fusion.generate(questions, passages_of(self.inputs, found.rows))
+        p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
+        read = time.perf_counter()
+        seconds = {"embed": found.embed_seconds, "search": searched - started - found.embed_seconds, "read": read - searched}
+        timings = {name: round(value * 1000 / len(questions), 3) for name, value in seconds.items()}
+        answers = []
+        for i, question in enumerate(questions):
+            p = min(1.0, float(log_p[i].exp()))
+            evidence = tuple(self._cited(int(row), float(p_z[i, j]), texts[i], p) for j, row in enumerate(found.rows[i]) if row >= 0)
+            sure = None if self.temperature is None else p ** (1 / self.temperature)
+            answers.append(Answer(question, texts[i], p, evidence, self.versions, {}, sure))
+        return [replace(answer, timings_ms=timings) for answer in answers]
+
+    def _cited(self, row: int, p_z: float, answer: str, p: float) -> Evidence:
+        block = self.inputs.store.block(row)
+        folded = block.text.lower()
+        start = folded.find(answer.lower()) if answer and len(folded) == len(block.text) else -1
+        first, last = (start, start + len(answer)) if start >= 0 else (0, 0)
+        return Evidence(
+            block.doc_id, block.block_id, block.title, block.text, p_z, p if start >= 0 else 0.0,
+            block.text[first:last], first, last, block.char_start,
+        )  # fmt: skip
+
+
+def passages_of(inputs: BlockInputs, rows: np.ndarray) -> list[list[Passage]]:
+    """Title and text of the candidates of each question, [b, k] rows."""
+    blocks = [[inputs.store.block(int(row)) for row in found if row >= 0] for found in rows]
+    return [[(block.title, block.text) for block in found] for found in blocks]
+
+
+def stage_answerer(
+    paths: RunPaths, stage: str, inputs: BlockInputs, source: Source, model: RealmModel, *, versions: dict[str, int]
+) -> Answerer:
+    """Answers by the reader of a published stage, of whichever kind it is, with the temperature that was fitted to it.
+
+    Args:
+        paths: of the run.
+        stage: name of the stage.
+        inputs, source, versions: as for ``Answerer``.
+        model: the stage's networks.
+
+    Raises:
+        RunError: the stage has no reader.
+    """
+    temperature = stage_facts(paths, stage).get("temperature")
+    directory = paths.stage(stage) / SEQ2SEQ
+    if directory.is_dir():
+        device = next(source.parameters()).device
+        return FusionAnswerer(inputs, source, FusionReader.load(directory).to(device), versions=versions, temperature=temperature)
+    if model.reader is None:
+        raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
+    return Answerer(inputs, source, model.reader, versions=versions, temperature=temperature)
