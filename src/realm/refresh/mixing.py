@@ -20,7 +20,7 @@ from realm.refresh.parameters import Partial
 OLDEST, RETRIEVED = "oldest", "retrieved"
 RESERVED = 0.5
 """Share of the budget that goes to the oldest rows whatever is retrieved, so that nothing stays old for ever. Chosen by recall of the true
-top 8 at three budgets (benchmarks/results/2026-11-21-prioritised-refresh-2-cores.md)."""
+top 8 at three budgets (benchmarks/results/2026-11-21-mixed-refresh-2-cores.md)."""
 
 
 class Renewal:
