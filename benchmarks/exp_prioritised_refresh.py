@@ -9,6 +9,7 @@ whole       all blocks under one version of the parameters, published when the l
             by the live one, whichever finds more (given to it)
 round robin the blocks that were embedded longest ago; the rows of the index are of many versions, the live embedder searches
 retrieved   the blocks that the training queries since their last embedding retrieved most
+as built    half of the budget so, half as round robin: ``refresher.first = "retrieved"``
 moved       a tenth of the budget goes to random blocks; who lies near those that moved most is embedded
 oracle      the blocks that did move most: what no method could know
 
@@ -40,6 +41,7 @@ from realm.progress import Progress
 from realm.recipes.context import open_context
 from realm.recipes.sentences import pretraining_sentences
 from realm.refresh import parameters
+from realm.refresh.mixing import RETRIEVED, first_rows
 
 TICK = 8
 TOP = 8
@@ -171,7 +173,12 @@ def truly_moved(index: Mixed, now: int) -> np.ndarray:
     return np.argsort(-np.linalg.norm(index.of.blocks[now] - index.rows, axis=1), kind="stable")[: index.budget]
 
 
-METHODS = {"round robin": longest_ago, "retrieved": most_retrieved, "moved": most_moved, "oracle": truly_moved}
+def as_built(index: Mixed, now: int) -> np.ndarray:
+    """What ``refresher.first = "retrieved"`` does."""
+    return np.flatnonzero(first_rows(index.age, index.counts, (index.budget - 0.5) / len(index.age), RETRIEVED))
+
+
+METHODS = {"round robin": longest_ago, "retrieved": most_retrieved, "as built": as_built, "moved": most_moved, "oracle": truly_moved}
 
 
 def whole(of: History, ticks: int, late: int) -> list[float]:

@@ -95,7 +95,7 @@ def test_retrievals_are_counted_until_a_block_is_embedded(tmp_path: Path) -> Non
     renewal.searched(whole)
     renewal.count(np.array([[60, 61], [60, 69]]))
     asked = renewal.request()
-    assert asked is not None and asked.base == 1 and asked.block_ids.tolist() == [50, 51, 60, 61, 69]
+    assert asked is not None and asked.base == 1 and asked.block_ids.tolist() == [50, 51, 52, 60, 61]
     again = Renewal(0.2, "retrieved")
     again.restore(json.loads(json.dumps(renewal.state())))
     again.base = whole

@@ -202,7 +202,7 @@ def run_pretrain(context: StageContext) -> None:
     context.say(f"pretrain: {task.sentences.summary}")
     if (renewal := task.source.renewal).partial:
         last = "the index is mixed between steps, and whole after the last"
-        context.say(f"pretrain: a refresh embeds {renewal.share:.0%} of the blocks, the {renewal.first} first: {last}")
+        context.say(f"pretrain: a refresh embeds {renewal.share:.0%} of the blocks, {renewal.first} first: {last}")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, task, steps)

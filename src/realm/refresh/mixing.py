@@ -18,8 +18,9 @@ from realm.refresh.embedding import Parts
 from realm.refresh.parameters import Partial
 
 OLDEST, RETRIEVED = "oldest", "retrieved"
-RESERVED = 0.25
-"""Share of the budget that goes to the oldest rows whatever is retrieved, so that nothing stays old for ever."""
+RESERVED = 0.5
+"""Share of the budget that goes to the oldest rows whatever is retrieved, so that nothing stays old for ever. Chosen by recall of the true
+top 8 at three budgets (benchmarks/results/2026-11-21-mixed-refresh-2-cores.md)."""
 
 
 class Renewal:
