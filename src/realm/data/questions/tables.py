@@ -3,7 +3,7 @@
 import ast
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,8 @@ def _answers(cell: str, separator: str, path: Path, line: int) -> list[Any]:
         return [part.strip() for part in cell.split(separator) if part.strip()]
     if not cell.startswith("["):
         return [cell] if cell else []
-    for parse in (json.loads, ast.literal_eval):
+    parsers: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval)
+    for parse in parsers:
         try:
             value = parse(cell)
         except _UNLISTED:
