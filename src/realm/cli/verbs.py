@@ -8,6 +8,7 @@ import tyro
 
 from realm.cli import show
 from realm.cli.aligning import align
+from realm.cli.asking import ask, serve
 from realm.cli.refreshing import refresh
 from realm.progress import Progress
 from realm.ranks import place
@@ -140,26 +141,6 @@ def eval(run: Run, /, *, qa: Path, json: bool = False) -> None:
     show.last_line(result, json)
 
 
-def ask(run: Run, question: Text, /, *, k: int = 5, json: bool = False) -> None:
-    """Answer a question with its evidence.
-
-    Args:
-        run: a run directory.
-        question: the question.
-        k: blocks to read.
-        json: print one JSON object as the last line.
-    """
-    from realm.opening import open_run
-
-    opened = open_run(run)
-    if opened.unsearchable:
-        show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
-    answer = opened.answerer.answer([question], k=opened.require_k(k))[0].to_dict()
-    if not json:
-        show.answer(answer)
-    show.last_line(answer, json)
-
-
 def explain(
     run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), baseline: Path | None = None, json: bool = False
 ) -> None:
@@ -240,7 +221,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) ->
     show.last_line(found, json)
 
 
-LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, report, import_, export)
+LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, serve, report, import_, export)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 
