@@ -72,9 +72,8 @@ def _waiting(port: int) -> bool:
 
 
 def _answered(lines: list[str]) -> float:
-    return sum(
-        float(line.split()[1]) for line in lines if line.startswith("realm_requests_total") and 'route="/v1/answer",status="200"' in line
-    )
+    counted = (line for line in lines if line.startswith("realm_requests_total") and 'route="/v1/answer",status="200"' in line)
+    return sum(float(line.split()[1]) for line in counted)
 
 
 def _the_client(client: Client) -> None:
