@@ -1,8 +1,8 @@
 """The server under load, against the same questions through the Answerer in this process: questions a second, and latencies.
 
-Starts `realm serve` as a process on a copy of a run and asks it over loopback with 1, 8 and 64 clients, each its own connection, one question
-a request and one request at a time. The offline rows are the Answerer alone, batched by itself and one by one. Rounds of all rows are
-interleaved; the ratios compare medians. Needs a run that is fine-tuned, such as that of `realm demo`.
+Starts `realm serve` as a process on a copy of a run and asks it over loopback with 1, 8 and 64 clients, each with a connection of its own,
+one question a request and one request at a time. The offline rows are the Answerer alone, batched by itself and one by one. Rounds of all
+rows are interleaved; the ratios compare medians. Needs a run that is fine-tuned, such as that of `realm demo`.
 
     python benchmarks/bench_serve.py runs/demo --questions 512 --rounds 3
 """

@@ -28,8 +28,7 @@ class Model:
 
 async def _gathered(batcher: Batcher, model: Model) -> list[Any]:
     first = asyncio.create_task(batcher.submit("a", [0], 10))
-    while batcher.depth or not first:
-        await asyncio.sleep(0.001)  # the first is being computed: what comes now waits for it
+    await asyncio.sleep(0.05)  # the first is being computed: what comes now waits for it
     rest = [
         asyncio.create_task(batcher.submit(key, payloads, 10)) for key, payloads in (("a", [1, 2]), ("b", [3]), ("a", [4]), ("a", [5, 6]))
     ]
