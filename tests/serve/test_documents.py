@@ -112,7 +112,8 @@ def test_what_others_do_is_followed(living: TestClient, run_copy: Path, tiny_run
     assert "Novaria/0" in found(living, k=12)
 
 
-def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_copy: Path) -> None:
+@pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_copy: Path, swaps: int) -> None:
     """Questions are asked all the time; each is answered, by the old generation and then by the new one."""
     generations: list[int] = []
     stop = threading.Event()
@@ -127,8 +128,8 @@ def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_co
     opened, paths = open_run(run_copy), RunPaths(run_copy)
     assert opened.tuned is not None
     numbers = [opened.generation.number]
-    for _ in range(3):
-        fresh = refresh_index(opened.tuned, opened.inputs, paths, step=9, protect=frozenset(numbers))
+    for _ in range(swaps):
+        fresh = refresh_index(opened.tuned, opened.inputs, paths, step=9, protect=frozenset(numbers[-2:]))
         numbers.append(fresh.number)
         facts = {**stage_facts(paths, "finetune"), "generation": fresh.number}
         write_json(paths.stage("finetune") / "stage.json", facts)
@@ -136,7 +137,7 @@ def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_co
         assert living.post("/v1/search", json={"texts": ["Arvad"], "k": 1}).json()["versions"]["index"] == fresh.number
     stop.set()
     asker.join()
-    assert generations == sorted(generations) and set(generations) <= set(numbers) and len(generations) > 3
+    assert generations == sorted(generations) and set(generations) <= set(numbers) and len(generations) > swaps
 
 
 def test_a_broken_change_on_disk_leaves_the_old_state(living: TestClient, run_copy: Path) -> None:
