@@ -74,8 +74,8 @@ class Explain:
         opened, model = current.opened, current.explaining()
         results: list[Result] = []
         for masked in sentences:
-            options = {"targets": masked.targets, "k": masked.k, "exclude_documents": masked.exclude_documents}
-            found = explain(model, opened.generation, opened.inputs, masked.text, **options)
+            chosen, left_out = masked.targets, masked.exclude_documents
+            found = explain(model, opened.generation, opened.inputs, masked.text, targets=chosen, k=masked.k, exclude_documents=left_out)
             results.append((found.to_dict(), opened.versions))
         return results
 
