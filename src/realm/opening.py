@@ -1,5 +1,6 @@
 """Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
+from realm.corpus.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import stage_answerer
@@ -144,15 +146,24 @@ class OpenRun:
             raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
         return k
 
-    @torch.inference_mode()
     def search(self, text: str, k: int) -> tuple[Hit, ...]:
         """The k nearest blocks of a text, best first."""
+        return self.search_all([text], k)[0]
+
+    @torch.inference_mode()
+    def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        """The k nearest blocks of each text, best first.
+
+        Raises:
+            ConfigError: as for ``require_k``.
+        """
         self.require_k(k)
         store = self.inputs.store
-        found = self.source([text], store.tokenizer.encode([text]), k)
-        pairs = [(int(row), float(score)) for row, score in zip(found.rows[0], found.scores[0], strict=True) if row >= 0]
-        blocks = [(store.block(row), score) for row, score in pairs]
-        return tuple(Hit(block.doc_id, block.block_id, block.title, block.text, score) for block, score in blocks)
+        found = self.source(texts, store.tokenizer.encode(list(texts)), k)
+        return [
+            tuple(_hit(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
+            for rows, scores in zip(found.rows, found.scores, strict=True)
+        ]
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
@@ -212,3 +223,7 @@ class OpenRun:
             start, end = (int(place) for place in sentences[len(sentences) // 2])
             queries.append(featurizer.query(store.token_ids(row)[start:end].tolist()))
         return self.source.embedder(queries).float().cpu()
+
+
+def _hit(block: Block, score: float) -> Hit:
+    return Hit(block.doc_id, block.block_id, block.title, block.text, score)

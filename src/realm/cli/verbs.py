@@ -9,6 +9,7 @@ import tyro
 from realm.cli import show
 from realm.cli.ablating import ablate
 from realm.cli.aligning import align
+from realm.cli.asking import ask, serve
 from realm.cli.comparing import compare
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
@@ -127,30 +128,6 @@ def finetune(run: Run, /, *, json: bool = False) -> None:
     _one_stage("finetune", run, json)
 
 
-def ask(run: Run, question: Text, /, *, k: int = 5, abstain_below: float = 0.0, json: bool = False) -> None:
-    """Answer a question with its evidence.
-
-    Args:
-        run: a run directory.
-        question: the question.
-        k: blocks to read.
-        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1.
-        json: print one JSON object as the last line.
-    """
-    from realm.errors import require_share
-    from realm.opening import open_run
-
-    require_share("--abstain-below", abstain_below)
-    opened = open_run(run)
-    if opened.unsearchable:
-        show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
-    answer = opened.answerer.answer([question], k=opened.require_k(k))[0]
-    found = {**answer.to_dict(), "abstained": answer.is_below(abstain_below)}
-    if not json:
-        show.answer(found)
-    show.last_line(found, json)
-
-
 def explain(
     run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), baseline: Path | None = None, json: bool = False
 ) -> None:
@@ -231,7 +208,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) ->
     show.last_line(found, json)
 
 
-LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, compare, report, import_, export)
+LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, compare, serve, report, import_, export)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 

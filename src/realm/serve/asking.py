@@ -1,0 +1,107 @@
+"""What the model computes for requests: one class for each kind of question, called with all payloads of a batch."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from realm.explain import explain
+from realm.nn.model import RealmModel
+from realm.opening import OpenRun
+
+Result = tuple[Any, dict[str, int]]
+"""What one payload gave, as JSON, and the versions it was computed with."""
+
+
+@dataclass(frozen=True)
+class Current:
+    """The run as it is served now.
+
+    Attributes:
+        opened: corpus, index, networks.
+        explaining: loads the networks that explain when they are asked for first; shared by all that serve the same training.
+    """
+
+    opened: OpenRun
+    explaining: Callable[[], RealmModel]
+
+    @cached_property
+    def documents(self) -> list[str]:
+        """Ids of the documents, in the order in which they came."""
+        return self.opened.inputs.store.documents()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to questions from k blocks each."""
+
+    k: int
+
+    def __call__(self, current: Current, questions: list[str]) -> list[Result]:
+        opened = current.opened
+        found = opened.answerer.answer(questions, k=opened.require_k(self.k))
+        return [(answer.to_dict(), opened.versions) for answer in found]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The k nearest blocks of texts."""
+
+    k: int
+
+    def __call__(self, current: Current, texts: list[str]) -> list[Result]:
+        opened = current.opened
+        return [([asdict(hit) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A masked sentence to explain."""
+
+    text: str
+    targets: tuple[str, ...]
+    k: int
+    exclude_documents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Explanations of masked sentences."""
+
+    def __call__(self, current: Current, sentences: list[Masked]) -> list[Result]:
+        opened, model = current.opened, current.explaining()
+        results: list[Result] = []
+        for masked in sentences:
+            chosen, left_out = masked.targets, masked.exclude_documents
+            found = explain(model, opened.generation, opened.inputs, masked.text, targets=chosen, k=masked.k, exclude_documents=left_out)
+            results.append((found.to_dict(), opened.versions))
+        return results
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Embeddings of (title, text) on one side: of questions by the question embedder, of documents by the one that made the index."""
+
+    side: str
+
+    @torch.inference_mode()
+    def __call__(self, current: Current, pairs: list[tuple[str, str]]) -> list[Result]:
+        opened = current.opened
+        featurizer, encode = opened.inputs.featurizer, opened.inputs.store.tokenizer.encode
+        bodies = encode([text for _, text in pairs])
+        if self.side == "question":
+            embedder = opened.source.embedder
+            inputs = [featurizer.query(ids) for ids in bodies]
+            cut = [len(ids) > featurizer.query_length - 2 for ids in bodies]
+        else:
+            embedder = opened.generation.embedder
+            titles = encode([title for title, _ in pairs])
+            inputs = [featurizer.block(title, ids) for title, ids in zip(titles, bodies, strict=True)]
+            cut = [len(t) + len(b) > featurizer.block_length - 3 for t, b in zip(titles, bodies, strict=True)]
+        vectors = embedder(inputs).float().cpu().tolist()
+        return [((vector, was_cut), opened.versions) for vector, was_cut in zip(vectors, cut, strict=True)]
+
+
+Question = Answers | Search | Explain | Embed

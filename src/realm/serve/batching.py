@@ -1,0 +1,169 @@
+"""Questions of several requests in one pass of the model: a bounded queue, and one thread that computes.
+
+Nobody waits for a batch to fill: while one is computed, the next gathers.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from realm.serve.refusals import Refusal, queue_full, too_late
+
+Compute = Callable[[Hashable, list[Any]], list[Any]]
+"""From a key and payloads that share it to one result for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One payload on its way, and who waits for it."""
+
+    key: Hashable
+    payload: Any
+    loop: asyncio.AbstractEventLoop
+    waiter: "asyncio.Future[Any]"
+    deadline: float
+
+
+class Batcher:
+    """Computes what is submitted, in order, payloads of one key together.
+
+    Args:
+        compute: called in the one thread, at most ``most`` payloads at a time. If it fails for several, each is computed alone, so that no
+            request can spoil another's.
+        waiting: payloads that may wait.
+        most: payloads of one call.
+        told: called with (payloads of a batch, seconds it took), in that thread.
+    """
+
+    def __init__(self, compute: Compute, *, waiting: int, most: int, told: Callable[[int, float], None] = lambda count, seconds: None):
+        self._compute = compute
+        self._waiting = waiting
+        self._most = most
+        self._told = told
+        self._jobs: deque[_Job] = deque()
+        self._between: deque[tuple[Callable[[], None], Future[None]]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="realm-model", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Payloads that wait now."""
+        return len(self._jobs)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and not self._closed
+
+    async def submit(self, key: Hashable, payloads: Sequence[Any], seconds: float) -> list[Any]:
+        """The results of ``payloads``, in order.
+
+        Raises:
+            Refusal: 503 if there is no room for all of them, 504 if they are not done after ``seconds``.
+            Exception: whatever ``compute`` raised.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = time.monotonic() + seconds
+        jobs = [_Job(key, payload, loop, loop.create_future(), deadline) for payload in payloads]
+        with self._changed:
+            if self._closed:
+                raise Refusal(503, "stopping", "the server is being stopped", retry_after=5)
+            if len(self._jobs) + len(jobs) > self._waiting:
+                raise queue_full("questions")
+            self._jobs.extend(jobs)
+            self._changed.notify()
+        done = asyncio.gather(*(job.waiter for job in jobs))
+        try:
+            async with asyncio.timeout(seconds):
+                return list(await done)
+        except TimeoutError:
+            raise too_late() from None
+
+    def between(self, action: Callable[[], None]) -> None:
+        """Do something while no batch is computed, before all that waits. Returns when it is done."""
+        done: Future[None] = Future()
+        with self._changed:
+            if self._closed:
+                return
+            self._between.append((action, done))
+            self._changed.notify()
+        done.result()
+
+    def close(self) -> None:
+        """Compute what was submitted, then end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._between or self._closed)
+                actions = list(self._between)
+                self._between.clear()
+                batch = self._next_batch() if not actions else []
+                if not (actions or batch or self._jobs) and self._closed:
+                    return
+            for action, done in actions:
+                _settle(action, done)
+            if batch:
+                self._answer(batch)
+
+    def _next_batch(self) -> list[_Job]:
+        """The oldest jobs of one key that somebody still waits for; jobs of other keys keep their places."""
+        batch: list[_Job] = []
+        others: list[_Job] = []
+        now = time.monotonic()
+        while self._jobs and len(batch) < self._most:
+            job = self._jobs.popleft()
+            if job.waiter.done() or job.deadline < now:
+                continue
+            (batch if not batch or job.key == batch[0].key else others).append(job)
+        self._jobs.extendleft(reversed(others))
+        return batch
+
+    def _answer(self, batch: list[_Job]) -> None:
+        started = time.monotonic()
+        results = self._results(batch)
+        self._told(len(batch), time.monotonic() - started)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Any]]] = {}
+        for job, result in zip(batch, results, strict=True):
+            by_loop.setdefault(job.loop, []).append((job, result))
+        for loop, pairs in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, pairs)
+
+    def _results(self, batch: list[_Job]) -> list[Any]:
+        """One result or exception for each job."""
+        try:
+            return self._compute(batch[0].key, [job.payload for job in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+            return [result for job in batch for result in self._results([job])]
+
+
+def _settle(action: Callable[[], None], done: "Future[None]") -> None:
+    try:
+        action()
+        done.set_result(None)
+    except Exception as error:
+        done.set_exception(error)
+
+
+def _deliver(pairs: list[tuple[_Job, Any]]) -> None:
+    """In the loop that waits: hand results over, unless nobody wants them any more."""
+    for job, result in pairs:
+        if job.waiter.done():
+            continue
+        if isinstance(result, Exception):
+            job.waiter.set_exception(result)
+        else:
+            job.waiter.set_result(result)

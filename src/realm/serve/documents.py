@@ -1,0 +1,179 @@
+"""Documents over HTTP: all of a request or none of it, in the corpus and in the index when the call returns.
+
+A change is durable before it is acknowledged: the corpus publishes a version, the index a delta, both with fsync. A server that is killed
+in between finds the document in the corpus when it starts, and embeds it then.
+"""
+
+import json
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.canonical import canonical_line
+from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.errors import CorpusError
+from realm.serve.refusals import Refusal, queue_full
+from realm.serve.serving import UPLOADS, Serving
+
+NAMED = 5
+"""Ids that a refusal names."""
+
+
+class Given(Protocol):
+    """A document of a request (``shapes.Document``)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Documents:
+    """The documents of the run that is served. Calls block; any number of threads may make them.
+
+    Args:
+        serving: the run.
+    """
+
+    def __init__(self, serving: Serving):
+        self._serving = serving
+        self._room = threading.BoundedSemaphore(serving.limits.changes)
+
+    def add(self, documents: Sequence[Given]) -> dict[str, Any]:
+        """Add documents whose ids are new.
+
+        Raises:
+            Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too many changes wait.
+            RealmError: the corpus or the index cannot be written to now.
+        """
+
+        def known(store: BlockStore, ids: list[str]) -> None:
+            _refuse(409, "exists", "there already", [name for name in ids if len(store.live_rows_of_document(name))])
+
+        return self._store("added", documents, known, add_documents)
+
+    def replace(self, documents: Sequence[Given]) -> dict[str, Any]:
+        """Replace documents that are there.
+
+        Raises:
+            Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text, 503 too many changes wait.
+            RealmError: as for ``add``.
+        """
+
+        def unknown(store: BlockStore, ids: list[str]) -> None:
+            _refuse(404, "unknown", "not there", [name for name in ids if not len(store.live_rows_of_document(name))])
+
+        return self._store("replaced", documents, unknown, update_documents)
+
+    def remove(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Remove documents: no answer that is given from now on holds them.
+
+        Raises:
+            Refusal: 404 an id is not there, 409 nothing would be left, 503 too many changes wait.
+            RealmError: as for ``add``.
+        """
+        names = list(dict.fromkeys(map(canonical_line, ids)))
+
+        def act() -> None:
+            store = self._newest()
+            rows = [store.live_rows_of_document(name) for name in names]
+            _refuse(404, "unknown", "not there", [name for name, found in zip(names, rows, strict=True) if not len(found)])
+            if sum(map(len, rows)) == int(store.live.sum()):
+                raise Refusal(409, "last", "a run cannot be served without documents, so the last ones stay; add others first")
+            remove_documents(store.path, names)
+
+        with self._waiting():
+            current = self._serving.change(act)
+        self._serving.meter.changed("removed", len(names))
+        return {"removed": names, "versions": current.opened.versions}
+
+    def get(self, doc_id: str) -> dict[str, Any]:
+        """A document, block by block.
+
+        Raises:
+            Refusal: 404.
+        """
+        current = self._serving.current
+        store = current.opened.inputs.store.newest()
+        rows = store.live_rows_of_document(canonical_line(doc_id)).tolist()
+        if not rows:
+            raise Refusal(404, "unknown", "no document has this id")
+        blocks = [store.block(row) for row in rows]
+        parts = [{"block_id": block.block_id, "text": block.text, "start": block.char_start} for block in blocks]
+        return {"id": blocks[0].doc_id, "title": blocks[0].title, "blocks": parts, "versions": current.opened.versions}
+
+    def page(self, start: int, limit: int) -> dict[str, Any]:
+        """Ids and titles of ``limit`` documents from number ``start`` on."""
+        current = self._serving.current
+        store = current.opened.inputs.store
+        ids = current.documents[start : start + limit]
+        listed = [{"id": name, "title": store.block(int(store.live_rows_of_document(name)[0])).title} for name in ids]
+        total = len(current.documents)
+        following = start + limit if start + limit < total else None
+        return {"documents": listed, "total": total, "next": following, "versions": current.opened.versions}
+
+    def _store(
+        self, kind: str, documents: Sequence[Given], check: Callable[[BlockStore, list[str]], None], change: Callable[..., Any]
+    ) -> dict[str, Any]:
+        """Write the documents to a file of the run and have the corpus read it, strictly."""
+        ids = [canonical_line(document.id) for document in documents]
+        empty = [given.id for given, name in zip(documents, ids, strict=True) if not name]
+        _refuse(422, "invalid", "empty once control characters are taken out", empty)
+        _refuse(409, "twice", "given twice", [name for name, count in Counter(ids).items() if count > 1])
+
+        def act() -> None:
+            store = self._newest()
+            check(store, ids)
+            with _written(self._serving.paths.root / UPLOADS, documents) as file:
+                try:
+                    change(store.path, [file], strict=True, workers=1)
+                except CorpusError as error:
+                    if not error.problem.startswith("no usable document"):
+                        raise
+                    raise Refusal(409, "identical", "every block of these documents stands in the corpus already") from error
+
+        with self._waiting():
+            current = self._serving.change(act)
+        self._serving.meter.changed(kind, len(ids))
+        store = current.opened.inputs.store
+        stored = [{"id": name, "blocks": len(store.live_rows_of_document(name))} for name in ids]
+        return {"documents": stored, "versions": current.opened.versions}
+
+    def _newest(self) -> BlockStore:
+        """The corpus as it is on disk: somebody else may have changed it."""
+        return self._serving.current.opened.inputs.store.newest()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A place among the changes that wait for each other."""
+        if not self._room.acquire(blocking=False):
+            raise queue_full("changes of documents")
+        try:
+            yield
+        finally:
+            self._room.release()
+
+
+def _refuse(status: int, code: str, what: str, ids: list[str]) -> None:
+    """Refuse a request for the ids at fault, if there are any."""
+    if ids:
+        more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
+        raise Refusal(status, code, f"nothing is changed, since these ids are {what}: {', '.join(map(repr, ids[:NAMED]))}{more}")
+
+
+@contextmanager
+def _written(directory: Path, documents: Sequence[Given]) -> Iterator[Path]:
+    """The documents as JSONL, for as long as it takes to take them in: the corpus keeps their text, and removal must remove it."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=directory, prefix="request-", suffix=".jsonl") as file:
+        for document in documents:
+            row = {"id": document.id, "title": document.title, "text": document.text}
+            file.write(json.dumps(row) + "\n")
+        file.flush()
+        yield Path(file.name)

@@ -1,0 +1,229 @@
+"""Who may ask, and how: the first thing a request meets. Nothing behind it sees a request that does not keep these rules.
+
+A web page from elsewhere must not reach a server on the loopback address, although the browser that shows it can: the Host header keeps out
+names that an attacker lets point here, Origin and Sec-Fetch-Site keep out other pages, and a content type that forms cannot send keeps out
+what browsers send without asking.
+"""
+
+import asyncio
+import hmac
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from realm.errors import RealmError
+from realm.serve.limits import LIMITS, Limits
+from realm.serve.meter import Meter
+from realm.serve.refusals import Refusal, refusal_of
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+OPEN = ("/healthz", "/readyz")
+"""Answered without a token: they say one word."""
+WITH_BODY = ("POST", "PUT", "PATCH")
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", CSP.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (b"cache-control", b"no-store"),
+]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who may ask.
+
+    Attributes:
+        hosts: names and addresses, lower case, without a port, that a Host header may have.
+        token: that every request must carry, or None.
+    """
+
+    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
+    token: str | None = field(default=None, repr=False)
+
+
+class Guard:
+    """ASGI middleware: checks, reads the body within its limits, adds the security headers, counts and logs.
+
+    Args:
+        app: what answers.
+        rules: who may ask.
+        meter: counts.
+        limits: of the body.
+    """
+
+    def __init__(self, app: App, rules: Rules, meter: Meter, limits: Limits = LIMITS):
+        self._app = app
+        self._rules = rules
+        self._meter = meter
+        self._limits = limits
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:  # there are no web sockets here
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        try:
+            check(scope, self._rules)
+            body = await self._body(scope, receive)
+            await self._app(scope, _replay(body, receive), sending)
+        except Refusal as refusal:  # before anything answered; what is left of the request is not read
+            response = refusal.response()
+            response.headers["connection"] = "close"
+            await response(scope, receive, sending)
+        except Exception as error:
+            _log_failure(error)
+            if not status:
+                await Refusal(500, "internal", "the server failed; its log says where").response()(scope, receive, sending)
+        route = getattr(scope.get("route"), "path", "other")
+        seconds = time.perf_counter() - started
+        self._meter.request(route, scope["method"], status, seconds)
+        logger.info("%s %s %d %.1f ms", scope["method"], route, status, 1000 * seconds)
+
+    async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises:
+            Refusal: 413 it is, or says it is, too large; 408 it does not come; 400 there should be none.
+        """
+        most = self._limits.body_bytes
+        said = _header(scope, b"content-length")
+        if said is not None and not (said.isascii() and said.isdigit()):
+            raise Refusal(400, "headers", "the content-length is not a number")
+        length = None if said is None else int(said[:20])
+        if scope["method"] not in WITH_BODY:
+            if length or _header(scope, b"transfer-encoding") is not None:
+                raise Refusal(400, "body", f"a {scope['method']} request has no body here")
+            return b""
+        too_large = Refusal(413, "too_large", f"a request has at most {most} bytes")
+        if length is not None and length > most:
+            raise too_large
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(400, "gone", "the connection was closed before the body ended")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise too_large
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise Refusal(408, "slow", f"the body did not come within {self._limits.body_seconds:.0f} seconds") from None
+
+
+def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
+    """Let a request pass, by its headers alone.
+
+    Raises:
+        Refusal: 400 or 403 for its host, 403 for the page it comes from, 401 for its token, 415 for its content type.
+    """
+    host = _header(scope, b"host")
+    if host is None or _without_port(host) not in rules.hosts:
+        raise Refusal(403, "host", "this server does not answer under this name (realm serve --allow-host NAME)")
+    origin = _header(scope, b"origin")
+    if origin is not None and (urlsplit_or_none(origin) or "") != host.lower():
+        raise Refusal(403, "origin", "another site may not use this server")
+    if scope["path"] != "/" and (_header(scope, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
+        raise Refusal(403, "origin", "another site may not use this server")
+    if rules.token is not None and scope["path"] not in OPEN and not _has_token(scope, rules.token):
+        raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN")
+    if scope["method"] in WITH_BODY:
+        kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if kind != "application/json" or (_header(scope, b"content-encoding") or "identity").lower() != "identity":
+            raise Refusal(415, "content_type", "send application/json, not compressed")
+
+
+def urlsplit_or_none(origin: str) -> str | None:
+    """Host and port of an origin of the web, lower case; None for any other."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else None
+
+
+def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
+    """The value of a header.
+
+    Raises:
+        Refusal: 400 if there is more than one: who reads the first and who reads the last would not agree.
+    """
+    values = [value for key, value in scope["headers"] if key == name]
+    if len(values) > 1:
+        raise Refusal(400, "headers", f"more than one {name.decode()} header")
+    return values[0].decode("latin-1") if values else None
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()
+
+
+def _has_token(scope: MutableMapping[str, Any], token: str) -> bool:
+    """Compared in constant time."""
+    kind, _, sent = (_header(scope, b"authorization") or "").partition(" ")
+    return kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode("utf-8"))
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Gives a body that was read already, then what else comes."""
+    given = False
+
+    async def receiving() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving
+
+
+def _log_failure(error: Exception) -> None:
+    """Where it happened and what kind it is. The message of an error may hold a document's text, so it stays out of the log."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("a request failed: %s\n%s", type(error).__name__, frames)
+
+
+def told(error: Exception) -> Refusal:
+    """What a client is told of an error that a route met."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, RealmError):
+        return refusal_of(error)
+    _log_failure(error)
+    return Refusal(500, "internal", "the server failed; its log says where")

@@ -1,0 +1,38 @@
+"""What a page shows of the run: versions, sizes, limits, and the curves of its training."""
+
+from dataclasses import asdict
+from typing import Any
+
+from realm import __version__
+from realm.report.read import StageRecord, read_run
+from realm.serve.serving import Serving
+
+POINTS = 300
+"""Of one curve: more than a screen has room for is left out."""
+PRIVATE = ("format", "fingerprint")
+
+
+def run_page(serving: Serving) -> dict[str, Any]:
+    """The ``/v1/run`` object (``shapes.RunResponse``)."""
+    opened = serving.current.opened
+    manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
+    record = read_run(serving.paths)
+    corpus = {"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable}
+    index = {"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim}
+    return {
+        "run": record.name,
+        "realm": __version__,
+        "reader": opened.tuned is not None and opened.tuned.reader is not None,
+        "versions": opened.versions,
+        "corpus": corpus,
+        "index": index,
+        "limits": asdict(serving.limits),
+        "stages": [_stage(stage) for stage in record.stages],
+        "results": record.results,
+    }
+
+
+def _stage(stage: StageRecord) -> dict[str, Any]:
+    facts = {name: value for name, value in stage.facts.items() if name not in PRIVATE}
+    curves = {name: points[:: 1 + (len(points) - 1) // POINTS] for name, points in stage.columns.items()}
+    return {"name": stage.name, "seconds": stage.seconds, "facts": facts, "curves": curves}

@@ -1,0 +1,76 @@
+"""What a client gets instead of an answer: a status, a word for programs and a sentence for people. Never a document's text or a path."""
+
+import json
+import math
+from typing import Any
+
+from fastapi import Response
+
+from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmError, RunError, SnapshotError
+
+
+class Refusal(Exception):
+    """A request that is not answered.
+
+    Args:
+        status: of HTTP.
+        code: a word that stays the same from version to version.
+        message: a sentence.
+        retry_after: seconds after which it may be tried again.
+    """
+
+    def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+
+    def response(self) -> Response:
+        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        return Json({"error": {"code": self.code, "message": self.message}}, self.status, headers)
+
+
+class Json(Response):
+    """JSON in UTF-8. A number that is not finite becomes null: other readers refuse it."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        try:
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except ValueError:
+            text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def queue_full(what: str) -> Refusal:
+    return Refusal(503, "busy", f"too many {what} are waiting; try again later", retry_after=1)
+
+
+def too_late() -> Refusal:
+    return Refusal(504, "deadline", "there was no answer in the time that the request gives (timeout_ms)")
+
+
+def refusal_of(error: RealmError) -> Refusal:
+    """What a client is told of an error that the command line would end in one line with.
+
+    What the client can cure is 4xx. The state of the files is not the client's: 503, and it may be over soon.
+    """
+    message = error.problem if not error.cure else f"{error.problem}. {' '.join(error.cure.split())}"
+    if isinstance(error, ConfigError | DataError):
+        where = f"document {error.line}: " if error.line else ""
+        return Refusal(422, "invalid", where + message)
+    if isinstance(error, RunError):
+        return Refusal(409, "not_trained", error.problem)
+    if isinstance(error, CorpusError | SnapshotError | PoolError):
+        return Refusal(503, "unavailable", error.problem, retry_after=5)
+    return Refusal(500, "internal", "the server could not do this; its log says why")

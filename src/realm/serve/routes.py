@@ -1,0 +1,132 @@
+"""The endpoints. Questions go through the batcher; documents are changed in threads, since they wait for the disk."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from realm.serve import shapes
+from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
+from realm.serve.documents import Documents
+from realm.serve.reading import run_page
+from realm.serve.refusals import Json, Refusal
+from realm.serve.serving import Serving
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": shapes.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+}
+DocId = Annotated[str, Path(description="an id, slashes included")]
+Start = Annotated[int, Query(ge=0, le=2**53)]
+PageSize = Annotated[int, Query(ge=1, le=1000)]
+
+
+def _described(model: Any) -> dict[int | str, dict[str, Any]]:
+    """What a route answers, for the OpenAPI document; the answers themselves are made by us, and checked by tests."""
+    return {200: {"model": model}, **REFUSALS}
+
+
+def _versions(results: Sequence[Result]) -> dict[str, int]:
+    return results[-1][1]
+
+
+def question_routes(serving: Serving) -> APIRouter:
+    """Answering, searching, explaining, embedding."""
+    router = APIRouter(prefix="/v1", default_response_class=Json, tags=["questions"])
+
+    @router.post("/answer", responses=_described(shapes.AnswerResponse))
+    async def answer(request: shapes.AnswerRequest) -> Response:
+        """Answer questions with their evidence."""
+        results = await serving.ask(Answers(request.k), request.questions, request.timeout_ms)
+        for found, _ in results:
+            serving.meter.answered(found["timings_ms"])
+        return Json({"answers": [found for found, _ in results], "versions": _versions(results)})
+
+    @router.post("/search", responses=_described(shapes.SearchResponse))
+    async def search(request: shapes.SearchRequest) -> Response:
+        """Find the nearest blocks of texts."""
+        results = await serving.ask(Search(request.k), request.texts, request.timeout_ms)
+        return Json({"results": [hits for hits, _ in results], "versions": _versions(results)})
+
+    @router.post("/explain", responses=_described(shapes.ExplainResponse))
+    async def explain(request: shapes.ExplainRequest) -> Response:
+        """Say which documents help to fill a masked sentence."""
+        masked = Masked(request.text, tuple(request.targets), request.k, tuple(request.exclude_documents))
+        ((found, versions),) = await serving.ask(Explain(), [masked], request.timeout_ms)
+        return Json({**found, "versions": versions})
+
+    @router.post("/embeddings", responses=_described(shapes.EmbeddingsResponse))
+    async def embeddings(request: shapes.EmbeddingsRequest) -> Response:
+        """Embed texts as questions, or as documents."""
+        pairs = list(zip(request.titles or [""] * len(request.texts), request.texts, strict=True))
+        results = await serving.ask(Embed(request.side), pairs, request.timeout_ms)
+        vectors, cut = [found[0] for found, _ in results], [found[1] for found, _ in results]
+        return Json({"side": request.side, "dim": len(vectors[0]), "embeddings": vectors, "truncated": cut, "versions": _versions(results)})
+
+    return router
+
+
+def document_routes(documents: Documents) -> APIRouter:
+    """Living documents."""
+    router = APIRouter(prefix="/v1/documents", default_response_class=Json, tags=["documents"])
+
+    @router.post("", responses=_described(shapes.DocumentsResponse))
+    def add(request: shapes.DocumentsRequest) -> Response:
+        """Add documents; they are searchable when this returns."""
+        return Json(documents.add(request.documents))
+
+    @router.put("", responses=_described(shapes.DocumentsResponse))
+    def replace(request: shapes.DocumentsRequest) -> Response:
+        """Replace documents by their ids."""
+        return Json(documents.replace(request.documents))
+
+    @router.post("/remove", responses=_described(shapes.RemoveResponse))
+    def remove(request: shapes.RemoveRequest) -> Response:
+        """Remove documents; no answer holds them when this has returned."""
+        return Json(documents.remove(request.ids))
+
+    @router.get("", responses=_described(shapes.ListResponse))
+    def listed(start: Start = 0, limit: PageSize = 100) -> Response:
+        """List documents, a page at a time."""
+        return Json(documents.page(start, limit))
+
+    @router.get("/{doc_id:path}", responses=_described(shapes.DocumentResponse))
+    def get(doc_id: DocId) -> Response:
+        """Show one document, block by block."""
+        return Json(documents.get(doc_id))
+
+    @router.delete("/{doc_id:path}", responses=_described(shapes.RemoveResponse))
+    def delete(doc_id: DocId) -> Response:
+        """Remove one document."""
+        return Json(documents.remove([doc_id]))
+
+    return router
+
+
+def state_routes(serving: Serving) -> APIRouter:
+    """The run, and how the server is."""
+    router = APIRouter(default_response_class=Json, tags=["state"])
+
+    @router.get("/v1/run", responses=_described(shapes.RunResponse))
+    def run() -> Response:
+        """Versions, sizes, limits and the curves of training."""
+        return Json(run_page(serving))
+
+    @router.get("/healthz", responses={200: {"model": shapes.Health}, **REFUSALS})
+    async def health() -> Response:
+        """Whether the process answers."""
+        return Json({"status": "ok"})
+
+    @router.get("/readyz", responses={200: {"model": shapes.Health}, **REFUSALS})
+    async def ready() -> Response:
+        """Whether questions are taken."""
+        if not serving.batcher.alive:
+            raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
+        return Json({"status": "ready"})
+
+    @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **REFUSALS})
+    async def metrics() -> Response:
+        """Numbers for Prometheus."""
+        text = serving.meter.text(serving.batcher.depth, serving.versions)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router

@@ -1,0 +1,158 @@
+"""Listening: addresses, tokens, signals. ``serve`` returns when it was told to stop and every request was answered."""
+
+import ipaddress
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from realm.errors import ConfigError
+from realm.serve.app import make_app
+from realm.serve.guard import Rules
+from realm.serve.limits import LIMITS
+from realm.serve.protocol import BoundedProtocol
+from realm.serve.serving import Serving
+
+LEAST_TOKEN = 16
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+ANYWHERE = ("0.0.0.0", "::")
+
+
+def serve(
+    run: Path,
+    *,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    allow_hosts: tuple[str, ...],
+    without_token: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Serve a run until SIGTERM or SIGINT.
+
+    Args:
+        run: the run directory.
+        host, port: to listen on; port 0: any that is free.
+        token_file: holds the token that requests must carry.
+        allow_hosts: names under which the server may be asked, besides ``host`` and those of the loopback address.
+        without_token: listen on an address that others reach although there is no token.
+        say: told where the server listens.
+
+    Raises:
+        ConfigError: an address that others reach without a token or a name, a bad token file, or a port that is taken.
+        RealmError: the run cannot be opened.
+    """
+    rules = rules_of(host, token_file, allow_hosts, without_token)
+    listening = _listen(host, port)  # before the run is opened, which takes longer
+    with listening:
+        serving = Serving(run)
+        config = uvicorn.Config(
+            make_app(serving, rules),
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=LIMITS.connections,
+            timeout_graceful_shutdown=LIMITS.drain_seconds,
+            h11_max_incomplete_event_size=LIMITS.header_bytes,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        server = uvicorn.Server(config)
+        with _logging(), _signals_end(server):
+            say(f"serving {run} at http://{shown}:{listening.getsockname()[1]}; end with Ctrl-C")
+            server.run(sockets=[listening])
+
+
+def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], without_token: bool) -> Rules:
+    """Who may ask a server at this address.
+
+    Raises:
+        ConfigError: see ``serve``.
+    """
+    named = frozenset(name.strip().lower() for name in allow_hosts)
+    if not is_loopback(host):
+        if token_file is None and not without_token:
+            cure = (
+                "Give a token with --token-file FILE, or say --without-token if everybody who reaches this address may read and change it"
+            )
+            raise ConfigError(f"others can reach {host}, and no token is asked for", cure=cure)
+        if host in ANYWHERE and not named:
+            cure = "Name what clients call this machine: --allow-host NAME (without a port; may be repeated)"
+            raise ConfigError(f"{host} is every address of this machine, so the names it may be asked under are not known", cure=cure)
+    own = frozenset() if host in ANYWHERE else frozenset({f"[{host}]" if ":" in host else host.lower()})
+    return Rules(LOOPBACK | own | named, None if token_file is None else read_token(token_file))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def read_token(path: Path) -> str:
+    """The token in a file.
+
+    Raises:
+        ConfigError: no file, or a token that is too short or has characters that a header cannot carry.
+    """
+    cure = f"Make one: (umask 077; openssl rand -hex 32 > {path})"
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("the token cannot be read", path=path, cure=cure) from error
+    if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"not a token of at least {LEAST_TOKEN} letters and digits", path=path, cure=cure)
+    return token
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        cure = "Choose another with --port, or end what listens there"
+        raise ConfigError(f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}", cure=cure) from error
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """One line a request on standard error: method, route, status, time. The route, not the path: ids may say something."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("realm.serve", "uvicorn.error")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if logger.name == "realm.serve" else logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def _signals_end(server: uvicorn.Server) -> Iterator[None]:
+    """SIGTERM and SIGINT drain the server, before it listens to them itself and after, when it raises them once more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

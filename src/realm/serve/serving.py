@@ -1,0 +1,187 @@
+"""The run that is served: opened once, followed as it changes on disk, and swapped between two batches.
+
+A request is computed from beginning to end with one state of corpus, index and networks. What has changed is opened beside it, made ready,
+and put in its place while nothing is computed, so that no request is dropped and none waits for the opening.
+"""
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from realm.answerer import BATCH
+from realm.corpus.locking import held
+from realm.corpus.manifest import current_version
+from realm.errors import RealmError, RunError
+from realm.nn.model import RealmModel
+from realm.opening import OpenRun, open_run
+from realm.paths import RunPaths
+from realm.serve.asking import Current, Question, Result
+from realm.serve.batching import Batcher
+from realm.serve.limits import LIMITS, Limits
+from realm.serve.meter import Meter
+from realm.stages import has_stage
+
+WATCH_SECONDS = 0.5
+UPLOADS = "uploads"
+"""Where documents lie in the run while they are taken in; holds the lock of the one server of a run."""
+Seen = tuple[Any, ...]
+logger = logging.getLogger(__name__)
+
+
+class Serving:
+    """A run that is being served. ``close`` ends what it started.
+
+    Args:
+        root: the run directory.
+        limits: how much may wait.
+        meter: is told of batches and swaps.
+
+    Raises:
+        RealmError: the run cannot be opened, or another process serves it.
+    """
+
+    def __init__(self, root: Path, *, limits: Limits = LIMITS, meter: Meter | None = None):
+        self.paths = RunPaths(root)
+        self.limits = limits
+        self.meter = meter or Meter()
+        self._changing = threading.RLock()
+        self._told = ""
+        self._seen = self._networks_seen()
+        current = _ready(_served(open_run(root)))
+        self._only = self._only_server()
+        self._only.__enter__()
+        self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
+        self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH, told=self.meter.batch)
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="realm-watcher", daemon=True)
+        self._watcher.start()
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return self.current.opened.versions
+
+    async def ask(self, question: Question, payloads: list[Any], timeout_ms: int) -> list[Result]:
+        """One result for each payload; raises as ``Batcher.submit`` does."""
+        return await self.batcher.submit(question, payloads, timeout_ms / 1000)
+
+    def change(self, action: Callable[[], None]) -> Current:
+        """Change the corpus, embed what is new, and serve the result. Returns what is served when all of that is done.
+
+        Raises:
+            RealmError: whatever ``action`` raised; or the change is in the corpus, and could not be made searchable yet.
+        """
+        with self._changing:
+            action()
+            self._swap(self._with_added(self.current))
+            return self.current
+
+    def follow(self) -> bool:
+        """Serve what others have changed on disk, if they have. Returns whether there was something new.
+
+        Raises:
+            RealmError: what is there cannot be opened; what was served goes on being served.
+        """
+        with self._changing:
+            seen = self._networks_seen()
+            if seen != self._seen:
+                opened = open_run(self.paths.root)
+                if opened.tuned is None and self.current.opened.tuned is not None:
+                    raise RunError("the fine-tuned networks are gone; the ones in memory go on answering", path=self.paths.root)
+                self._swap(self._with_added(_ready(_served(opened))))
+                self._seen = seen
+                return True
+            if not self._corpus_changed():
+                return False
+            self._swap(self._with_added(self.current))
+            return True
+
+    def close(self) -> None:
+        """Answer what was asked, then end."""
+        self._stopped.set()
+        self._watcher.join()
+        self.batcher.close()
+        self._only.__exit__(None, None, None)
+
+    def _compute(self, question: Any, payloads: list[Any]) -> list[Any]:
+        results: list[Result] = question(self.current, payloads)
+        return results
+
+    def _with_added(self, current: Current) -> Current:
+        """As the corpus is now, every live block searchable. Not served yet."""
+        opened, added = current.opened.with_added()
+        if opened.generation is current.opened.generation:  # only removals: the index follows them by itself
+            return replace(current, opened=opened)
+        logger.info("%d blocks embedded, corpus version %d", added, opened.inputs.store.version)
+        return _ready(replace(current, opened=opened))
+
+    def _swap(self, current: Current) -> None:
+        """Serve another state, from the next batch on; returns when no batch is computed with the old one any more."""
+
+        def put() -> None:
+            self.current = current
+
+        self.batcher.between(put)
+        self.meter.swapped()
+
+    def _corpus_changed(self) -> bool:
+        return current_version(self.paths.corpus) != self.current.opened.inputs.store.version
+
+    def _networks_seen(self) -> Seen:
+        """What tells one training from the next: the notes of the stages whose networks answer."""
+        return tuple(_stat(self.paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(self.paths, stage))
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(WATCH_SECONDS):
+            try:
+                self.follow()
+                self._told = ""
+            except Exception as error:  # whatever is wrong on disk, what is in memory goes on answering
+                said = error.problem if isinstance(error, RealmError) else type(error).__name__
+                if said != self._told:
+                    logger.warning("a change of the run could not be taken up, the old state is served: %s", said)
+                self._told = said
+
+    @contextmanager
+    def _only_server(self) -> Iterator[None]:
+        """Be the one server of this run; what a killed one left half taken in goes."""
+        uploads = self.paths.root / UPLOADS
+        uploads.mkdir(exist_ok=True)
+        cure = "One process serves a run; end that one first"
+        with held(uploads, lambda named: RunError(f"another process{named} serves this run", path=self.paths.root, cure=cure)):
+            for left in uploads.glob("*.jsonl"):
+                left.unlink()
+            yield
+
+
+def _served(opened: OpenRun) -> Current:
+    """A run as it was opened; what explains is loaded once, when it is asked for first, and survives every change of the corpus."""
+
+    @functools.cache
+    def explaining() -> RealmModel:
+        return opened.pretrained
+
+    return Current(opened, explaining)
+
+
+def _ready(current: Current) -> Current:
+    """Everything made that the first question would otherwise wait for. Only for an index that nobody searches yet."""
+    opened = current.opened
+    if opened.tuned is not None and opened.tuned.reader is not None:
+        _ = opened.answerer
+    if len(opened.generation.index):
+        opened.search_all(["ready?"], 1)
+    return current
+
+
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,287 @@
+"""Requests and responses as they stand in the OpenAPI document. Requests are checked against these; responses are described by them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from realm.serve.limits import LIMITS
+
+MASK = "[MASK]"
+
+
+def _known(value: str) -> Any:
+    return Field(description=value)
+
+
+Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=r"\S")]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
+DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
+K = Annotated[int, Field(ge=1, le=LIMITS.k)]
+Timeout = Annotated[int, Field(ge=1, le=LIMITS.longest_timeout_ms, description="milliseconds after which the answer is 504")]
+
+
+class Asked(BaseModel):
+    """What every request has in common: unknown fields are errors, and no value is turned into one of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AnswerRequest(Asked):
+    """Questions to be answered from the k blocks most relevant to each."""
+
+    questions: Texts
+    k: K = 5
+    timeout_ms: Timeout = LIMITS.timeout_ms
+
+
+class SearchRequest(Asked):
+    """Texts whose k nearest blocks are wanted."""
+
+    texts: Texts
+    k: K = 5
+    timeout_ms: Timeout = LIMITS.timeout_ms
+
+
+class ExplainRequest(Asked):
+    """A sentence in which each [MASK] stands for a whole span. k counts the null document."""
+
+    text: Text
+    targets: Annotated[list[Text], Field(max_length=LIMITS.texts)] = []
+    k: K = 8
+    exclude_documents: Annotated[list[DocumentId], Field(max_length=LIMITS.texts)] = []
+    timeout_ms: Timeout = LIMITS.timeout_ms
+
+
+class EmbeddingsRequest(Asked):
+    """Texts to embed on one side. Only documents have titles: one for each text, or none at all."""
+
+    side: Literal["question", "document"]
+    texts: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=8 * LIMITS.text_chars, pattern=r"\S")]],
+        Field(min_length=1, max_length=LIMITS.texts),
+    ]
+    titles: Annotated[list[Annotated[str, Field(max_length=LIMITS.title_chars)]], Field(max_length=LIMITS.texts)] = []
+    timeout_ms: Timeout = LIMITS.timeout_ms
+
+    @model_validator(mode="after")
+    def _one_title_each(self) -> "EmbeddingsRequest":
+        if self.titles and (self.side == "question" or len(self.titles) != len(self.texts)):
+            raise ValueError("titles belong to documents, one for each text")
+        return self
+
+
+class Document(Asked):
+    """A document as it is given: plain text, never read as HTML."""
+
+    id: DocumentId
+    title: Annotated[str, Field(max_length=LIMITS.title_chars)] = ""
+    text: Annotated[str, Field(min_length=1, max_length=LIMITS.body_bytes, pattern=r"\S")]
+
+
+class DocumentsRequest(Asked):
+    """Documents to add or to replace; all of them or none."""
+
+    documents: Annotated[list[Document], Field(min_length=1, max_length=LIMITS.documents)]
+
+
+class RemoveRequest(Asked):
+    """Ids of documents to remove; all of them or none."""
+
+    ids: Annotated[list[DocumentId], Field(min_length=1, max_length=LIMITS.documents)]
+
+
+class Versions(BaseModel):
+    """What a response depends on."""
+
+    params: int
+    index: int
+    corpus: int
+
+
+class EvidenceShape(BaseModel):
+    """As ``realm.answerer.Evidence``."""
+
+    doc_id: str
+    block_id: int
+    title: str
+    text: str
+    p_z: float
+    p_span: float
+    answer: str
+    start: int
+    end: int
+    doc_start: int
+
+
+class AnswerShape(BaseModel):
+    """As ``realm ask --json``."""
+
+    question: str
+    answer: str
+    p: float
+    evidence: list[EvidenceShape]
+    versions: Versions
+    timings_ms: dict[str, float]
+
+
+class AnswerResponse(BaseModel):
+    """Answers in the order of the questions."""
+
+    answers: list[AnswerShape]
+    versions: Versions
+
+
+class HitShape(BaseModel):
+    """As ``realm.opening.Hit``."""
+
+    doc_id: str
+    block_id: int
+    title: str
+    text: str
+    score: float
+
+
+class SearchResponse(BaseModel):
+    """Blocks of each text, best first."""
+
+    results: list[list[HitShape]]
+    versions: Versions
+
+
+class PredictionShape(BaseModel):
+    """What the model would fill in."""
+
+    text: str
+    p: float
+
+
+class CandidateShape(BaseModel):
+    """As ``realm.effects.Candidate``."""
+
+    block_id: int
+    title: str
+    text: str
+    null: bool
+    p_z: float
+    p_y_given_z: float
+    r: float | None
+    utility: float | None
+
+
+class ExplainResponse(BaseModel):
+    """As ``realm explain --json``, with the versions."""
+
+    text: str
+    targets: list[str]
+    p_y: float
+    p_y_null: float
+    excluded: list[int]
+    predictions: list[PredictionShape]
+    candidates: list[CandidateShape]
+    versions: Versions
+
+
+class EmbeddingsResponse(BaseModel):
+    """Vectors in the order of the texts; truncated: the text is longer than the model reads."""
+
+    side: Literal["question", "document"]
+    dim: int
+    embeddings: list[list[float]]
+    truncated: list[bool]
+    versions: Versions
+
+
+class StoredDocument(BaseModel):
+    """How many blocks a document has now. 0: all of its text stands in the corpus under other ids already, so nothing was stored."""
+
+    id: str
+    blocks: int
+
+
+class DocumentsResponse(BaseModel):
+    """Documents that are searchable from now on."""
+
+    documents: list[StoredDocument]
+    versions: Versions
+
+
+class RemoveResponse(BaseModel):
+    """Documents that no answer holds from now on."""
+
+    removed: list[str]
+    versions: Versions
+
+
+class BlockShape(BaseModel):
+    """A block of a document; ``start`` is the offset of ``text`` in it, as ``doc_start`` of an evidence."""
+
+    block_id: int
+    text: str
+    start: int
+
+
+class DocumentResponse(BaseModel):
+    """A document, block by block."""
+
+    id: str
+    title: str
+    blocks: list[BlockShape]
+    versions: Versions
+
+
+class ListedDocument(BaseModel):
+    """A document in a list."""
+
+    id: str
+    title: str
+
+
+class ListResponse(BaseModel):
+    """A page of the documents in the order in which they came; ``next`` is the ``start`` of the next page."""
+
+    documents: list[ListedDocument]
+    total: int
+    next: int | None
+    versions: Versions
+
+
+class StageShape(BaseModel):
+    """A stage of training: its facts, and [step, value] points of every column."""
+
+    name: str
+    seconds: float | None
+    facts: dict[str, Any]
+    curves: dict[str, list[tuple[float, float]]]
+
+
+class RunResponse(BaseModel):
+    """The run that is served."""
+
+    run: str
+    realm: str
+    reader: bool = _known("whether questions can be answered; search works without")
+    versions: Versions
+    corpus: dict[str, int] = _known("documents, blocks, unsearchable")
+    index: dict[str, Any] = _known("generation, step, blocks, dim")
+    limits: dict[str, float]
+    stages: list[StageShape]
+    results: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    """Alive, or ready."""
+
+    status: str
+
+
+class ErrorShape(BaseModel):
+    """What went wrong: a word for programs, and a sentence."""
+
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: ErrorShape

@@ -1,0 +1,43 @@
+"""A served copy of the tiny run: in this process, and as a command of its own."""
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("fastapi") is None:  # the extra 'serve' is not installed
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture
+def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def client(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One server for tests that leave its documents as they were."""
+    from .tools import served
+
+    with served(shutil.copytree(tiny_run, tmp_path_factory.mktemp("served") / "run")) as found:
+        yield found
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Any]]:
+    """Starts servers; those that are left are killed."""
+    from .tools import Process
+
+    started: list[Any] = []
+
+    def begin(run: Path, *options: str) -> Any:
+        started.append(Process(run, *options))
+        return started[-1]
+
+    yield begin
+    for found in started:
+        found.process.kill()
+        found.process.communicate()

@@ -1,0 +1,106 @@
+"""Every endpoint gives what the same question gives without a server, in the shape that the OpenAPI document describes."""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from realm.answerer import Answerer
+from realm.explain import explain
+from realm.opening import open_run
+from realm.serve import shapes
+
+QUESTIONS = ["What is the currency of Arvad?", "What is the currency of Belmor?", "Who lives in Carsin?"]
+SENTENCE = "The currency of Arvad is the [MASK]."
+
+
+def test_answers_are_those_of_the_answerer(client: TestClient, tiny_run: Path) -> None:
+    found = client.post("/v1/answer", json={"questions": QUESTIONS, "k": 3})
+    assert found.status_code == 200
+    answers = shapes.AnswerResponse.model_validate(found.json()).answers
+    opened = open_run(tiny_run)
+    answerer: Answerer = opened.answerer
+    for got, wanted in zip(answers, answerer.answer(QUESTIONS, k=3), strict=True):
+        assert (got.question, got.answer) == (wanted.question, wanted.answer) and got.p == pytest.approx(wanted.p, abs=1e-5)
+        assert [e.block_id for e in got.evidence] == [e.block_id for e in wanted.evidence]
+        assert [(e.start, e.end, e.answer) for e in got.evidence] == [(e.start, e.end, e.answer) for e in wanted.evidence]
+    assert found.json()["versions"] == opened.versions
+
+
+def test_search(client: TestClient, tiny_run: Path) -> None:
+    found = shapes.SearchResponse.model_validate(client.post("/v1/search", json={"texts": QUESTIONS, "k": 4}).json())
+    opened = open_run(tiny_run)
+    for hits, text in zip(found.results, QUESTIONS, strict=True):
+        wanted = opened.search(text, 4)
+        assert [hit.block_id for hit in hits] == [hit.block_id for hit in wanted]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
+
+
+def test_explain(client: TestClient, tiny_run: Path) -> None:
+    body = {"text": SENTENCE, "targets": ["Tirel"], "k": 4, "exclude_documents": ["Belmor/0"]}
+    found = client.post("/v1/explain", json=body).json()
+    shapes.ExplainResponse.model_validate(found)
+    opened = open_run(tiny_run)
+    wanted = explain(
+        opened.pretrained, opened.generation, opened.inputs, SENTENCE, targets=["Tirel"], k=4, exclude_documents=["Belmor/0"]
+    ).to_dict()
+    assert found.pop("versions") == opened.versions
+    assert found["p_y"] == pytest.approx(wanted["p_y"]) and found["excluded"] == wanted["excluded"]
+    assert [c["block_id"] for c in found["candidates"]] == [c["block_id"] for c in wanted["candidates"]]
+
+
+def test_embeddings_are_those_of_the_index(client: TestClient, tiny_run: Path) -> None:
+    """A document's vector is the one that is searched, and a question's inner product with it is the search's score."""
+    opened = open_run(tiny_run)
+    (hit,) = opened.search(QUESTIONS[0], 1)
+    body = {"side": "document", "texts": [hit.text], "titles": [hit.title]}
+    document = shapes.EmbeddingsResponse.model_validate(client.post("/v1/embeddings", json=body).json())
+    place = opened.generation.snapshot.block_ids.tolist().index(hit.block_id)
+    assert document.embeddings[0] == pytest.approx(opened.generation.snapshot.vectors[place].tolist(), abs=1e-5)
+    question = client.post("/v1/embeddings", json={"side": "question", "texts": QUESTIONS}).json()
+    product = sum(a * b for a, b in zip(question["embeddings"][0], document.embeddings[0], strict=True))
+    assert product == pytest.approx(hit.score, abs=1e-4) and question["truncated"] == [False] * 3
+    long = client.post("/v1/embeddings", json={"side": "document", "texts": ["Tirel coin. " * 200]}).json()
+    assert long["truncated"] == [True] and long["dim"] == len(long["embeddings"][0])
+
+
+def test_state(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"} and client.get("/readyz").json() == {"status": "ready"}
+    run = shapes.RunResponse.model_validate(client.get("/v1/run").json())
+    assert run.reader and run.corpus == {"documents": 12, "blocks": 12, "unsearchable": 0}
+    curves = {stage.name: stage.curves for stage in run.stages}
+    assert len(curves["pretrain"]["loss"]) >= 1 and all(len(points) <= 300 for points in curves["pretrain"].values())
+    client.post("/v1/answer", json={"questions": QUESTIONS[:1], "k": 2})
+    text = client.get("/metrics").text
+    assert 'realm_requests_total{method="POST",route="/v1/answer",status="200"}' in text
+    for wanted in ('realm_version{of="corpus"} 1.0', "realm_batch_size_bucket", 'realm_answer_seconds_total{part="read"}'):
+        assert wanted in text
+
+
+def test_documents_are_listed_and_shown(client: TestClient) -> None:
+    first = shapes.ListResponse.model_validate(client.get("/v1/documents", params={"limit": 5}).json())
+    assert (first.total, first.next, len(first.documents)) == (12, 5, 5)
+    last = client.get("/v1/documents", params={"start": 10, "limit": 5}).json()
+    assert last["next"] is None and len(last["documents"]) == 2
+    shown = shapes.DocumentResponse.model_validate(client.get("/v1/documents/Arvad/0").json())
+    assert shown.title == "Arvad" and shown.blocks[0].start == 0 and "Tirel" in shown.blocks[0].text
+    assert client.get("/v1/documents/Arvad%2F0").json() == client.get("/v1/documents/Arvad/0").json()
+    assert client.get("/v1/documents/nobody").status_code == 404
+
+
+def test_openapi_names_every_endpoint(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert set(paths) == {
+        "/v1/answer",
+        "/v1/search",
+        "/v1/explain",
+        "/v1/embeddings",
+        "/v1/documents",
+        "/v1/documents/remove",
+        "/v1/documents/{doc_id}",
+        "/v1/run",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    assert set(paths["/v1/documents"]) == {"get", "post", "put"} and set(paths["/v1/documents/{doc_id}"]) == {"get", "delete"}

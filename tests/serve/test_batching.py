@@ -1,0 +1,108 @@
+"""The queue in front of the model: what is computed together, what is refused, what is given up."""
+
+import asyncio
+import threading
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from realm.serve.batching import Batcher
+from realm.serve.refusals import Refusal
+
+
+class Model:
+    """Doubles numbers; keeps its batches, and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Hashable, list[Any]]] = []
+        self.go = threading.Event()
+
+    def __call__(self, key: Hashable, payloads: list[Any]) -> list[Any]:
+        self.go.wait(10)
+        self.batches.append((key, payloads))
+        if "bad" in payloads:
+            raise ValueError("bad")
+        return [2 * payload for payload in payloads]
+
+
+async def _gathered(batcher: Batcher, model: Model) -> list[Any]:
+    first = asyncio.create_task(batcher.submit("a", [0], 10))
+    await asyncio.sleep(0.05)  # the first is being computed: what comes now waits for it
+    rest = [
+        asyncio.create_task(batcher.submit(key, payloads, 10)) for key, payloads in (("a", [1, 2]), ("b", [3]), ("a", [4]), ("a", [5, 6]))
+    ]
+    await asyncio.sleep(0.01)
+    model.go.set()
+    return await asyncio.gather(first, *rest)
+
+
+def test_one_key_is_computed_together_in_order() -> None:
+    model = Model()
+    batcher = Batcher(model, waiting=10, most=4)
+    assert asyncio.run(_gathered(batcher, model)) == [[0], [2, 4], [6], [8], [10, 12]]
+    assert model.batches == [("a", [0]), ("a", [1, 2, 4, 5]), ("b", [3]), ("a", [6])]
+    batcher.close()
+    with pytest.raises(Refusal) as refused:
+        asyncio.run(batcher.submit("a", [1], 1))
+    assert refused.value.status == 503 and refused.value.retry_after and not batcher.alive
+
+
+def test_a_full_queue_and_a_deadline() -> None:
+    model = Model()
+    batcher = Batcher(model, waiting=3, most=4)
+
+    async def ask() -> None:
+        first = asyncio.create_task(batcher.submit("a", [0], 10))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Refusal) as late:
+            await batcher.submit("a", [7, 8], 0.05)
+        assert late.value.status == 504
+        waiting = asyncio.create_task(batcher.submit("a", [9], 10))
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal) as full:
+            await batcher.submit("a", [1, 2], 10)
+        assert (full.value.status, full.value.retry_after) == (503, 1)
+        model.go.set()
+        assert await first == [0] and await waiting == [18]
+
+    asyncio.run(ask())
+    batcher.close()
+    assert model.batches == [("a", [0]), ("a", [9])]  # nobody computes what nobody waits for
+
+
+def test_one_bad_payload_spoils_no_other() -> None:
+    model = Model()
+    batcher = Batcher(model, waiting=10, most=4)
+
+    async def ask() -> list[Any]:
+        first = asyncio.create_task(batcher.submit("a", [0], 10))
+        await asyncio.sleep(0.05)
+        rest = [asyncio.create_task(batcher.submit("a", [payload], 10)) for payload in (1, "bad", 2)]
+        await asyncio.sleep(0.01)
+        model.go.set()
+        return await asyncio.gather(first, *rest, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert found[:2] == [[0], [2]] and found[3] == [4] and isinstance(found[2], ValueError)
+    batcher.close()
+
+
+def test_between_two_batches() -> None:
+    """An action runs while nothing is computed, however much waits."""
+    model = Model()
+    model.go.set()
+    batcher = Batcher(model, waiting=1000, most=1)
+
+    async def ask() -> list[Any]:
+        tasks = [asyncio.create_task(batcher.submit("a", [number], 10)) for number in range(200)]
+        await asyncio.sleep(0)
+        seen: list[int] = []
+        await asyncio.to_thread(batcher.between, lambda: seen.append(len(model.batches)))
+        assert len(seen) == 1
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(ask()) == [[2 * number] for number in range(200)]
+    with pytest.raises(ZeroDivisionError):
+        batcher.between(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    batcher.close()

@@ -1,0 +1,160 @@
+"""Documents come, change and go while questions are answered; what others change on disk is followed."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from realm.corpus.living import add_documents, remove_documents
+from realm.opening import open_run
+from realm.paths import RunPaths, write_json
+from realm.refresh import refresh_index
+from realm.stages import stage_facts
+
+from .tools import document, served
+
+NOVARIA = document("Novaria/0", "The currency of Novaria is the Belmor crown. Nobody lives there.", "Novaria")
+
+
+@pytest.fixture
+def living(run_copy: Path) -> Iterator[TestClient]:
+    with served(run_copy) as client:
+        yield client
+
+
+def found(client: TestClient, text: str = "Novaria", k: int = 12) -> set[str]:
+    answer = client.post("/v1/search", json={"texts": [text], "k": k})
+    assert answer.status_code == 200, answer.text
+    return {hit["doc_id"] for hit in answer.json()["results"][0]}
+
+
+def test_a_document_lives(living: TestClient, run_copy: Path) -> None:
+    added = living.post("/v1/documents", json={"documents": [NOVARIA]})
+    assert added.json() == {"documents": [{"id": "Novaria/0", "blocks": 1}], "versions": {**added.json()["versions"], "corpus": 2}}
+    assert "Novaria/0" in found(living, k=13)
+    changed = {**NOVARIA, "text": "Novaria has no money at all."}
+    assert living.put("/v1/documents", json={"documents": [changed]}).status_code == 200
+    hits = living.post("/v1/search", json={"texts": ["Novaria"], "k": 13}).json()["results"][0]
+    assert [hit["text"] for hit in hits if hit["doc_id"] == "Novaria/0"] == [changed["text"]]
+    assert living.delete("/v1/documents/Novaria/0").json()["removed"] == ["Novaria/0"]
+    assert "Novaria/0" not in found(living) and living.get("/v1/documents/Novaria/0").status_code == 404
+    assert not list((run_copy / "uploads").glob("*.jsonl"))  # its text is in the corpus alone
+
+
+def test_an_added_vector_is_a_rebuilt_one(living: TestClient, run_copy: Path) -> None:
+    """The frozen document embedder, and no other, embeds what comes later."""
+    living.post("/v1/documents", json={"documents": [NOVARIA]})
+    opened = open_run(run_copy)
+    body = {"side": "document", "texts": [NOVARIA["text"]], "titles": ["Novaria"]}
+    vector = living.post("/v1/embeddings", json=body).json()["embeddings"][0]
+    assert opened.generation.snapshot.vectors[-1].tolist() == pytest.approx(vector, abs=1e-5)
+
+
+def test_all_or_nothing(living: TestClient, run_copy: Path) -> None:
+    known = document("Arvad/0", "Other words for Arvad.")
+    for body, status, code in (
+        ([NOVARIA, known], 409, "exists"),
+        ([NOVARIA, NOVARIA], 409, "twice"),
+        ([NOVARIA, document("\u200b\x00", "No id is left.")], 422, "invalid"),
+        ([NOVARIA, document("void", "\u200b \x01")], 422, "invalid"),
+    ):
+        refused = living.post("/v1/documents", json={"documents": body})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code), refused.text
+    assert living.put("/v1/documents", json={"documents": [known, NOVARIA]}).json()["error"]["code"] == "unknown"
+    assert living.post("/v1/documents/remove", json={"ids": ["Arvad/0", "nobody"]}).status_code == 404
+    everything = [row["id"] for row in living.get("/v1/documents").json()["documents"]]
+    assert living.post("/v1/documents/remove", json={"ids": everything}).json()["error"]["code"] == "last"
+    again = living.get("/v1/documents/Arvad/1").json()["blocks"][0]["text"]
+    assert living.post("/v1/documents", json={"documents": [document("copy", again, "Arvad")]}).json()["error"]["code"] == "identical"
+    assert len(everything) == 12 == living.get("/v1/documents").json()["total"]
+    assert open_run(run_copy).versions["corpus"] == 1 and found(living) == set(everything)
+
+
+def test_questions_go_on_while_documents_come_and_go(living: TestClient) -> None:
+    """No request fails, and nothing that was removed before a search began is found by it."""
+    removed: set[str] = set()
+    failures: list[str] = []
+    stop = threading.Event()
+
+    def search() -> None:
+        while not stop.is_set():
+            gone = set(removed)
+            hits = found(living, "What is the currency of Novaria?", 10)
+            if hits & gone:
+                failures.append(f"{hits & gone} came back")
+
+    readers = [threading.Thread(target=search) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(6):
+        name = f"new/{number}"
+        assert living.post(
+            "/v1/documents", json={"documents": [document(name, f"Novaria pays with crown {number}.", "Novaria")]}
+        ).is_success
+        assert name in found(living, "Novaria crown", 13)
+        assert living.delete(f"/v1/documents/{name}").is_success
+        removed.add(name)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not failures
+
+
+def test_what_others_do_is_followed(living: TestClient, run_copy: Path, tiny_run: Path) -> None:
+    add_documents(run_copy / "corpus", [tiny_run.parent / "more.jsonl"])
+    remove_documents(run_copy / "corpus", ["Arvad/0"])
+    assert "Arvad/0" not in found(living, k=11)  # at once
+    living.serving.follow()  # type: ignore[attr-defined]
+    assert "Novaria/0" in found(living, k=12)
+
+
+@pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_copy: Path, swaps: int) -> None:
+    """Questions are asked all the time; each is answered, by the old generation and then by the new one."""
+    generations: list[int] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answer = living.post("/v1/answer", json={"questions": ["What is the currency of Arvad?"], "k": 3})
+            generations.append(answer.json()["versions"]["index"] if answer.status_code == 200 else -1)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    opened, paths = open_run(run_copy), RunPaths(run_copy)
+    assert opened.tuned is not None
+    numbers = [opened.generation.number]
+    for _ in range(swaps):
+        fresh = refresh_index(opened.tuned, opened.inputs, paths, step=9, protect=frozenset(numbers[-2:]))
+        numbers.append(fresh.number)
+        facts = {**stage_facts(paths, "finetune"), "generation": fresh.number}
+        write_json(paths.stage("finetune") / "stage.json", facts)
+        living.serving.follow()  # type: ignore[attr-defined]
+        assert living.post("/v1/search", json={"texts": ["Arvad"], "k": 1}).json()["versions"]["index"] == fresh.number
+    stop.set()
+    asker.join()
+    assert generations == sorted(generations) and set(generations) <= set(numbers) and len(generations) > swaps
+
+
+def test_a_broken_change_on_disk_leaves_the_old_state(living: TestClient, run_copy: Path) -> None:
+    kept = (run_copy / "stages" / "finetune" / "stage.json").read_text()
+    shutil.move(run_copy / "stages" / "finetune", run_copy / "away")
+    living.serving._watcher.join(1.5)  # type: ignore[attr-defined]
+    assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
+    shutil.move(run_copy / "away", run_copy / "stages" / "finetune")
+    (run_copy / "stages" / "finetune" / "stage.json").write_text(json.dumps({**json.loads(kept), "generation": 999}))
+    living.serving._watcher.join(1.5)  # type: ignore[attr-defined]
+    assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
+    assert living.get("/readyz").status_code == 200
+
+
+def test_a_run_without_a_reader_searches(run_copy: Path) -> None:
+    shutil.rmtree(run_copy / "stages" / "finetune")
+    with served(run_copy) as client:
+        refused = client.post("/v1/answer", json={"questions": ["Who?"]})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_trained")
+        assert len(found(client, k=3)) == 3 and client.get("/v1/run").json()["reader"] is False

@@ -1,0 +1,189 @@
+"""Requests that nobody honest sends: every one is refused with 4xx, in bounded time and memory, and the server goes on."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from realm.errors import ConfigError
+from realm.serve.guard import Rules
+from realm.serve.limits import LIMITS
+from realm.serve.server import is_loopback, read_token, rules_of
+
+from .tools import served
+
+JSON = {"content-type": "application/json"}
+DEEP = b'{"questions": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+
+
+def ask(client: TestClient, body: Any) -> int:
+    return client.post("/v1/answer", json=body).status_code
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"questions": []},
+        {"questions": ["  "]},
+        {"questions": ["word " * 1_000_000]},
+        {"questions": ["Who?"] * (LIMITS.texts + 1)},
+        {"questions": ["Who?"], "k": 10**9},
+        {"questions": ["Who?"], "k": 0},
+        {"questions": ["Who?"], "k": True},
+        {"questions": ["Who?"], "k": "3"},
+        {"questions": ["Who?"], "k": 50},
+        {"questions": ["Who?"], "timeout_ms": 0},
+        {"questions": ["Who?"], "surprise": 1},
+        {"questions": [None]},
+        {"questions": "Who?"},
+    ],
+    ids=lambda body: str(body)[:40],
+)
+def test_bad_values(client: TestClient, body: Any) -> None:
+    found = client.post("/v1/answer", json=body)
+    assert found.status_code == 422 and set(found.json()["error"]) == {"code", "message"} and len(found.text) < 2000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"questions": ["Who?"], "k": NaN}',
+        b'{"questions": ["Who?"], "k": Infinity}',
+        b'{"questions": ["\\ud800"]}',
+        b'{"questions": ["Who?"], "k": ' + b"9" * 10_000 + b"}",
+        b'{"\\ud800": 1}',
+        DEEP,
+    ],
+    ids=lambda data: repr(data[:30]),
+)
+def test_bad_json(client: TestClient, data: bytes) -> None:
+    found = client.post("/v1/answer", content=data, headers=JSON)
+    assert found.status_code in (400, 422) and found.json()["error"]["message"]
+
+
+def test_odd_questions_are_answered(client: TestClient) -> None:
+    odd = ["\x00", "\u202e\u200b\U0001f600", "<script>alert(1)</script>", "a" * LIMITS.text_chars, "[MASK] [CLS] [SEP]"]
+    assert ask(client, {"questions": odd, "k": 2}) == 200
+
+
+def test_bad_sentences(client: TestClient) -> None:
+    for body in (
+        {"text": "no mask"},
+        {"text": "[MASK]", "targets": ["a", "b"]},
+        {"text": "[MASK] x", "exclude_documents": ["nobody"]},
+        {"text": "[MASK] " * 60},
+        {"text": "[MASK]", "targets": ["\x00"]},
+    ):
+        found = client.post("/v1/explain", json=body)
+        assert found.status_code == 422, (body, found.text)
+    bad = {"side": "question", "texts": ["a"], "titles": ["b"]}
+    assert client.post("/v1/embeddings", json=bad).status_code == 422
+
+
+def test_bodies(client: TestClient) -> None:
+    large = json.dumps({"questions": ["Who?"], "pad": "x" * LIMITS.body_bytes}).encode()
+    assert client.post("/v1/answer", content=large, headers=JSON).status_code == 413
+    assert client.post("/v1/answer", content=iter([large]), headers=JSON).status_code == 413  # nobody said how long it is
+    bomb = gzip.compress(b'{"questions": ["' + b"a" * 50_000_000 + b'"]}')
+    assert client.post("/v1/answer", content=bomb, headers={**JSON, "content-encoding": "gzip"}).status_code == 415
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", ""):
+        assert client.post("/v1/answer", content=b'{"questions": ["Who?"]}', headers={"content-type": kind}).status_code == 415
+    assert client.request("GET", "/v1/run", content=b"{}").status_code == 400
+
+
+def test_foreign_pages_and_names(client: TestClient) -> None:
+    """What a browser sends for another site's page, and for a name that an attacker lets point here."""
+    body = {"questions": ["Who?"], "k": 1}
+    for headers in (
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": ""},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://127.0.0.1@evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
+        found = client.post("/v1/answer", json=body, headers=headers)
+        assert found.status_code == 403, headers
+        assert "access-control-allow-origin" not in found.headers
+        assert client.get("/v1/documents", headers=headers).status_code == 403
+    assert client.options("/v1/answer", headers={"origin": "https://evil.example"}).status_code == 403
+    assert client.post("/v1/answer", json=body, headers={"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}).is_success
+    assert client.get("/healthz", headers={"host": "LOCALHOST:8000"}).is_success
+
+
+def test_security_headers_are_everywhere(client: TestClient) -> None:
+    for found in (client.get("/healthz"), client.get("/nothing"), client.get("/healthz", headers={"host": "evil.example"})):
+        assert "default-src 'none'" in found.headers["content-security-policy"] and "unsafe" not in found.headers["content-security-policy"]
+        assert found.headers["x-content-type-options"] == "nosniff" and found.headers["x-frame-options"] == "DENY"
+        assert found.headers["cross-origin-resource-policy"] == "same-origin" and found.headers["cache-control"] == "no-store"
+        assert found.headers["content-type"] == "application/json"
+
+
+def test_paths(client: TestClient) -> None:
+    for path in ("/v1/documents/..%2f..%2fetc%2fpasswd", "/v1/documents/%00", "/../../etc/passwd", "/v1/../config.toml", "/docs"):
+        assert client.get(path).status_code == 404, path
+    assert client.get("/v1/answer").status_code == 405
+    for query in ("start=-1", "limit=0", "limit=100000", "start=1e9", "start=" + "9" * 30):
+        assert client.get(f"/v1/documents?{query}").status_code == 422
+    assert client.get(f"/v1/documents?start={2**53}").json()["documents"] == []
+
+
+def test_text_stays_text_and_out_of_the_log(run_copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hostile = "<script>alert('Zwieback')</script> is the currency of Zwieback."
+    caplog.set_level(0)
+    with served(run_copy) as client:
+        row = {"id": "<img src=x>", "title": "<b>Zwieback</b>", "text": hostile}
+        assert client.post("/v1/documents", json={"documents": [row]}).is_success
+        found = client.get("/v1/documents/<img src=x>")
+        assert found.json()["blocks"][0]["text"] == hostile and found.headers["content-type"] == "application/json"
+        client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2})
+        client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2, "Zwieback": 1})
+        client.serving.current = None  # type: ignore[attr-defined]
+        assert client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2}).status_code == 500
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("realm", "uvicorn"))]
+    assert any("/v1/answer 200" in line for line in ours) and any("AttributeError" in line for line in ours)
+    assert not [line for line in ours if "Zwieback" in line or "img" in line]
+
+
+def test_token(run_copy: Path) -> None:
+    token = "0123456789abcdef"
+    with served(run_copy, Rules(token=token)) as client:
+        assert client.get("/v1/run").status_code == 401
+        for wrong in (token[:-1], token + "0", "", "\xfc"):
+            assert client.get("/v1/run", headers={"authorization": f"Bearer {wrong}".encode("latin-1")}).status_code == 401
+        assert client.get("/v1/run", headers={"authorization": token}).status_code == 401
+        assert client.get("/v1/run", headers={"authorization": f"Bearer {token}"}).status_code == 200
+        assert client.get("/healthz").status_code == 200 and client.get("/metrics").status_code == 401
+
+
+def test_addresses(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.5", "example.org")))
+    assert rules_of("127.0.0.1", None, (), False).token is None
+    for host, file, names, cure in (
+        ("192.168.1.5", None, (), "--token-file"),
+        ("0.0.0.0", None, ("realm.lan",), "--without-token"),
+        ("0.0.0.0", token, (), "--allow-host"),
+        ("192.168.1.5", tmp_path / "none", (), "openssl"),
+    ):
+        with pytest.raises(ConfigError, match=cure):
+            rules_of(host, file, names, False)
+    rules = rules_of("0.0.0.0", token, ("Realm.LAN",), False)
+    assert rules.token == "0123456789abcdef" and "realm.lan" in rules.hosts and "0.0.0.0" not in rules.hosts
+    assert "192.168.1.5" in rules_of("192.168.1.5", None, (), True).hosts and rules.token not in repr(rules)
+    for text in ("", "short", "two words of it all", "nül" * 10):
+        token.write_text(text, "utf-8")
+        with pytest.raises(ConfigError, match="16"):
+            read_token(token)

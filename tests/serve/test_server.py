@@ -1,0 +1,160 @@
+"""The command itself, on a real socket: draining, slow senders, floods, a second server, and the client."""
+
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from realm.cli import main
+from realm.client import Client, ServiceError
+
+from .tools import Process, document
+
+Start = Callable[..., Process]
+
+
+def raw(port: int, data: bytes, seconds: float = 20.0) -> bytes:
+    """What a server says to these bytes until it closes the connection, or says nothing for a while."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(data)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            while part := connection.recv(65536):
+                found += part
+        return found
+
+
+def test_a_server_from_start_to_end(start: Start, run_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One process for many looks: starting it takes longer than all of them."""
+    server = start(run_copy)
+    with server.client() as client:
+        _the_client(client)
+    _floods(server.port)
+    assert main(["serve", str(run_copy), "--port", str(server.port)]) == 2
+    assert "cannot listen" in capsys.readouterr().err
+    assert main(["serve", str(run_copy), "--port", "0"]) == 2
+    assert "another process" in capsys.readouterr().err
+    answers: list[int] = []
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        body = json.dumps({"questions": ["What is the currency of Arvad?"] * 64, "k": 12, "timeout_ms": 60_000})
+        connection.request("POST", "/v1/answer", body, {"content-type": "application/json"})
+        answers.append(connection.getresponse().status)
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    while not _all_have_come(server.port):
+        time.sleep(0.01)
+    code, said = server.end(signal.SIGTERM)
+    for thread in asking:
+        thread.join()
+    assert code == 0 and answers == [200, 200, 200], said
+    assert "Traceback" not in said and "currency" not in said and "POST /v1/answer 200" in said
+
+
+def _all_have_come(port: int) -> bool:
+    """Whether all three requests have come: more than two of them wait, or all are answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    return any(line.startswith("realm_waiting") and float(line.split()[1]) > 128 for line in lines) or _answered(lines) >= 3
+
+
+def _answered(lines: list[str]) -> float:
+    counted = (line for line in lines if line.startswith("realm_requests_total") and 'route="/v1/answer",status="200"' in line)
+    return sum(float(line.split()[1]) for line in counted)
+
+
+def _the_client(client: Client) -> None:
+    assert client.ready() and client.run()["corpus"]["documents"] == 12
+    assert client.answer(["What is the currency of Arvad?"], k=3)[0]["evidence"][0]["title"]
+    assert len(client.search(["Arvad", "Belmor"], k=2)) == 2
+    assert client.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=3)["candidates"][0]["null"]
+    assert len(client.embed(["Arvad"], "document", titles=["Arvad"])[0]) == len(client.embed(["Arvad"], "question")[0])
+    assert client.add([{"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}]) == [{"id": "a/b?c", "blocks": 1}]
+    assert client.document("a/b?c")["blocks"][0]["text"] == "Novaria pays with crowns."
+    assert [row["id"] for row in client.documents(page=5)][-1] == "a/b?c"
+    assert client.replace([{"id": "a/b?c", "title": "", "text": "Novaria pays with nothing."}])[0]["blocks"] == 1
+    assert client.remove(["a/b?c"]) == ["a/b?c"]
+    with pytest.raises(ServiceError, match="no document") as refused:
+        client.document("a/b?c")
+    assert (refused.value.status, refused.value.code) == (404, "unknown")
+
+
+def _floods(port: int) -> None:
+    """Bytes that are no honest request: a 4xx answer or a closed connection, at once."""
+    head = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    assert b" 413 " in raw(port, head + b"Content-Length: 6442450944\r\n\r\n{")
+    assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(9000)))
+    assert b" 400 " in raw(port, b"GET /" + b"a" * 100_000)
+    assert b" 400 " in raw(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 50 + b"\r\n\r\n")
+    assert b" 400 " in raw(port, head + b"Content-Length: -5\r\n\r\n")
+    assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")
+    assert b" 403 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+    assert b" 200 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+
+
+@pytest.mark.slow
+def test_slow_senders_are_let_go(start: Start, run_copy: Path) -> None:
+    """Headers that never end, and a body that never ends, each a byte at a time."""
+    server = start(run_copy)
+    head = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    for data, seconds in ((head, 15), (head + b"\r\n", 40)):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            began = time.monotonic()
+            connection.sendall(data)
+            with contextlib.suppress(OSError):
+                while time.monotonic() - began < 2 * seconds:
+                    connection.sendall(b"x" if data.endswith(b"\n\r\n") else b"X-a: b\r\n")
+                    time.sleep(1)
+            assert time.monotonic() - began < seconds
+    assert server.client().ready()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.slow)])
+def test_kill_9_under_writes(start: Start, run_copy: Path, kills: int) -> None:
+    """Every acknowledged document is there after a restart, and no removed one comes back. Whatever was not acknowledged may be either."""
+    import random
+
+    chance = random.Random(kills)
+    here: dict[str, str] = {}
+    gone: set[str] = set()
+    number = 0
+    for _ in range(kills):
+        server = start(run_copy)
+        client = server.client()
+        killer = threading.Timer(chance.uniform(0.0, 0.6), server.process.kill)
+        listed = {row["id"] for row in client.documents()}
+        assert set(here) <= listed and not gone & listed
+        if here:
+            name = chance.choice(sorted(here))
+            assert client.document(name)["blocks"][0]["text"] == here[name]
+            assert name in {hit["doc_id"] for hit in client.search([here[name]], k=min(100, len(listed)))[0]}
+        killer.start()
+        name = ""
+        try:
+            while True:
+                number += 1
+                name, text = f"new/{number}", f"Crown number {number} is the money of country {number}."
+                client.add([document(name, text)])
+                here[name] = text
+                if len(here) > 5:
+                    name = chance.choice(sorted(here))
+                    client.remove([name])
+                    del here[name]
+                    gone.add(name)
+        except ServiceError as error:
+            assert not error.status, error
+            here.pop(name, None)  # it may have been removed or not, added or not
+        killer.join()
+        server.process.wait()

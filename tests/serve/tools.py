@@ -1,0 +1,58 @@
+"""What the tests of the server share: a server in this process, a server as a command, a document."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from realm.client import Client
+from realm.serve.app import make_app
+from realm.serve.guard import Rules
+from realm.serve.serving import Serving
+
+HERE = "http://127.0.0.1"
+
+
+@contextmanager
+def served(run: Path, rules: Rules | None = None, **options: Any) -> Iterator[TestClient]:
+    """A server in this process, without a socket; ``served.serving`` of the client is what answers."""
+    serving = Serving(run, **options)
+    app = make_app(serving, rules or Rules())
+    with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
+        client.serving = serving  # type: ignore[attr-defined]
+        yield client
+
+
+class Process:
+    """``realm serve RUN --port 0`` as a process."""
+
+    def __init__(self, run: Path, *options: str):
+        command = [sys.executable, "-m", "realm", "serve", str(run), "--port", "0", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        self.said = ""
+        for line in self.process.stderr:
+            self.said += line
+            if line.startswith("serving "):
+                break
+        else:
+            raise AssertionError(self.said)
+        self.url = line.split(" at ")[1].split(";")[0]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def client(self, **options: Any) -> Client:
+        return Client(self.url, **options)
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Send a signal; the exit code and what was said on standard error since the start."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, self.said + said
+
+
+def document(name: str, text: str, title: str = "") -> dict[str, str]:
+    return {"id": name, "title": title, "text": text}
