@@ -12,7 +12,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.candidates import DenseCandidates
-from realm.config.recipe import FinetuneConfig, Recipe
+from realm.config import FinetuneConfig, Recipe
 from realm.corpus.build import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.qa import AnswerLocator, answer_wordpieces

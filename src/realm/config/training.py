@@ -1,0 +1,187 @@
+"""How each stage is trained: the sections of a recipe that are about learning."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class IctConfig:
+    """Inverse cloze task: the retriever's warm start."""
+
+    steps: int = 400
+    """Optimiser steps."""
+    batch: int = 64
+    """Pseudo-queries a step over all ranks; the other blocks of the batch are the negatives."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step. Negatives stay those of the whole batch; embeddings
+    are computed twice."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    keep_rate: float = 0.1
+    """How often the sentence stays in its block."""
+
+
+@dataclass(frozen=True)
+class WarmConfig:
+    """The encoder learns to read: masked sentences together with the block they came from."""
+
+    steps: int = 600
+    """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
+    batch: int = 32
+    """Masked sentences a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
+    lr: float = 3e-3
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    masking: str = "salient"
+    """What is hidden: salient, pmi, spans or tokens, as in [pretrain], whose choice is its own: runs that compare masks start alike."""
+    hide_rate: float = 0.2
+    """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
+    partner_rate: float = 0.5
+    """How often the block is another one that holds the hidden span and a neighbour of it: the same names in other words."""
+    least_steps: int = 0
+    """Steps before the reading test may end the stage."""
+    check_every: int = 50
+    """Steps between tests on held-out pairs."""
+    ratio: float = 3.0
+    """The encoder reads when it fills spans at least so many times as often with the block as without."""
+    accuracy: float = 0.5
+    """... and fills at least this share of held-out spans with the block given."""
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """REALM pre-training with a latent retriever."""
+
+    steps: int = 300
+    """Optimiser steps."""
+    batch: int = 16
+    """Masked sentences a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
+    lr: float = 3e-4
+    """Peak learning rate."""
+    warmup: int = 20
+    """Steps of linear warm-up."""
+    candidates: int = 8
+    """Documents a query, the null document counted."""
+    null: bool = True
+    """Whether the empty null document is one of them: what a sentence that needs no document may turn to."""
+    sentences: tuple[str, ...] = ()
+    """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
+    corpus's own."""
+    masking: str = "salient"
+    """What is hidden: salient (spans found by the tagger), pmi (collocations, in any script), spans (random ones, whole words) or tokens
+    (15 % of the wordpieces)."""
+    spans: int = 1
+    """Spans hidden in a sentence that has so many; tokens does not count in spans."""
+    exclude: bool = True
+    """Leave out the documents that hold the sentence itself. false is for experiments: the retriever then learns to find only those."""
+    exclude_overlap: int = 0
+    """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
+    marginal: str = "token"
+    """token (released code) or joint (the paper's formula)."""
+    objective: str = "marginal"
+    """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
+    temperature: float = 1.0
+    """Of the likelihoods that distill copies; higher is softer."""
+    in_batch: bool = False
+    """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
+    from_ict: bool = True
+    """Start from ICT's embedder; false skips the stage and starts from a fresh one."""
+    from_warm: bool = True
+    """Start from the warm stage's encoder; false skips the stage and starts from a fresh one, which has to be forced."""
+    separate_embedders: bool = False
+    """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
+    refresh: str = "process"
+    """Who embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights), external
+    (realm refresh RUN, started by somebody else), frozen (nobody: the first index stays)."""
+    refresh_every: int = 50
+    """Steps between refreshes of the index."""
+    held_out: int = 100
+    """Sentences, at most a tenth, that are never trained on: what retrieval is worth is measured on them. 0 holds out none."""
+    eval_every: int = 100
+    """Steps between two evaluations on them; also before the first step and after the last."""
+    publish: str = "last"
+    """Which weights the stage publishes: last, or best: those of the highest marginal utility on held-out sentences."""
+    probe_queries: int = 200
+    """Fixed masked sentences whose retrieval is measured at every refresh."""
+    stop_on_collapse: bool = False
+    """End the stage when the retriever collapses, instead of only saying so."""
+    force: bool = False
+    """Start although the encoder has not passed the reading test of the warm stage."""
+
+
+@dataclass(frozen=True)
+class RefresherConfig:
+    """How the corpus is embedded again while pre-training goes on; may change at any time."""
+
+    threads: int = 1
+    """CPU threads of each process that embeds."""
+    workers: int = 1
+    """Processes that embed."""
+    devices: tuple[str, ...] = ()
+    """Devices of these processes, in turn, such as cuda:1; empty: the trainer's."""
+    nice: int = 10
+    """By how much a refresher on the trainer's machine gives way to it."""
+    staleness_limit: int = 0
+    """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
+    deadline: float = 600.0
+    """Seconds that the trainer waits without a sign of the refresher."""
+    budget: float = 1.0
+    """Share of the blocks that a refresh embeds; the others keep their vectors (a mixed index, searched by the newest parameters). The
+    first index and the last are always whole. 1: so is every one."""
+    first: str = "oldest"
+    """Which blocks a budget below 1 goes to: oldest (embedded longest ago) or retrieved (most often retrieved since they were embedded)."""
+    replay: str = ""
+    """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Open-domain question answering."""
+
+    preset: str = ""
+    """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
+    train: str = ""
+    """Questions to learn from, in any format of docs/data-formats.md."""
+    dev: str = ""
+    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
+    reader: str = "span"
+    """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
+    seq2seq: str = ""
+    """The directory of that model: a T5, BART or any other sequence-to-sequence model of transformers, with its tokenizer."""
+    objective: str = "marginal"
+    """What the span reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
+    documents: str = "frozen"
+    """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
+    refresh_every: int = 100
+    """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
+    publish: str = "last"
+    """Which weights the stage publishes: last, or best: those of the highest exact match on dev; without dev, a quarter of train is dev."""
+    patience: int = 0
+    """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
+    steps: int = 400
+    """Optimiser steps."""
+    batch: int = 16
+    """Questions a step over all ranks."""
+    accumulate: int = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step."""
+    lr: float = 5e-4
+    """Peak learning rate."""
+    warmup: int = 40
+    """Steps of linear warm-up."""
+    beam: int = 5000
+    """Blocks over which the retriever's loss runs; bounded by the corpus."""
+    read: int = 5
+    """Blocks that the reader reads."""
+    match: str = "wordpiece"
+    """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
+    normalised (words, as they are scored). The last two need the extra eval."""
+    rename_rate: float = 0.5
+    """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
+    eval_every: int = 100
+    """Steps between evaluations on dev."""
