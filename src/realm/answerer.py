@@ -79,7 +79,7 @@ class Answerer:
         temperature: makes a confidence of span scores; None where none was fitted.
     """
 
-    def __init__(self, inputs: BlockInputs, source: Source, reader: Reader, *, versions: dict[str, int], temperature: float | None = None):
+    def __init__(self, inputs: BlockInputs, source: Source, reader: nn.Module, *, versions: dict[str, int], temperature: float | None = None):
         self.inputs = inputs
         self.temperature = temperature
         self.source = source

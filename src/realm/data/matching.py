@@ -60,7 +60,7 @@ def _rows_with(
     automaton = _automaton(needles)
     for row in range(len(store)):
         hits = {place[0] for place in automaton.find_matches_as_indexes(prepared(store.block(row).text), overlapping=True)}
-        for number in set().union(*(owners[needles[hit]] for hit in hits)):
+        for number in {owner for hit in hits for owner in owners[needles[hit]]}:
             found[number].append(row)
     return found
 

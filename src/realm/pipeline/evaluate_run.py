@@ -133,7 +133,7 @@ def _leave(found: dict[str, _Found], wanted: Wanted, relevance: Relevance) -> No
 
 def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     """Rates of some questions; None where nothing was measured."""
-    rates: dict[str, Any] = dict.fromkeys(("n", *ANSWERS, *SEARCHED)) | {"n": 0}
+    rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWERS, *SEARCHED))}
     if found.rankings:
         rates |= ranking_summary(found.rankings, depths)
     if found.readings:

@@ -68,7 +68,8 @@ def rank_documents(
     Deeper and deeper, until each query has so many documents or all blocks have been looked at.
     """
     source.eval()
-    names, ranked = list(queries), {}
+    names = list(queries)
+    ranked: dict[str, tuple[list[str], list[float]]] = {}
     for at in range(0, len(names), BATCH):
         part = names[at : at + BATCH]
         texts = [queries[name] for name in part]

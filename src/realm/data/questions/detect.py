@@ -5,10 +5,9 @@ from pathlib import Path
 
 from realm.corpus.sources.streams import read_head
 from realm.data.questions.options import FORMATS
-from realm.data.questions.tables import best_delimiter
+from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.errors import DataError
 
-_PATTERN_COLUMNS = 4
 _NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
 
 
@@ -67,13 +66,13 @@ def _of_object(head: str, path: Path) -> str:
 
 def _of_table(head: str, path: Path) -> str | None:
     first = head.split("\n", 1)[0].rstrip("\r")
-    delimiter = best_delimiter(first)
-    cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
-    named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
-    if "question" in (cell.lower() for cell in cells):
-        return "tsv" if delimiter == "\t" else "csv"
-    if delimiter == "\t" and len(cells) == 2 and cells[1].startswith("["):
+    tabbed = first.split("\t")
+    if len(tabbed) == 2 and tabbed[1].lstrip(' "').startswith("["):
         return "dpr"
-    if delimiter == "\t" and len(cells) == _PATTERN_COLUMNS and cells[0].isalnum():
+    delimiter = best_delimiter(first)
+    if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
+        return "tsv" if delimiter == "\t" else "csv"
+    if len(tabbed) == PATTERN_COLUMNS and any(character.isdigit() for character in tabbed[0]):
         return "curatedtrec"
+    named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
     return min(named)[1:] if named else None

@@ -3,7 +3,7 @@
 import ast
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from realm.paths import open_text
 
 DELIMITERS = ",;\t|"
 LONGEST_CELL = 2**24
-_PATTERN_COLUMNS = 4
+PATTERN_COLUMNS = 4
 _UNLISTED = (ValueError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -32,13 +32,15 @@ def read_dpr(path: Path, options: QuestionOptions) -> Rows:
     """DPR's test files: the question, a tab, a list of answers as Python writes it; no header."""
     for number, (line, cells) in enumerate(_cells(path, "\t", quoted=True), 1):
         _require_width(cells, 2, path, line)
+        if not cells[1].lstrip().startswith("["):
+            raise DataError("no list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
         yield Row(line, number, cells[0], _answers(cells[1], options.separator, path, line))
 
 
 def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
     """CuratedTrec's files: id, kind, question, pattern, tabs between them; no header, no quoting."""
     for line, cells in _cells(path, "\t", quoted=False):
-        _require_width(cells, _PATTERN_COLUMNS, path, line)
+        _require_width(cells, PATTERN_COLUMNS, path, line)
         yield Row(line, cells[0], cells[2], [cells[3]], answer_type="regex")
 
 
@@ -138,7 +140,8 @@ def _answers(cell: str, separator: str, path: Path, line: int) -> list[Any]:
         return [part.strip() for part in cell.split(separator) if part.strip()]
     if not cell.startswith("["):
         return [cell] if cell else []
-    for parse in (json.loads, ast.literal_eval):
+    parsers: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval)
+    for parse in parsers:
         try:
             value = parse(cell)
         except _UNLISTED:
