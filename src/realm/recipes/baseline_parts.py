@@ -41,8 +41,8 @@ class ContinuedTask(WarmTask):
 
 def continued_section(recipe: Recipe, steps: int) -> WarmConfig:
     """The warm stage's section with so many steps, none left out, at pre-training's learning rate: the encoder is no beginner any more."""
-    rate = {"lr": recipe.pretrain.lr, "warmup": recipe.pretrain.warmup}
-    return dataclasses.replace(recipe.warm, steps=steps, least_steps=steps, check_every=max(1, steps), **rate)
+    lr, warmup = recipe.pretrain.lr, recipe.pretrain.warmup
+    return dataclasses.replace(recipe.warm, steps=steps, least_steps=steps, check_every=max(1, steps), lr=lr, warmup=warmup)
 
 
 def continued_fingerprint(context: StageContext) -> str:
