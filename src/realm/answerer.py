@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
@@ -79,7 +79,9 @@ class Answerer:
         temperature: makes a confidence of span scores; None where none was fitted.
     """
 
-    def __init__(self, inputs: BlockInputs, source: Source, reader: nn.Module, *, versions: dict[str, int], temperature: float | None = None):
+    def __init__(
+        self, inputs: BlockInputs, source: Source, reader: nn.Module, *, versions: dict[str, int], temperature: float | None = None
+    ):
         self.inputs = inputs
         self.temperature = temperature
         self.source = source
