@@ -44,6 +44,8 @@ from realm.recipes.reading import ReadingTask
 from realm.recipes.scoring import Relevance, exact_match_share
 
 QUERY_LENGTH = 64
+Taken = tuple[float, float]
+"""Seconds of a step, and CPU seconds of all its threads together."""
 
 
 class RepeatedRows:
@@ -123,40 +125,45 @@ class OurSteps:
         self.optimizer = torch.optim.AdamW([p for p in self.task.model.parameters() if p.requires_grad], lr=1e-5)
         self.done = 0
 
-    def seconds(self, steps: int) -> list[float]:
+    def seconds(self, steps: int) -> list[Taken]:
         taken = []
         self.task.model.train()
         for _ in range(steps):
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.process_time()
             self.optimizer.zero_grad()
             self.task.step(self.done).mean.backward()
             self.optimizer.step()
-            taken.append(time.perf_counter() - started)
+            taken.append((time.perf_counter() - started, time.process_time() - worked))
             self.done += 1
         return taken
 
 
-def theirs(arguments: argparse.Namespace, records: Path, tokenizer: str, steps: int) -> list[float]:
-    """Seconds of the peer's steps, in a process of its own; the first, which warms caches, is left out."""
+def theirs(arguments: argparse.Namespace, records: Path, tokenizer: str, steps: int) -> list[Taken]:
+    """What the peer's steps took, in a process of its own; the first, which warms caches, is left out."""
     command = [str(arguments.peer), str(Path(__file__).with_name("openqa_peer.py")), str(records)]
     command += ["--steps", str(steps + 1), "--threads", str(arguments.threads), "--tokenizer", tokenizer]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"the peer failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])["seconds"][1:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return list(zip(found["seconds"], found["cpu_seconds"], strict=True))[1:]
 
 
 def measure_steps(arguments: argparse.Namespace, ours: OurSteps, records: Path) -> list[dict[str, Any]]:
-    taken: dict[str, list[float]] = {"ours": [], "RealmForOpenQA, fast tokenizer": [], "RealmForOpenQA": []}
+    taken: dict[str, list[Taken]] = {"ours": [], "RealmForOpenQA, fast tokenizer": [], "RealmForOpenQA": []}
     ours.seconds(5)
     for _ in range(arguments.rounds):
         taken["ours"] += ours.seconds(arguments.steps)
         if arguments.peer is not None:
             taken["RealmForOpenQA, fast tokenizer"] += theirs(arguments, records, "fast", arguments.peer_steps)
             taken["RealmForOpenQA"] += theirs(arguments, records, "slow", max(1, arguments.peer_steps // 2))
-    return [
-        {"method": name, "steps": len(values), "seconds_per_step": statistics.median(values)} for name, values in taken.items() if values
-    ]
+    return [{"method": name, "steps": len(values), **medians(values)} for name, values in taken.items() if values]
+
+
+def medians(values: list[Taken]) -> dict[str, float]:
+    """Of seconds, and of CPU seconds of all threads together, which other work on the machine disturbs less."""
+    wall, cpu = zip(*values, strict=True)
+    return {"seconds_per_step": statistics.median(wall), "cpu_seconds_per_step": statistics.median(cpu)}
 
 
 def measure_evaluation(context: StageContext, model: RealmModel, source: DenseCandidates, questions: list[Question]) -> dict[str, Any]:
@@ -165,18 +172,19 @@ def measure_evaluation(context: StageContext, model: RealmModel, source: DenseCa
     started = time.perf_counter()
     relevance = Relevance(context.store)
     prepared_seconds = time.perf_counter() - started
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     evaluate_retrieval(source, relevance, questions, (1, 5, 20, 100))
     answerer = Answerer(context.inputs, source, model.reader, versions={})
     answers = answerer.answer([q.text for q in questions], k=context.recipe.finetune.read)
     exact_match_share(answers, questions)
-    seconds = time.perf_counter() - started
+    seconds, cpu = time.perf_counter() - started, time.process_time() - worked
     facts = {
         "method": "evaluation",
         "rows_searched": len(source.index),
         "blocks": len(context.store),
         "questions": len(questions),
         "seconds": seconds,
+        "cpu_seconds": cpu,
     }
     return facts | {"questions_per_second": len(questions) / seconds, "seconds_prepared_once": prepared_seconds}
 
@@ -208,8 +216,10 @@ def main() -> None:
             rows[0] |= {"seconds_located_once": ours.located, "blocks": len(context.store)}
         if arguments.evaluate:
             rows.append(measure_evaluation(context, model, source, questions[: arguments.evaluate]))
-    each = {row["method"]: row["seconds_per_step"] for row in rows if "seconds_per_step" in row}
-    ratios = {f"{name} / ours": value / each["ours"] for name, value in each.items() if name != "ours"}
+    ratios = {}
+    for key in ("seconds_per_step", "cpu_seconds_per_step"):
+        each = {row["method"]: row[key] for row in rows if key in row}
+        ratios |= {f"{name} / ours, {key}": value / each["ours"] for name, value in each.items() if name != "ours"}
     for row in rows:
         print(row, file=sys.stderr)
     print(json.dumps(result("finetune", arguments.threads, rows=rows, ratios=ratios)))

@@ -1,6 +1,7 @@
 """One fine-tuning step of Hugging Face's RealmForOpenQA (transformers 4.40.2) after another, on the records that bench_finetune.py wrote.
 
-Run by bench_finetune.py in the environment of `make parity`; no code of ours is imported. Prints seconds of each step as JSON.
+Run by bench_finetune.py in the environment of `make parity`; no code of ours is imported. Prints seconds of each step, and of all
+its CPU threads together, as JSON.
 """
 
 import argparse
@@ -40,10 +41,10 @@ def main() -> None:
     model.block_emb.data.copy_(torch.from_numpy(np.load(arguments.records / "block_emb.npy")))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-5)
     questions = json.loads((arguments.records / "questions.json").read_text("utf-8"))
-    seconds, found = [], []
+    seconds, cpu_seconds, found = [], [], []
     for step in range(arguments.steps):
         question = questions[step % len(questions)]
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         ids = tokenizer(question["question"], return_tensors="pt")
         accepted = tokenizer(question["answers"], add_special_tokens=False).input_ids
         output = model(**ids, answer_ids=accepted).reader_output
@@ -52,8 +53,9 @@ def main() -> None:
             output.loss.backward()
             optimizer.step()
         seconds.append(time.perf_counter() - started)
+        cpu_seconds.append(time.process_time() - worked)
         found.append(bool(output.retriever_correct.any()))
-    print(json.dumps({"seconds": seconds, "found": found}))
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "found": found}))
 
 
 if __name__ == "__main__":

@@ -44,10 +44,9 @@ class FusionReader(nn.Module):
         cure = "Name a directory with config.json, model.safetensors and tokenizer files of a T5, a BART or the like."
         if not Path(directory).is_dir():
             raise ConfigError("no such directory", path=directory, cure=cure)
-        local = {"local_files_only": True, "trust_remote_code": False}
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True, **local)
-            tokenizer = AutoTokenizer.from_pretrained(directory, **local)
+            model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises whatever the damaged file makes its parts raise
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ConfigError(f"no sequence-to-sequence model can be loaded: {first}", path=directory, cure=cure) from error

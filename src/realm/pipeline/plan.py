@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
@@ -173,10 +172,9 @@ class _Probe:
         return sum(row["seconds"] for row in rows)
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
-        answerer = Answerer(self.context.inputs, task.source, task.reader, versions={})
         texts = [question.text for question in questions[:ANSWERED]]
         started = time.perf_counter()
-        answerer.answer(texts, k=self.context.recipe.read)
+        task.answerer.answer(texts, k=self.context.recipe.read)
         return (time.perf_counter() - started) / len(texts)
 
     def _time(self, task: Task, steps: int) -> dict[str, Any]:
