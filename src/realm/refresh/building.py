@@ -113,14 +113,9 @@ def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotF
     partial = read_partial(parameters_path(paths, number))
     if partial is None:
         return None
+    corpus, tokenizer = facts.corpus_id, facts.tokenizer_sha256
     try:
-        base = Snapshot.open(
-            paths.index,
-            partial.base,
-            corpus_id=facts.corpus_id,
-            tokenizer_sha256=facts.tokenizer_sha256,
-            document_embedder_sha256=None,
-        )
+        base = Snapshot.open(paths.index, partial.base, corpus_id=corpus, tokenizer_sha256=tokenizer, document_embedder_sha256=None)
     except SnapshotError as error:
         logger.warning("generation %d is embedded whole: it cannot go on from generation %d: %s", number, partial.base, error)
         return None
