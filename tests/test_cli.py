@@ -147,7 +147,7 @@ def test_corpus_verbs(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Pat
 
 def test_ask(say: Say, tiny_run: Path) -> None:
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
-    assert set(found) == {"question", "answer", "p", "evidence", "versions", "timings_ms"}
+    assert set(found) == {"question", "answer", "p", "confidence", "abstained", "evidence", "versions", "timings_ms"}
     keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
@@ -159,7 +159,7 @@ def test_ask(say: Say, tiny_run: Path) -> None:
 def test_eval(say: Say, tiny_run: Path) -> None:
     found = say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", "--json")
     rates = {"n", "em", "em_interval", "regex_em", "f1", "f1_interval", "recall", "recall_interval", "recall_gold", "reader_oracle"}
-    remarks = {"match", "cut_questions", "skipped", "invalid_patterns", "slow_patterns", "versions"}
+    remarks = {"match", "cut_questions", "skipped", "invalid_patterns", "slow_patterns", "versions", "risk_coverage", "calibration_error"}
     assert set(found) == rates | remarks | {"datasets", "judged"}
     assert found["datasets"] == {"qa": {name: found[name] for name in rates}} and found["judged"] == {}
     assert found["n"] == 6 and set(found["recall"]) == {"1", "5"} == set(found["recall_gold"]) and len(found["em_interval"]) == 2

@@ -80,7 +80,7 @@ def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
 
 def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:
     assert any(lines_of(ROOT / "README.md", "realm"))
-    for wrong in (["server", "runs/mine"], ["ask", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "shuffle", "c"]):
+    for wrong in (["server", "runs/mine"], ["eval", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "shuffle", "c"]):
         with pytest.raises(SystemExit):
             main(wrong)
     assert not parsed

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from fastapi import Response
+from fastapi.responses import JSONResponse
 
 from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmError, RunError, SnapshotError
 
@@ -31,10 +32,8 @@ class Refusal(Exception):
         return Json({"error": {"code": self.code, "message": self.message}}, self.status, headers)
 
 
-class Json(Response):
+class Json(JSONResponse):
     """JSON in UTF-8. A number that is not finite becomes null: other readers refuse it."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         try:

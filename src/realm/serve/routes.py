@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import PlainTextResponse
 
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
@@ -123,7 +124,7 @@ def state_routes(serving: Serving) -> APIRouter:
             raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
         return Json({"status": "ready"})
 
-    @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **REFUSALS})
+    @router.get("/metrics", response_class=PlainTextResponse, responses=REFUSALS)
     async def metrics() -> Response:
         """Numbers for Prometheus."""
         text = serving.meter.text(serving.batcher.depth, serving.versions)

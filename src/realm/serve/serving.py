@@ -116,7 +116,7 @@ class Serving:
         """As the corpus is now, every live block searchable. Not served yet."""
         opened, added = current.opened.with_added()
         if opened.generation is current.opened.generation:  # only removals: the index follows them by itself
-            return replace(current, opened=opened)
+            return _able_to_answer(replace(current, opened=opened))
         logger.info("%d blocks embedded, corpus version %d", added, opened.inputs.store.version)
         return _ready(replace(current, opened=opened))
 
@@ -169,11 +169,16 @@ def _served(opened: OpenRun) -> Current:
     return Current(opened, explaining)
 
 
+def _able_to_answer(current: Current) -> Current:
+    """With its reader in memory: what happens to the stage on disk later does not matter."""
+    if current.opened.tuned is not None:
+        _ = current.opened.answerer
+    return current
+
+
 def _ready(current: Current) -> Current:
     """Everything made that the first question would otherwise wait for. Only for an index that nobody searches yet."""
-    opened = current.opened
-    if opened.tuned is not None and opened.tuned.reader is not None:
-        _ = opened.answerer
+    opened = _able_to_answer(current).opened
     if len(opened.generation.index):
         opened.search_all(["ready?"], 1)
     return current
