@@ -47,11 +47,13 @@ def start(run: Path) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-m", "realm", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
+    said = ""
     for line in process.stderr:
+        said += line
         if line.startswith("serving "):
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return process, int(line.split(" at ")[1].split(";")[0].rpartition(":")[2])
-    raise SystemExit("the server did not start")
+    raise SystemExit(f"the server did not start: {said}")
 
 
 def ask(port: int, questions: list[str], clients: int) -> tuple[float, list[float], dict[str, float]]:
