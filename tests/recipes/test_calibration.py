@@ -15,7 +15,7 @@ from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage, selective
+from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage
 from realm.report.confidence import confidence_section
 from realm.report.read import read_run
 from realm.stages import stage_facts
@@ -76,8 +76,6 @@ def answer(p: float, confidence: float | None) -> Answer:
 def test_abstaining() -> None:
     answers = [answer(0.9, 0.2), answer(0.1, 0.7), answer(0.6, None)]
     assert [a.is_below(0.5) for a in answers] == [True, False, False], "confidence where there is one, else p"
-    assert selective(answers, [True, False, True], 0.5) == {"abstain_below": 0.5, "answered": 2 / 3, "em_answered": 0.5}
-    assert selective(answers, [True, False, True], 1.0)["em_answered"] is None
 
 
 def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

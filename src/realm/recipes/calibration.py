@@ -73,13 +73,3 @@ def confidence_facts(answers: SequenceOf[Answer], hits: SequenceOf[bool]) -> dic
     """What an evaluation says of the answers' confidence, p where nothing was calibrated: {"calibration_error", "risk_coverage"}."""
     confidence = [a.p if a.confidence is None else a.confidence for a in answers]
     return {"calibration_error": calibration_error(confidence, hits), "risk_coverage": risk_coverage(confidence, hits)}
-
-
-def selective(answers: SequenceOf[Answer], hits: SequenceOf[bool], threshold: float) -> dict[str, float | None]:
-    """What is left when answers below a confidence are not given: {"abstain_below", "answered", "em_answered"}; EM None for no answer."""
-    kept = [hit for answer, hit in zip(answers, hits, strict=True) if not answer.is_below(threshold)]
-    return {
-        "abstain_below": threshold,
-        "answered": len(kept) / max(1, len(hits)),
-        "em_answered": sum(kept) / len(kept) if kept else None,
-    }
