@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,13 @@ def test_tensorboard_shows_the_rows_and_not_what_was_taken_back(tmp_path: Path) 
     log.write("ict", 7, accuracy=0.5)
     log.write("pretrain", 60, alarm="utility", problem="p", cure="c")
     assert curve(tmp_path / "tensorboard" / "pretrain", "loss") == [(20, 0.05), (40, 0.025), (60, 0.0167)]
+    time.sleep(1.1)  # TensorBoard orders files by the second they were begun in; a run is not resumed within one
     resumed = MetricsLog(tmp_path / "metrics.jsonl", (TensorBoard(tmp_path / "tensorboard"),))
     resumed.rewind("pretrain", 2)
     write(resumed, 50)
     assert curve(tmp_path / "tensorboard" / "pretrain", "loss") == [(20, 0.05), (40, 0.025), (50, 0.02)]
     assert curve(tmp_path / "tensorboard" / "ict", "accuracy") == [(7, 0.5)]
+    time.sleep(1.1)
     resumed.rewind("pretrain", 0)  # from nothing, in the same process
     write(resumed, 10)
     assert curve(tmp_path / "tensorboard" / "pretrain", "loss") == [(10, 0.1)]

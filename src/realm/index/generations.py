@@ -118,5 +118,9 @@ def remove(path: Path) -> None:
     doomed = path.with_name(f"{path.name}.removed{STAGING_SUFFIX}")
     shutil.rmtree(doomed, ignore_errors=True)
     os.rename(path, doomed)
-    reached("generation: doomed", path)
-    shutil.rmtree(doomed, ignore_errors=True)
+    try:
+        reached("generation: doomed", path)
+        shutil.rmtree(doomed, ignore_errors=True)
+    except BaseException:  # Ctrl-C is one
+        shutil.rmtree(doomed, ignore_errors=True)
+        raise

@@ -15,6 +15,7 @@ from realm.effects import Candidate, document_effects, likelihood
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.retrieval import Retrieved
+from realm.train.distributed import is_first
 from realm.train.metrics import MetricsLog
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Examples:
             self.rows += 1
 
     def restore(self, rows: int) -> None:
-        """Keep only the first ``rows`` rows."""
+        """Keep only the first ``rows`` rows; of several ranks the first writes."""
         self.rows = rows
-        self._log.rewind(STAGE, rows)
+        if is_first():
+            self._log.rewind(STAGE, rows)
