@@ -31,7 +31,7 @@ def confidence_section(run: RunRecord) -> Html | None:
     if error is not None:
         note += f" Confidence and share of right answers differ by {100 * error:.1f} points on average (expected calibration error)."
     figure = tag("figure", tag("figcaption", tag("span", "Risk by coverage")), chart)
-    shown = table(["", "Wrong", "Confidence at least"], rows, "Risk by coverage")
+    shown = table(["", "Wrong", "Confidence at least"], rows, "Points of the curve")
     return tag("section", tag("h2", "Confidence"), tag("div", figure, class_="charts"), shown, tag("p", note, class_="note"))
 
 
