@@ -39,7 +39,8 @@ function route() {
     window.scrollTo(0, 0);
     byId(`title-${name}`).focus({ preventScroll: true });
   }
-  VIEWS[name][0](parameters);
+  byId("main").setAttribute("aria-busy", "true");
+  Promise.resolve(VIEWS[name][0](parameters)).finally(() => byId("main").removeAttribute("aria-busy"));
 }
 
 /** The name of the run, and the numbers of blocks that can be asked for. */

@@ -7,6 +7,11 @@ import { count, plural, probability } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount, runFacts } from "./run-facts.js";
 
+const STARTS = [
+  ["#explain", "Explain", "Hide words of a sentence and see which document helps to fill them in."],
+  ["#documents?add=1", "Add documents", "Paste or upload text. Answers know it at once; nothing is trained."],
+  ["#run", "This run", "What is served, what it reached, and the curves of its training."],
+];
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, found}: the newest answer
 let newest = 0; // the newest corpus that any response named
@@ -95,6 +100,8 @@ function drawStale() {
   );
 }
 
+const begin = ([link, name, what]) => el("li", {}, el("a", { href: link }, name), el("p", {}, what));
+
 async function empty() {
   if (place.element.childElementCount) return;
   const facts = await runFacts().catch(() => null);
@@ -105,7 +112,7 @@ async function empty() {
       ? plural(documents, "document")
       : `${plural(documents, "document")} in ${count(blocks)} blocks`;
   const text = `${size}. An answer is a piece of one of them, word for word; where it stands is shown with it.`;
-  show(place.element, el("p", { class: "about" }, text));
+  show(place.element, el("p", { class: "about" }, text), el("ul", { class: "starts" }, STARTS.map(begin)));
 }
 
 byId("ask-form").addEventListener("submit", (event) => {

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { bar, byId, el, notice, score, signedBar } from "./dom.js";
-import { probability, signed } from "./format.js";
+import { clipped, probability, short, signed } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount } from "./run-facts.js";
 
@@ -47,19 +47,19 @@ function drawn(found) {
         { class: "scores" },
         score(
           "With documents p(y|x)",
-          probability(found.p_y),
+          short(found.p_y),
           bar(found.p_y),
           "Likelihood of the hidden words, over all documents",
         ),
         score(
           "With none p(y|null, x)",
-          probability(found.p_y_null),
+          short(found.p_y_null),
           bar(found.p_y_null, "second"),
           "Likelihood of the hidden words, alone",
         ),
         Number.isFinite(gain)
           ? score(
-              "Gain, log",
+              "Gain in log p",
               signed(gain),
               signedBar(gain, Math.max(Math.abs(gain), 5)),
               "log p(y|x) − log p(y|null, x)",
@@ -91,13 +91,7 @@ function filledIn(found) {
 function predictions(found) {
   if (!found.predictions.length) return null;
   const items = found.predictions.map((item) =>
-    el(
-      "li",
-      {},
-      el("span", { class: "word" }, item.text),
-      bar(item.p),
-      el("span", { class: "number" }, probability(item.p)),
-    ),
+    el("li", {}, el("span", { class: "word" }, item.text), bar(item.p), el("span", { class: "number" }, short(item.p))),
   );
   return [el("h3", { class: "small" }, "The model would fill in"), el("ol", { class: "predictions" }, items)];
 }
@@ -116,21 +110,14 @@ function candidate(item, scale) {
     ),
     item.null ? el("p", { class: "block weak" }, "What the model knows by itself.") : null,
     !item.null && !long ? el("p", { class: "block" }, item.text) : null,
-    long
-      ? el(
-          "details",
-          { class: "block" },
-          el("summary", {}, `${text.slice(0, EXCERPT).join("").trimEnd()} …`),
-          el("p", {}, item.text),
-        )
-      : null,
+    long ? el("details", { class: "block" }, el("summary", {}, clipped(text, EXCERPT)), el("p", {}, item.text)) : null,
     el(
       "dl",
       { class: "scores four" },
       score("p(z|x)", probability(item.p_z), bar(item.p_z), "Weight of this document for the sentence"),
       score(
         "p(y|z, x)",
-        probability(item.p_y_given_z),
+        short(item.p_y_given_z),
         bar(item.p_y_given_z, "second"),
         "Likelihood of the hidden words beside this document",
       ),

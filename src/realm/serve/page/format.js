@@ -50,3 +50,9 @@ export function bytes(size) {
       ? `${(size / 1024).toFixed(1)} KiB`
       : `${(size / 1024 ** 2).toFixed(1)} MiB`;
 }
+
+/** The beginning of a text, given as code points, in whole words. */
+export function clipped(points, most) {
+  const cut = points.lastIndexOf(" ", most);
+  return `${points.slice(0, cut > most / 2 ? cut : most).join("")} …`;
+}

@@ -84,16 +84,11 @@ function results(rows) {
   );
   return [
     el("h2", {}, "Results"),
+    el("p", { class: "note" }, "Every stage and baseline; rates in percent, with 95 % intervals."),
     el(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" },
-      el(
-        "table",
-        {},
-        el("caption", {}, "Every stage and baseline; rates in percent, with 95 % intervals"),
-        el("thead", {}, head),
-        el("tbody", {}, body),
-      ),
+      el("table", {}, el("thead", {}, head), el("tbody", {}, body)),
     ),
   ];
 }
@@ -111,7 +106,7 @@ function stage(found) {
   return el(
     "article",
     { class: "stage" },
-    el("h3", {}, found.title, found.seconds === null ? null : el("span", { class: "id" }, duration(found.seconds))),
+    el("h3", {}, found.title, found.seconds === null ? null : el("span", { class: "time" }, duration(found.seconds))),
     found.about ? el("p", { class: "about" }, found.about) : null,
     outcome(found.facts),
     telling.length ? el("div", { class: "charts" }, telling) : null,
