@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+from selenium.common.exceptions import JavascriptException
 
 from .tools import Browser, Server
 
@@ -31,10 +33,10 @@ def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
     assert "13 documents" in browser.text("#documents-main") and server.call("GET", "/v1/documents/novaria")["title"] == "Novaria"
     browser.shot("added")
     browser.press("Ask it again and compare", "#documents-again")
-    browser.sees("#ask-result", "Now, corpus version 2")
-    assert [said.text for said in browser.all(".said")][0] == before and "Before, corpus version 1" in browser.text(
-        "#ask-result"
-    ).title().replace("Before, Corpus Version 1", "Before, corpus version 1")
+    browser.one(".pair")
+    browser.quiet()
+    assert browser.text(".said") == before
+    assert [found.text.lower() for found in browser.all(".pair h2")] == ["before, corpus version 1", "now, corpus version 2"]
     browser.open(f"{server.url}/#documents?id=novaria")
     browser.press("Change", ".document")
     field = browser.one("#new-text")
@@ -59,14 +61,9 @@ def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path
     browser.open(server.url)
     browser.ask(QUESTION)
     before = browser.text(".said")
-    rows = [
-        {
-            "id": row["id"],
-            "title": "Moon",
-            "text": f"Number {i}: nobody sells anything on the moon, so {1000 + i} stones are worth nothing.",
-        }
-        for i, row in enumerate(server.call("GET", "/v1/documents")["documents"])
-    ]
+    text = "Nobody sells anything on the moon, so {} stones are worth nothing."
+    ids = [row["id"] for row in server.call("GET", "/v1/documents")["documents"]]
+    rows = [{"id": name, "title": "Moon", "text": text.format(1000 + i)} for i, name in enumerate(ids)]
     file = tmp_path / "moon.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     browser.press("Documents", ".top")
@@ -123,15 +120,13 @@ def test_markdown_and_text_become_documents(browser: Browser, server: Server, tm
 def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
     """Wherever a title, an id or a text is shown, it is shown as it is, and nothing in it runs."""
     server.call("POST", "/v1/documents", {"documents": [{"id": HOSTILE_ID, "title": HOSTILE, "text": f"Hostile {HOSTILE} text."}]})
-    from urllib.parse import urlencode
-
-    places = [
-        "#documents",
-        f"#documents?{urlencode({'find': 'Hostile'})}",
-        f"#documents?{urlencode({'id': HOSTILE_ID, 'from': 8, 'to': 16})}",
+    links = [
+        ("documents", {"find": "Hostile"}),
+        ("documents", {"id": HOSTILE_ID, "from": 8, "to": 16}),
+        ("ask", {"q": HOSTILE, "k": 13}),
+        ("explain", {"x": "Hostile [MASK]", "y": HOSTILE, "k": 13}),
     ]
-    places += [f"#ask?{urlencode({'q': HOSTILE, 'k': 13})}", f"#explain?{urlencode({'x': 'Hostile [MASK]', 'y': HOSTILE, 'k': 13})}"]
-    for place in places:
+    for place in ["#documents", *(f"#{view}?{urlencode(parameters)}" for view, parameters in links)]:
         browser.open(f"{server.url}/{place}")
         assert HOSTILE in browser.text("main") and "script" in browser.text("main"), place
         assert browser.run("return window.owned === undefined && !document.querySelector('main img, main script, main svg[onload]')"), place
@@ -142,13 +137,9 @@ def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
 def test_nothing_can_be_turned_into_html(browser: Browser, shared: Server) -> None:
     """The policy itself: a script of this very page is refused, too."""
     browser.open(shared.url)
-    for attempt in (
-        "document.body.innerHTML = '<b>x</b>'",
-        "document.write('x')",
-        "new DOMParser().parseFromString('x', 'text/html')",
-        "eval('1')",
-    ):
-        with pytest.raises(Exception, match="Trusted|require|unsafe-eval|Refused"):
+    parse = "new DOMParser().parseFromString('x', 'text/html')"
+    for attempt in ("document.body.innerHTML = '<b>x</b>'", "document.write('x')", parse, "eval('1')"):
+        with pytest.raises(JavascriptException):
             browser.run(attempt)
     browser.run(
         "const s = document.createElement('style'); s.textContent = 'body { color: rgb(1, 2, 3) }'; document.head.append(s);"

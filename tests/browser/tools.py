@@ -44,8 +44,8 @@ class Server:
         until(lambda: self._server.started)
 
     def stop(self) -> None:
-        """End it as a signal would; open connections of the browser are closed."""
-        self._server.should_exit = self._server.force_exit = True
+        """End it as a signal would."""
+        self._server.should_exit = True
         self._thread.join(WAIT)
         self._listening.close()
 
@@ -119,18 +119,13 @@ class Browser:
     def sees(self, selector: str, words: str) -> None:
         """Wait until an element says something."""
 
-        def said() -> bool:
-            return bool(
-                self.run("const e = document.querySelector(arguments[0]); return e && e.innerText.includes(arguments[1])", selector, words)
-            )
-
-        until(said, lambda: f"{words!r} not in {selector}: {self.text('body')}")
+        script = "const e = document.querySelector(arguments[0]); return e && e.innerText.includes(arguments[1])"
+        until(lambda: self.run(script, selector, words), lambda: f"{words!r} not in {selector}: {self.text('body')}")
 
     def press(self, label: str, inside: str = "main") -> None:
         """Press the button or link with this label."""
-        script = (
-            "return [...document.querySelector(arguments[0]).querySelectorAll('button, a')].find(e => e.innerText.trim() === arguments[1])"
-        )
+        inner = "document.querySelector(arguments[0]).querySelectorAll('button, a')"
+        script = f"return [...{inner}].find(e => e.innerText.trim() === arguments[1])"
         WebDriverWait(self.driver, WAIT).until(lambda driver: driver.execute_script(script, inside, label)).click()
 
     def keys(self, *keys: str) -> None:
