@@ -61,7 +61,7 @@ async function start() {
   } catch (error) {
     if (error.code !== "gone" && error.code !== "token")
       show(byId("alarm"), problem("The run cannot be shown", error.message));
-    if (error.code === "token") return;
+    if (error.code === "token") return byId("main").removeAttribute("aria-busy");
   }
   route();
 }
