@@ -39,6 +39,7 @@ def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
     browser.sees(".document", best["doc_id"])
     assert browser.text(".document mark") == best["answer"]
     browser.driver.back()
+    browser.one("#view-ask:not([hidden])")
     browser.sees(".said", wanted["answer"])
     assert browser.run("return document.title") == f"{QUESTION} – REALM"
 

@@ -29,10 +29,11 @@ function route() {
   const [name, parameters] = address();
   for (const view of Object.keys(VIEWS)) byId(`view-${view}`).hidden = view !== name;
   for (const link of document.querySelectorAll(".top nav a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    const here = link.hash === `#${name}`;
+    if (here) document.title = `${link.textContent} – REALM`;
+    if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = "REALM";
   const before = shown;
   shown = name;
   if (before !== null && before !== name) {

@@ -33,6 +33,7 @@ export async function showAsk(parameters) {
   byId("question").value = question;
   const k = Number(parameters.get("k")) || Number(byId("ask-k").value) || 5;
   chooseCount(byId("ask-k"), k);
+  document.title = `${question} – REALM`;
   if (last !== null && last.question === question && last.k === k && place.element.childElementCount) return;
   await ask(question, k, null);
 }
@@ -47,7 +48,7 @@ export async function askAgain() {
 async function ask(question, k, before) {
   const facts = await runFacts().catch(() => null);
   if (facts !== null && !facts.reader) return search(question, k);
-  const shown = await place.fill(
+  await place.fill(
     `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
     (how) => api.answer(question, k, how),
     (response) => {
@@ -57,7 +58,6 @@ async function ask(question, k, before) {
     },
   );
   drawStale();
-  document.title = shown ? `${question} – REALM` : "Ask – REALM";
 }
 
 async function search(question, k) {

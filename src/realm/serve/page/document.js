@@ -17,7 +17,7 @@ export async function showDocument(place, id, parameters, changed) {
     (found) => drawn(found, range, changed, () => showDocument(place, id, parameters, changed)),
   );
   if (!shown) place.element.prepend(back());
-  document.title = `${shown ? shown.title || id : "Documents"} – REALM`;
+  if (shown) document.title = `${shown.title || id} – REALM`;
   const mark = place.element.querySelector("mark");
   if (mark) mark.scrollIntoView({ block: "center" });
 }

@@ -62,7 +62,6 @@ function again() {
 }
 
 async function showList(start, composing) {
-  document.title = "Documents – REALM";
   await place.fill(
     "Fetching the list …",
     (how) => api.list(start, PAGE, how),
@@ -126,20 +125,20 @@ function listed(found, start) {
       : el("span", { class: "button quiet boxed off", "aria-disabled": "true" }, label);
   if (!rows.length)
     return el("p", { class: "about" }, start > 0 ? "There is no such page of the list." : "There are no documents.");
+  const pages = el(
+    "nav",
+    { class: "line between", "aria-label": "Pages of the list" },
+    link("Earlier", Math.max(0, start - PAGE), start > 0),
+    link("Later", last, found.next !== null),
+  );
   return [
     el("p", { class: "about" }, `${count(start + 1)} to ${count(last)} of ${plural(found.total, "document")}`),
     el("ul", { class: "list" }, rows),
-    el(
-      "nav",
-      { class: "line between", "aria-label": "Pages of the list" },
-      link("Earlier", Math.max(0, start - PAGE), start > 0),
-      link("Later", last, found.next !== null),
-    ),
+    start > 0 || found.next !== null ? pages : null,
   ];
 }
 
 async function showFound(text) {
-  document.title = "Documents – REALM";
   const most = await runFacts().then(
     (facts) => Math.min(FOUND, facts.index.blocks),
     () => FOUND,

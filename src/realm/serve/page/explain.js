@@ -29,7 +29,6 @@ async function explain(wanted, body) {
   shown = (await place.fill("Reading the sentence beside each document …", (how) => api.explain(body, how), drawn))
     ? wanted
     : "";
-  document.title = "Explain – REALM";
 }
 
 function drawn(found) {

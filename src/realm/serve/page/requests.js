@@ -21,17 +21,16 @@ const TITLES = {
 };
 const AGAIN = ["gone", "busy", "stopping", "unavailable", "deadline", "internal"];
 
-export const titleOf = (error) => TITLES[error.code] ?? "The server refused";
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?)]$/.test(text) ? "" : ".");
+
+const titleOf = (error) => TITLES[error.code] ?? "The server refused";
 
 /** A box for a refusal; ``again`` is offered where trying again may help. */
 export function refusalBox(error, again) {
   if (!(error instanceof Refused)) throw error;
   const wait = error.retryAfter ? ` It asks to wait ${error.retryAfter} s.` : "";
-  return problem(
-    titleOf(error),
-    error.message + wait,
-    ...(again && AGAIN.includes(error.code) ? [button("Try again", again)] : []),
-  );
+  const said = error.code === "gone" ? null : sentence(error.message) + wait;
+  return problem(titleOf(error), said, ...(again && AGAIN.includes(error.code) ? [button("Try again", again)] : []));
 }
 
 /** Runs requests into one place of the page; a newer one ends the one before. */

@@ -11,7 +11,6 @@ const place = new Place(byId("run-main"));
 
 /** Show the view, from numbers as they are now. */
 export async function showRun() {
-  document.title = "This run – REALM";
   await place.fill("Reading the run …", (how) => runFacts({ fresh: true, ...how }), drawn);
 }
 
