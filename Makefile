@@ -7,7 +7,7 @@ EXIT := .venv/.pytest-exit
 PARITY := .venv-parity
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow parity check format bench wheel-test clean
+.PHONY: help env demo test test-slow test-browser parity check format bench wheel-test clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## *\(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-16s %s\n' "$$target" "$$text"; done
@@ -42,6 +42,18 @@ test: check  ## check, then the tests that take no training of minutes
 
 test-slow: $(STAMP)  ## the learning tests
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+.venv/.browser: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[browser]'
+	@if command -v chromedriver >/dev/null && { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing chromium and its driver"; \
+	  apt-get update -qq && apt-get install --yes --no-install-recommends -qq chromium chromium-driver >/dev/null; \
+	else echo "error: the browser tests need Chromium and its driver: sudo apt-get install chromium chromium-driver" >&2; exit 2; fi
+	@touch $@
+
+test-browser: .venv/.browser  ## the web page in a headless Chromium, which is installed where that is allowed
+	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 $(PARITY)/.stamp: tests/parity/requirements.txt $(STAMP)
 	@echo "installing transformers 4.40.2 into $(PARITY), apart from our own environment"

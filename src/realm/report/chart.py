@@ -47,7 +47,7 @@ def line_chart(title: str, series: list[Series], *, unit: bool = False, zero: bo
         zero: the sign matters: the axis holds 0, drawn as a line.
         across: what the lines run over.
     """
-    drawn = [Series(s.name, _thinned(s.points, MOST_POINTS)) for s in series]
+    drawn = [Series(s.name, thinned(s.points, MOST_POINTS)) for s in series]
     steps = [x for s in drawn for x, _ in s.points]
     values = [y for s in drawn for _, y in s.points]
     x_axis = _axis(min(0.0, *steps), max(steps), 5, LEFT, WIDTH - RIGHT)
@@ -91,7 +91,7 @@ def _line(series: Series, number: int, across: _Axis, up: _Axis, label: str) -> 
     path = "M" + " L".join(f"{x} {y}" for x, y in places)
     hovers = [
         tag("circle", tag("title", f"{series.name} at {label} {short(x)}: {short(y)}"), class_="hover", cx=px, cy=py, r=7)
-        for (x, y), (px, py) in _thinned(list(zip(series.points, places, strict=True)), MOST_HOVERS)
+        for (x, y), (px, py) in thinned(list(zip(series.points, places, strict=True)), MOST_HOVERS)
     ]
     end = tag("circle", class_="end", cx=places[-1][0], cy=places[-1][1], r=3)
     return tag("g", tag("path", class_="line", d=path) if len(places) > 1 else None, end, join(*hovers), class_=f"series s{number % 3}")
@@ -112,8 +112,8 @@ def _axis(low: float, high: float, wanted: int, start: float, end: float, *, rou
     return _Axis(low, high, ticks, start, end)
 
 
-def _thinned(points: list, most: int) -> list:
-    """At most about ``most`` of the points, evenly, the last one always."""
+def thinned(points: list, most: int) -> list:
+    """``most`` of the points at most, evenly, and the last one always."""
     every = max(1, math.ceil(len(points) / most))
     kept = points[::every]
     return kept if (len(points) - 1) % every == 0 else [*kept, points[-1]]

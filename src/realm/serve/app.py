@@ -12,6 +12,7 @@ from realm import __version__
 from realm.errors import RealmError
 from realm.serve.documents import Documents
 from realm.serve.guard import Guard, Rules, told
+from realm.serve.pages import page_routes
 from realm.serve.refusals import Refusal
 from realm.serve.routes import document_routes, question_routes, state_routes
 from realm.serve.serving import Serving
@@ -38,6 +39,7 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
     app.include_router(state_routes(serving))
     app.include_router(question_routes(serving))
     app.include_router(document_routes(Documents(serving)))
+    app.include_router(page_routes())
     for kind in (Refusal, RealmError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

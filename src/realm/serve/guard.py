@@ -10,7 +10,7 @@ import hmac
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from realm.errors import RealmError
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
+from realm.serve.pages import is_page
 from realm.serve.refusals import Refusal, refusal_of
 
 Message = MutableMapping[str, Any]
@@ -26,12 +27,13 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = ("/healthz", "/readyz")
-"""Answered without a token: they say one word."""
+"""Answered without a token, as the page is: they say one word."""
 WITH_BODY = ("POST", "PUT", "PATCH")
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
+"""Without exceptions; a script that would turn text into HTML is stopped by the browser."""
 HEADERS = [
     (b"content-security-policy", CSP.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -40,8 +42,9 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
-    (b"cache-control", b"no-store"),
 ]
+NO_STORE = (b"cache-control", b"no-store")
+"""For every response that does not say otherwise itself."""
 logger = logging.getLogger(__name__)
 
 
@@ -90,7 +93,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                message["headers"] = _with_security(message.get("headers", ()))
             await send(message)
 
         try:
@@ -159,12 +162,20 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
         raise Refusal(403, "origin", "another site may not use this server")
     if scope["path"] != "/" and (_header(scope, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
         raise Refusal(403, "origin", "another site may not use this server")
-    if rules.token is not None and scope["path"] not in OPEN and not _has_token(scope, rules.token):
+    without_token = scope["path"] in OPEN or is_page(scope["path"])
+    if rules.token is not None and not without_token and not _has_token(scope, rules.token):
         raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN")
     if scope["method"] in WITH_BODY:
         kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json" or (_header(scope, b"content-encoding") or "identity").lower() != "identity":
             raise Refusal(415, "content_type", "send application/json, not compressed")
+
+
+def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, with those that every response carries."""
+    own = list(headers)
+    kept = any(name.lower() == NO_STORE[0] for name, _ in own)
+    return [*own, *HEADERS] if kept else [*own, *HEADERS, NO_STORE]
 
 
 def urlsplit_or_none(origin: str) -> str | None:

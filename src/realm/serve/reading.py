@@ -4,7 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 from realm import __version__
+from realm.report.chart import thinned
+from realm.report.page import ROW_NAMES
+from realm.report.pictures import pictures
 from realm.report.read import StageRecord, read_run
+from realm.report.stages import ABOUT
 from realm.serve.serving import Serving
 
 POINTS = 300
@@ -28,11 +32,18 @@ def run_page(serving: Serving) -> dict[str, Any]:
         "index": index,
         "limits": asdict(serving.limits),
         "stages": [_stage(stage) for stage in record.stages],
-        "results": record.results,
+        "results": [{**result, "title": ROW_NAMES.get(result["name"], result["name"])} for result in record.results],
     }
 
 
 def _stage(stage: StageRecord) -> dict[str, Any]:
-    facts = {name: value for name, value in stage.facts.items() if name not in PRIVATE}
-    curves = {name: points[:: 1 + (len(points) - 1) // POINTS] for name, points in stage.columns.items()}
-    return {"name": stage.name, "seconds": stage.seconds, "facts": facts, "curves": curves}
+    title, about = ABOUT.get(stage.name, (stage.name, ""))
+    return {
+        "name": stage.name,
+        "title": title,
+        "about": about,
+        "seconds": stage.seconds,
+        "facts": {name: value for name, value in stage.facts.items() if name not in PRIVATE},
+        "curves": {name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},
+        "charts": [asdict(picture) for picture in pictures(stage)],
+    }

@@ -246,12 +246,15 @@ class ListResponse(BaseModel):
 
 
 class StageShape(BaseModel):
-    """A stage of training: its facts, and [step, value] points of every column."""
+    """A stage of training: its facts, [step, value] points of every column, and how people like to see them."""
 
     name: str
+    title: str
+    about: str
     seconds: float | None
     facts: dict[str, Any]
     curves: dict[str, list[tuple[float, float]]]
+    charts: list[dict[str, Any]] = _known("as realm.report.pictures.Picture: caption, lines, unit, zero, machinery")
 
 
 class RunResponse(BaseModel):

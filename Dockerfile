@@ -1,0 +1,27 @@
+# The server on a CPU: docker build -t realm-qa . (docs/serving.md says how to run it). On GPUs: Dockerfile.cuda.
+FROM python:3.11.14-slim-bookworm AS build
+# The compiler is for the search kernel; it stays behind in this stage.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
+COPY docker/install.sh docker/install.sh
+COPY src src
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN --mount=type=cache,target=/root/.cache/pip sh docker/install.sh /opt/realm "$TORCH_INDEX"
+
+FROM python:3.11.14-slim-bookworm
+RUN groupadd --gid 10001 realm \
+ && useradd --uid 10001 --gid realm --home-dir /srv/realm --create-home --shell /usr/sbin/nologin realm
+COPY --from=build /opt/realm /opt/realm
+# Nothing is fetched from a model hub by itself: mount what a run needs.
+ENV PATH=/opt/realm/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
+WORKDIR /srv/realm
+USER 10001:10001
+EXPOSE 8000
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s --retries=3 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["realm"]
+CMD ["serve", "/srv/realm/run", "--host", "0.0.0.0", "--allow-host", "localhost", "--token-file", "/run/secrets/realm_token"]

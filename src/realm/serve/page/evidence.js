@@ -1,0 +1,133 @@
+// Answers and the blocks they come from, with the answer marked where it stands.
+
+import { bar, button, copy, el, score } from "./dom.js";
+import { milliseconds, probability } from "./format.js";
+
+const QUOTED = 140;
+
+/** Text with [start, end) marked. Offsets count code points, as everything the server says does. */
+export function marked(text, start, end, kind = "") {
+  const points = Array.from(text);
+  const usable = Number.isInteger(start) && Number.isInteger(end) && 0 <= start && start < end && end <= points.length;
+  if (!usable) return [text];
+  const part = (from, to) => points.slice(from, to).join("");
+  return [part(0, start), el("mark", { class: kind }, part(start, end)), part(end)];
+}
+
+const same = (one, other) => one.trim().toLowerCase() === other.trim().toLowerCase();
+
+export const documentLink = (id, from, to) =>
+  `#documents?${new URLSearchParams({ id, ...(from === undefined ? {} : { from, to }) })}`;
+
+/** The answer itself: text, how sure, where from. ``heading`` names it. */
+export function answerCard(found, heading = "Answer") {
+  const best = found.evidence.find((item) => same(item.answer, found.answer)) ?? found.evidence[0];
+  const held = found.abstained === true;
+  return el(
+    "article",
+    { class: "card answer" },
+    el("h2", { class: "kicker" }, heading),
+    held ? el("p", { class: "held" }, "Not sure enough to answer. The best guess would be:") : null,
+    el("p", { class: held || !found.answer ? "said weak" : "said" }, found.answer || "no answer"),
+    best ? el("p", { class: "from" }, "from ", el("a", { href: markedAt(best) }, best.title || best.doc_id)) : null,
+    el(
+      "dl",
+      { class: "scores" },
+      score(
+        "Probability p(y|x)",
+        probability(found.p),
+        bar(found.p),
+        "Of this answer, among all spans of the blocks read",
+      ),
+      Number.isFinite(found.confidence)
+        ? score(
+            "Confidence",
+            probability(found.confidence),
+            bar(found.confidence),
+            "How often answers that look like this are right",
+          )
+        : null,
+    ),
+    best ? el("div", { class: "line" }, citation(best, found)) : null,
+  );
+}
+
+/** Embedding, search and reading, in milliseconds. */
+export function timings(found) {
+  const parts = [
+    ["embedding", found.timings_ms.embed],
+    ["search", found.timings_ms.search],
+    ["reading", found.timings_ms.read],
+  ];
+  return el("p", { class: "note" }, parts.map(([name, value]) => `${name} ${milliseconds(value)}`).join(" · "));
+}
+
+/** The blocks read, best first. */
+export function evidenceList(found) {
+  const items = found.evidence.map((item) => evidence(item, found));
+  return el("section", { class: "plain-section" }, el("h2", {}, "Evidence"), el("ol", { class: "evidence" }, items));
+}
+
+function evidence(item, found) {
+  const agrees = same(item.answer, found.answer);
+  return el(
+    "li",
+    {},
+    el("h3", {}, el("a", { href: markedAt(item) }, item.title || "untitled"), el("span", { class: "id" }, item.doc_id)),
+    el("p", { class: "block" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
+    el(
+      "dl",
+      { class: "scores" },
+      score("Document p(z|x)", probability(item.p_z), bar(item.p_z), "Weight of this block among those read"),
+      score(
+        "Span",
+        probability(item.p_span),
+        bar(item.p_span, "second"),
+        "Probability of the marked words, among all spans of the blocks read",
+      ),
+    ),
+    el(
+      "div",
+      { class: "line" },
+      el("a", { class: "button quiet boxed", href: markedAt(item) }, "Show in document"),
+      citation(item, found),
+    ),
+  );
+}
+
+const markedAt = (item) => documentLink(item.doc_id, item.doc_start + item.start, item.doc_start + item.end);
+
+function citation(item, found) {
+  const { params, index, corpus } = found.versions;
+  const source = `${item.title || "untitled"} (${item.doc_id}, block ${item.block_id})`;
+  const text = `“${quote(item)}” ${source}; REALM, weights ${params}, index ${index}, corpus ${corpus}`;
+  return button("Copy citation", (event) => copy(text, event.currentTarget));
+}
+
+/** The answer with some words around it. */
+function quote(item) {
+  const points = Array.from(item.text);
+  let left = Math.max(0, item.start - QUOTED);
+  let right = Math.min(points.length, item.end + QUOTED);
+  while (left > 0 && left < item.start && points[left - 1] !== " ") left++;
+  while (right < points.length && right > item.end && points[right] !== " ") right--;
+  return `${left > 0 ? "… " : ""}${points.slice(left, right).join("")}${right < points.length ? " …" : ""}`;
+}
+
+/** Blocks found for a text, where a run has no reader. */
+export function hitList(hits) {
+  const items = hits.map((hit) =>
+    el(
+      "li",
+      {},
+      el(
+        "h3",
+        {},
+        el("a", { href: documentLink(hit.doc_id) }, hit.title || "untitled"),
+        el("span", { class: "id" }, hit.doc_id),
+      ),
+      el("p", { class: "block" }, hit.text),
+    ),
+  );
+  return el("ol", { class: "evidence" }, items);
+}

@@ -1,0 +1,83 @@
+"""The page in a real browser. Without Chromium, its driver or selenium every test here is skipped and says what is missing."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MISSING = [name for name in ("selenium", "fastapi") if importlib.util.find_spec(name) is None]
+if MISSING:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def _program(*names: str) -> str:
+    """The first of these programs that is installed."""
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"no {names[0]} on this machine: make test-browser installs it where it can")
+    return found
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all tests. Pictures go to $REALM_SCREENSHOTS, or among the temporary files."""
+    from .tools import Browser
+
+    programs = _program("chromium", "chromium-browser", "google-chrome"), _program("chromedriver")
+    shots = Path(os.environ.get("REALM_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    shots.mkdir(parents=True, exist_ok=True)
+    browser = Browser(*programs, shots)
+    yield browser
+    browser.driver.quit()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """The browser, without what a test before has left in it. What the console says is an error, unless the test has read it away."""
+    chromium.driver.get("about:blank")
+    chromium.complaints()
+    yield chromium
+    complaints = chromium.complaints()
+    chromium.driver.get("about:blank")
+    assert not complaints, complaints
+
+
+@pytest.fixture
+def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Any]]:
+    """Starts servers and ends them after the test."""
+    from .tools import Server
+
+    started: list[Any] = []
+
+    def begin(run: Path, **options: Any) -> Any:
+        started.append(Server(run, **options))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def server(start: Callable[..., Any], run_copy: Path) -> Any:
+    """A server of its own for a test that changes documents or stops it."""
+    return start(run_copy)
+
+
+@pytest.fixture(scope="module")
+def shared(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One server for tests that change nothing."""
+    from .tools import Server
+
+    found = Server(shutil.copytree(tiny_run, tmp_path_factory.mktemp("shared") / "run"))
+    yield found
+    found.stop()

@@ -1,0 +1,150 @@
+"""Documents that come, change and go while somebody asks; files that are no documents; text that would like to be HTML."""
+
+import json
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from selenium.common.exceptions import JavascriptException
+
+from .tools import Browser, Server
+
+pytestmark = pytest.mark.browser
+QUESTION = "What is the currency of Arvad?"
+HOSTILE = "<script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
+HOSTILE_ID = '"><svg onload="window.owned=3">/..'
+
+
+def paste(browser: Browser, name: str, title: str, text: str) -> None:
+    browser.one("#new-id").send_keys(name)
+    browser.one("#new-title").send_keys(title)
+    browser.one("#new-text").send_keys(text)
+    browser.press("Add document", ".composer")
+
+
+def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
+    browser.open(server.url)
+    browser.ask(QUESTION)
+    before = browser.text(".said")
+    browser.press("Documents", ".top")
+    browser.press("Add documents")
+    paste(browser, "novaria", "Novaria", "The currency of Novaria is the Belmor crown.")
+    browser.sees("#documents-note", "searchable now")
+    assert "13 documents" in browser.text("#documents-main") and server.call("GET", "/v1/documents/novaria")["title"] == "Novaria"
+    browser.shot("added")
+    browser.press("Ask it again and compare", "#documents-again")
+    browser.one(".pair")
+    browser.quiet()
+    assert browser.text(".said") == before
+    assert [found.text.lower() for found in browser.all(".pair h2")] == ["before, corpus version 1", "now, corpus version 2"]
+    browser.open(f"{server.url}/#documents?id=novaria")
+    browser.press("Change", ".document")
+    field = browser.one("#new-text")
+    assert "Belmor crown" in str(field.get_property("value"))
+    field.clear()
+    field.send_keys("The currency of Novaria is nothing at all.")
+    browser.press("Save", ".composer")
+    browser.sees("#documents-note", "is changed")
+    assert "nothing at all" in server.call("GET", "/v1/documents/novaria")["blocks"][0]["text"]
+    browser.open(f"{server.url}/#documents?id=novaria")
+    browser.press("Delete", ".document")
+    browser.press("Keep it", "dialog")
+    assert server.call("GET", "/v1/run")["corpus"]["documents"] == 13
+    browser.press("Delete", ".document")
+    browser.press("Delete", "dialog")
+    browser.sees("#documents-note", "is deleted")
+    assert "12 documents" in browser.text("#documents-main") and server.call("GET", "/v1/run")["corpus"]["documents"] == 12
+
+
+def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path: Path) -> None:
+    """All documents are replaced, so that no old answer can be left."""
+    browser.open(server.url)
+    browser.ask(QUESTION)
+    before = browser.text(".said")
+    text = "Nobody sells anything on the moon, so {} stones are worth nothing."
+    ids = [row["id"] for row in server.call("GET", "/v1/documents")["documents"]]
+    rows = [{"id": name, "title": "Moon", "text": text.format(1000 + i)} for i, name in enumerate(ids)]
+    file = tmp_path / "moon.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    browser.press("Documents", ".top")
+    browser.press("Add documents")
+    browser.one("#files").send_keys(str(file))
+    browser.press("Add 12 documents", ".forms")
+    browser.sees(".forms", "That id is taken")
+    browser.complaints()  # the browser reports the 409
+    assert "Tirel" in server.call("GET", "/v1/documents/Arvad%2F0")["blocks"][0]["text"]
+    browser.one("#replace").click()
+    browser.press("Add 12 documents", ".forms")
+    browser.sees("#documents-note", "12 documents are searchable now")
+    browser.press("Ask it again and compare", "#documents-again")
+    browser.sees(".verdict", "The answer changed")
+    said = [found.text for found in browser.all(".said")]
+    assert said[0] == before != said[1] and "moon" in browser.text(".evidence")
+    browser.shot("compared")
+    assert all("409" in line for line in browser.complaints())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("picture.png", b"\x89PNG", "not a .txt, .md or .jsonl file"),
+        ("binary.txt", b"\xff\xfe\x00\x01", "not UTF-8 text"),
+        ("null.txt", b"a\x00b", "not a text file"),
+        ("empty.txt", b"  \n", "there is no text"),
+        ("broken.jsonl", b'{"id": "a", "text": "b"}\n{"id": "c"', "broken.jsonl, line 2: not JSON"),
+        ("number.jsonl", b'{"id": 1, "text": "b"}', "line 1: id must be text"),
+        ("twice.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}', "this id stands there twice"),
+        ("none.jsonl", b"\n", "There is no document in it"),
+        ("large.txt", b"a " * 4_500_000, "larger than 8.0 MiB"),
+    ],
+)
+def test_files_that_are_no_documents(browser: Browser, shared: Server, tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    browser.open(f"{shared.url}/#documents?add=1")
+    (tmp_path / name).write_bytes(data)
+    browser.one("#files").send_keys(str(tmp_path / name))
+    browser.sees(".forms", said)
+    assert not browser.all("#replace")
+
+
+def test_markdown_and_text_become_documents(browser: Browser, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "guide.md").write_text("# The guide to Novaria\n\nNovaria pays with crowns.", "utf-8")
+    (tmp_path / "näh.txt").write_text("The näh is a river in Novaria. \U0001f600", "utf-8")
+    browser.open(f"{server.url}/#documents?add=1")
+    browser.one("#files").send_keys(f"{tmp_path / 'guide.md'}\n{tmp_path / 'näh.txt'}")
+    browser.press("Add 2 documents", ".forms")
+    browser.sees("#documents-note", "2 documents are searchable now")
+    found = {row["id"]: row["title"] for row in server.call("GET", "/v1/documents")["documents"]}
+    assert found["guide.md"] == "The guide to Novaria" and found["näh.txt"] == "näh"
+
+
+def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
+    """Wherever a title, an id or a text is shown, it is shown as it is, and nothing in it runs."""
+    server.call("POST", "/v1/documents", {"documents": [{"id": HOSTILE_ID, "title": HOSTILE, "text": f"Hostile {HOSTILE} text."}]})
+    links = [
+        ("documents", {"find": "Hostile"}),
+        ("documents", {"id": HOSTILE_ID, "from": 8, "to": 16}),
+        ("ask", {"q": HOSTILE, "k": 13}),
+        ("explain", {"x": "Hostile [MASK]", "y": "<b>", "k": 13}),
+    ]
+    for place in ["#documents", *(f"#{view}?{urlencode(parameters)}" for view, parameters in links)]:
+        browser.open(f"{server.url}/{place}")
+        assert HOSTILE in browser.text("main") and "script" in browser.text("main"), place
+        assert browser.run("return window.owned === undefined && !document.querySelector('main img, main script, main svg[onload]')"), place
+        if "id=" in place:
+            assert browser.text("mark") == "<script>" and HOSTILE_ID in browser.text(".document")
+
+
+def test_nothing_can_be_turned_into_html(browser: Browser, shared: Server) -> None:
+    """The policy itself: a script of this very page is refused, too."""
+    browser.open(shared.url)
+    parse = "new DOMParser().parseFromString('x', 'text/html')"
+    script = "const s = document.createElement('script'); s.text = 'window.owned = 1'; document.head.append(s)"
+    for attempt in ("document.body.innerHTML = '<b>x</b>'", "document.write('x')", parse, script):
+        with pytest.raises(JavascriptException):
+            browser.run(attempt)
+    browser.run(
+        "const s = document.createElement('style'); s.textContent = 'body { color: rgb(1, 2, 3) }'; document.head.append(s);"
+        "document.body.setAttribute('style', 'color: rgb(1, 2, 3)')"
+    )
+    assert browser.run("return getComputedStyle(document.body).color") != "rgb(1, 2, 3)"
+    assert browser.complaints()

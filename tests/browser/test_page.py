@@ -1,0 +1,170 @@
+"""What a person does with the page: ask, read the evidence, explain, look at the run; on a phone, in the dark, with keys alone."""
+
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from .tools import Browser, Server
+
+pytestmark = pytest.mark.browser
+QUESTION = "What is the currency of Arvad?"
+EXPLAIN = "#explain?x=The+currency+of+Arvad+is+the+%5BMASK%5D.&y=Tirel&k=4"
+VIEWS = [
+    "#ask?q=What+is+the+currency+of+Arvad%3F&k=3",
+    EXPLAIN,
+    "#documents",
+    "#documents?add=1",
+    "#documents?id=Arvad%2F0&from=4&to=9",
+    "#run",
+]
+
+
+def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
+    browser.open(shared.url)
+    assert "12 documents" in browser.text("#ask-result")
+    browser.shot("empty")
+    browser.ask(QUESTION)
+    wanted = shared.call("POST", "/v1/answer", {"questions": [QUESTION], "k": 5})["answers"][0]
+    assert browser.text(".said") == wanted["answer"] and f"{wanted['p']:.3f}" in browser.text(".answer .scores")
+    items = browser.all(".evidence > li")
+    assert len(items) == 5
+    for item, given in zip(items, wanted["evidence"], strict=True):
+        assert f"{given['p_z']:.3f}" in item.text and given["doc_id"] in item.text and given["text"] in item.text
+        assert item.find_element("css selector", "mark").text == given["answer"]
+    assert "embedding" in browser.text("#ask-result") and "corpus 1" in browser.text("footer")
+    browser.shot("ask")
+    browser.press("Show in document", ".evidence > li")
+    best = wanted["evidence"][0]
+    browser.sees(".document", best["doc_id"])
+    assert browser.text(".document mark") == best["answer"]
+    browser.driver.back()
+    browser.one("#view-ask:not([hidden])")
+    browser.sees(".said", wanted["answer"])
+    assert browser.run("return document.title") == f"{QUESTION} – REALM"
+
+
+def test_a_link_asks(browser: Browser, shared: Server) -> None:
+    browser.open(f"{shared.url}/#ask?q=What+is+the+currency+of+Arvad%3F&k=3")
+    browser.one(".said")
+    assert len(browser.all(".evidence > li")) == 3 and browser.run("return document.querySelector('#question').value") == QUESTION
+
+
+def test_explain(browser: Browser, shared: Server) -> None:
+    browser.open(shared.url + EXPLAIN)
+    body = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 4}
+    wanted = shared.call("POST", "/v1/explain", body)
+    items = browser.all(".candidates > li")
+    assert len(items) == 4 and "No document" in items[0].text
+    for item, given in zip(items, wanted["candidates"], strict=True):
+        assert given["title"] in item.text and len(item.find_elements("css selector", ".bar")) == 4
+        sign = "+" if given["utility"] > 0 else "−" if given["utility"] < 0 else "0"
+        assert item.find_elements("css selector", "dd")[-1].text.startswith(sign)
+    assert [line.text.split("\n")[0] for line in browser.all(".predictions li")] == [given["text"] for given in wanted["predictions"]]
+    browser.shot("explain")
+
+
+def test_hiding_words(browser: Browser, shared: Server) -> None:
+    """A sentence without a mask is refused in words; selected words are hidden and become the target."""
+    browser.open(f"{shared.url}/#explain")
+    field = browser.one("#sentence")
+    field.send_keys("The currency of Arvad is the Tirel.", Keys.ENTER)
+    browser.sees("#explain-result", "Hide words first")
+    browser.run("document.querySelector('#sentence').setSelectionRange(29, 34)")
+    browser.press("Hide the selected words")
+    assert browser.run("return [sentence.value, targets.value]") == ["The currency of Arvad is the [MASK].", "Tirel"]
+    browser.press("Explain", "#explain-form")
+    browser.one(".candidates > li")
+
+
+def test_the_run(browser: Browser, shared: Server) -> None:
+    browser.open(f"{shared.url}/#run")
+    run = shared.call("GET", "/v1/run")
+    assert "12" in browser.text(".tiles") and f"REALM {run['realm']}" in browser.text(".tiles")
+    assert [found.text.split("\n")[0] for found in browser.all(".stage h3")] != []
+    charts = sum(len(stage["charts"]) for stage in run["stages"])
+    names = browser.run("return [...document.querySelectorAll('figure svg')].map(e => e.getAttribute('aria-label'))")
+    assert len(names) == charts > 5 and all(" ends at " in name for name in names)
+    assert len(browser.all("table tbody tr")) == len(run["results"])
+    browser.shot("run")
+
+
+def _too_wide(browser: Browser) -> list[str]:
+    """Elements that reach beyond the window, but for those inside a part that scrolls by itself."""
+    return browser.run(
+        "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .unseen, .skip') && e.checkVisibility()"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"
+    )
+
+
+@pytest.mark.parametrize("place", VIEWS)
+def test_narrow(browser: Browser, shared: Server, place: str) -> None:
+    browser.open(shared.url + place, width=360, height=740)
+    assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360] and not _too_wide(browser)
+    browser.shot(f"phone-{VIEWS.index(place)}")
+    small = browser.run(
+        "return [...document.querySelectorAll('.top a, .top button, main button, main input:not(.unseen), main select')]"
+        ".filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"
+    )
+    assert not small
+
+
+def _brightness(browser: Browser, what: str) -> float:
+    """Of a colour as the browser computes it, 0 to 1."""
+    parts = browser.run(f"return getComputedStyle(document.body).{what}.match(/[0-9.]+/g).map(Number)")
+    return sum(parts[:3]) / 765
+
+
+def test_dark(browser: Browser, shared: Server) -> None:
+    for place in VIEWS:
+        browser.open(shared.url + place, scheme="dark")
+        assert _brightness(browser, "backgroundColor") < 0.2 and _brightness(browser, "color") > 0.8
+        browser.shot(f"dark-{VIEWS.index(place)}")
+    for wanted, dark in (("light", False), ("dark", True), ("auto", True)):
+        browser.one("#theme").click()
+        assert browser.text("#theme-name") == wanted and (_brightness(browser, "backgroundColor") < 0.2) == dark
+        browser.driver.refresh()
+        browser.quiet()
+        assert browser.text("#theme-name") == wanted and (_brightness(browser, "backgroundColor") < 0.2) == dark
+
+
+def test_keys_alone(browser: Browser, shared: Server) -> None:
+    browser.open(shared.url)
+    browser.keys(Keys.TAB)
+    assert browser.focused() == "Skip to the content"
+    browser.keys(Keys.ENTER)
+    assert browser.focused() == "main"
+    browser.keys("/")
+    assert browser.focused() == "question"
+    browser.keys(QUESTION, Keys.ENTER)
+    browser.one(".said")
+    browser.quiet()
+    browser.tab_to("Show in document")
+    outline = browser.run("const s = getComputedStyle(document.activeElement); return [s.outlineStyle, parseFloat(s.outlineWidth)]")
+    assert outline[0] == "solid" and outline[1] >= 2
+    browser.keys(Keys.ENTER)
+    browser.one(".document mark")
+    browser.tab_to("Delete")
+    browser.keys(Keys.ENTER)
+    assert browser.run("return document.querySelector('dialog').open") and browser.focused() == "Keep it"
+    browser.keys(Keys.ESCAPE)
+    assert not browser.run("return document.querySelector('dialog').open") and browser.focused() == "Delete"
+    assert shared.call("GET", "/v1/run")["corpus"]["documents"] == 12
+
+
+def test_every_view_has_names_for_those_who_listen(browser: Browser, shared: Server) -> None:
+    """Landmarks, one heading at the top, a name for every control, a live region for answers."""
+    unnamed = (
+        "return [...document.querySelectorAll('button, a, input, select, textarea')].filter(e => e.checkVisibility() && "
+        "!(e.innerText || e.ariaLabel || (e.labels && [...e.labels].some(l => l.innerText || l.textContent)))).map(e => e.outerHTML)"
+    )
+    for place in VIEWS:
+        browser.open(shared.url + place)
+        found: dict[str, Any] = browser.run(
+            "const seen = s => [...document.querySelectorAll(s)].filter(e => e.checkVisibility()).length;"
+            "return {header: seen('header.top'), nav: seen('.top nav'), main: seen('main'), footer: seen('footer'), h1: seen('h1'),"
+            " current: seen('.top nav [aria-current=page]')}"
+        )
+        assert set(found.values()) == {1}, (place, found)
+        assert browser.run(unnamed) == [], place
+    assert browser.run("return document.querySelector('#ask-result').ariaLive") == "polite"
