@@ -49,6 +49,7 @@ class Answer:
     ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
     ``confidence`` is the probability that the answer is right, as calibrated on dev questions; None where nothing was calibrated.
     ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
+    ``abstained``: the asker wants no answer of such a confidence; it is here as the best guess.
     """
 
     question: str
@@ -58,13 +59,19 @@ class Answer:
     versions: dict[str, int]
     timings_ms: dict[str, float]
     confidence: float | None = None
+    abstained: bool = False
 
-    def is_below(self, threshold: float) -> bool:
-        """Whether to abstain rather than to give this answer: its confidence, or p without one, is below ``threshold``."""
-        return (self.p if self.confidence is None else self.confidence) < threshold
+    @property
+    def sureness(self) -> float:
+        """The confidence; p where nothing was calibrated."""
+        return self.p if self.confidence is None else self.confidence
+
+    def abstaining(self, below: float) -> "Answer":
+        """This answer for somebody who wants none whose ``sureness`` is below a threshold."""
+        return replace(self, abstained=self.sureness < below)
 
     def to_dict(self) -> dict[str, Any]:
-        """The ``ask --json`` object."""
+        """The object of ``ask --json`` and of the server."""
         return asdict(self)
 
 

@@ -12,7 +12,7 @@ from realm.nn.model import RealmModel
 from realm.opening import OpenRun
 
 Result = tuple[Any, dict[str, int]]
-"""What one payload gave, as JSON, and the versions it was computed with."""
+"""What one payload gave, and the versions it was computed with."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Answers:
     def __call__(self, current: Current, questions: list[str]) -> list[Result]:
         opened = current.opened
         found = opened.answerer.answer(questions, k=opened.require_k(self.k))
-        return [(answer.to_dict(), opened.versions) for answer in found]
+        return [(answer, opened.versions) for answer in found]
 
 
 @dataclass(frozen=True)
