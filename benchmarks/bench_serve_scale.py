@@ -5,7 +5,8 @@
     OMP_NUM_THREADS=2 python benchmarks/bench_serve_scale.py DIRECTORY --questions 200
 
 
-
+DIRECTORY is what the first command leaves: a corpus, and its index by a random model of preset ``tiny``. A run that can be served is made
+of it beside it, of links and of a reader with random weights: what is found and read is of no use, the work is that of a trained run. The
 server is a process of its own, asked over loopback by one client; "rest" is what of the client's time is none of the three parts: HTTP,
 JSON, threads, the client itself. Prints one JSON object as its last line.
 """
