@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_right
 from collections.abc import Sequence as SequenceOf
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,8 @@ class Answer:
         return replace(self, abstained=self.sureness < below)
 
     def to_dict(self) -> dict[str, Any]:
-        """The object of ``ask --json`` and of the server."""
-        return asdict(self)
+        """The object of ``ask --json`` and of the server; without ``asdict``, which takes longer than the JSON that is made of it."""
+        return {**vars(self), "evidence": [dict(vars(evidence)) for evidence in self.evidence]}
 
 
 class ReadBlocks:

@@ -1,7 +1,7 @@
 """What the model computes for requests: one class for each kind of question, called with all payloads of a batch."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -53,7 +53,7 @@ class Search:
 
     def __call__(self, current: Current, texts: list[str]) -> list[Result]:
         opened = current.opened
-        return [([asdict(hit) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
+        return [([dict(vars(hit)) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
 
 
 @dataclass(frozen=True)
