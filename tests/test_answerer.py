@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import Answerer, span_characters
+from realm.answerer import Answerer, ReadBlocks
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
@@ -95,21 +95,21 @@ def test_bm25_finds_words_and_learns_its_scale(inputs: BlockInputs) -> None:
 
 def test_spans_are_in_the_documents_own_spelling(inputs: BlockInputs) -> None:
     """Any wordpieces of any block lead to characters that the tokenizer turns into these wordpieces again."""
-    store = inputs.store
+    store, read = inputs.store, ReadBlocks(inputs)
     for row in range(len(store)):
         body, text = store.token_ids(row).tolist(), store.block(row).text
         _, words = store.tokenizer.encode_offsets(text)
         starts = {a for a, _ in words}
         for start in range(len(body)):
             for end in range(start + 1, min(start + 11, len(body) + 1)):
-                first, last = span_characters(inputs, row, start, end)
+                first, last = read.characters(row, start, end)
                 assert 0 <= first < last <= len(text) and first in starts
-        first, last = span_characters(inputs, row, 0, len(body))
+        first, last = read.characters(row, 0, len(body))
         assert text[first:last] == text
     hugo = store.block(0)
     ids = store.tokenizer.encode(["Besançon"])[0]
     at = next(i for i in range(len(store.token_ids(0))) if store.token_ids(0)[i : i + len(ids)].tolist() == ids)
-    first, last = span_characters(inputs, 0, at, at + len(ids))
+    first, last = read.characters(0, at, at + len(ids))
     assert hugo.text[first:last] == "Besançon"
 
 

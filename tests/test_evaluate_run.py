@@ -60,6 +60,29 @@ def test_several_datasets(tiny_run: Path, patterns: Path) -> None:
         assert 0 <= low <= rates["em"] <= high <= 1
 
 
+def test_abstaining_is_counted_beside_the_whole(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Coverage and exact match of what is left, against a loop over the predictions; the rates of the whole stay what they are."""
+    qa, file = tiny_run.parent / "qa.jsonl", tmp_path / "p.jsonl"
+    whole = evaluate_run(tiny_run, Wanted((qa,), predictions=file))
+    assert (whole["coverage"], whole["selective_em"]) == (1.0, whole["em"])
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    below = sorted(row["confidence"] for row in rows)[3]
+    found = evaluate_run(tiny_run, Wanted((qa,), abstain_below=below, predictions=file))
+    kept = [row["correct"] for row in rows if row["confidence"] >= below]
+    assert found["coverage"] == len(kept) / len(rows) < 1 and found["selective_em"] == sum(kept) / len(kept)
+    assert {**found, "coverage": 1.0, "selective_em": whole["em"], "abstain_below": 0.0, "datasets": 0} == {**whole, "datasets": 0}
+    assert [json.loads(line)["abstained"] for line in file.read_text().splitlines()] == [row["confidence"] < below for row in rows]
+    none = evaluate_run(tiny_run, Wanted((qa,), abstain_below=1.0))
+    assert none["selective_em"] is None and none["coverage"] == 0 and none["em"] == whole["em"]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["eval", str(tiny_run), "--qa", str(qa), "--abstain-below", str(below)]) == 0
+    assert "selective EM" in capsys.readouterr().out
+    assert main(["eval", str(tiny_run), "--qa", str(qa), "--abstain-below", "2"]) == 2
+    assert "--abstain-below 2.0: not a probability" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run, questions = open_run(tiny_run), load_questions(tiny_run.parent / "qa.jsonl")

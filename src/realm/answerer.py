@@ -1,8 +1,9 @@
 """Question -> Answer with its evidence. ``evaluate`` scores this object, ``ask`` prints it, a server sends it."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Sequence as SequenceOf
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.candidates import Candidates, Source
+from realm.corpus.blocks import Block
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.reader import Reader, read_candidates
@@ -18,8 +20,6 @@ from realm.text.answers import normalize_answer
 BATCH = 16
 SPANS_KEPT = 64
 """Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
-Offsets = dict[tuple[int, int], list[tuple[int, int]]]
-"""Wordpiece offsets by (row, sentence)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Answer:
     ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
     ``confidence`` is the probability that the answer is right, as calibrated on dev questions; None where nothing was calibrated.
     ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
+    ``abstained``: the asker wants no answer of such a confidence; it is here as the best guess.
     """
 
     question: str
@@ -58,14 +59,57 @@ class Answer:
     versions: dict[str, int]
     timings_ms: dict[str, float]
     confidence: float | None = None
+    abstained: bool = False
 
-    def is_below(self, threshold: float) -> bool:
-        """Whether to abstain rather than to give this answer: its confidence, or p without one, is below ``threshold``."""
-        return (self.p if self.confidence is None else self.confidence) < threshold
+    @property
+    def sureness(self) -> float:
+        """The confidence; p where nothing was calibrated."""
+        return self.p if self.confidence is None else self.confidence
+
+    def abstaining(self, below: float) -> "Answer":
+        """This answer for somebody who wants none whose ``sureness`` is below a threshold."""
+        return replace(self, abstained=self.sureness < below)
 
     def to_dict(self) -> dict[str, Any]:
-        """The ``ask --json`` object."""
-        return asdict(self)
+        """The object of ``ask --json`` and of the server; without ``asdict``, which takes longer than the JSON that is made of it."""
+        return {**vars(self), "evidence": [dict(vars(evidence)) for evidence in self.evidence]}
+
+
+class ReadBlocks:
+    """The blocks that were read for one question, each opened once, and where their wordpieces stand in their texts.
+
+    A question's best spans are dozens in few sentences; offsets of wordpieces are made of the text again, for those sentences alone.
+    """
+
+    def __init__(self, inputs: BlockInputs):
+        self._store = inputs.store
+        self._blocks: dict[int, Block] = {}
+        self._sentences: dict[int, tuple[list[list[int]], list[list[int]], list[int]]] = {}
+        self._offsets: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def block(self, row: int) -> Block:
+        """The block at a row."""
+        if row not in self._blocks:
+            self._blocks[row] = self._store.block(row)
+        return self._blocks[row]
+
+    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
+        """Code-point range in a block's text of its body wordpieces [start, end)."""
+        return self._character(row, start)[0], self._character(row, end - 1)[1]
+
+    def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
+        """Code-point range of one body wordpiece."""
+        if row not in self._sentences:
+            table = self._store.sentences(row)
+            self._sentences[row] = (table.tokens.tolist(), table.chars.tolist(), table.tokens[:, 1].tolist())
+        tokens, chars, ends = self._sentences[row]
+        at = bisect_right(ends, wordpiece)
+        begin, finish = chars[at]
+        if (row, at) not in self._offsets:
+            self._offsets[row, at] = self._store.tokenizer.encode_offsets(self.block(row).text[begin:finish])[1]
+        offsets = self._offsets[row, at]
+        first, last = offsets[min(wordpiece - tokens[at][0], len(offsets) - 1)]
+        return begin + first, begin + last
 
 
 class Answerer:
@@ -87,29 +131,34 @@ class Answerer:
         self.source = source
         self.reader = reader
         self.versions = versions
+        self._networks = [*source.modules(), *reader.modules()]
 
     @torch.inference_mode()
     def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
         """Answers in the order of the questions."""
-        self.source.eval()
-        self.reader.eval()
+        self._in_evaluation()
         return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
 
     @torch.inference_mode()
     def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
         """The answers, and the confidence of each at each of t temperatures, [n, t]: what a temperature is fitted on."""
-        self.source.eval()
-        self.reader.eval()
+        self._in_evaluation()
         texts, rows = [], []
         for at in range(0, len(questions), BATCH):
             batch = list(questions[at : at + BATCH])
             tokens = self.inputs.store.tokenizer.encode(batch)
             found = self.source(batch, tokens, k)
             for found_rows, log_p in zip(found.rows, self._log_p(tokens, found), strict=True):
-                text, _, places = self._best_string(found_rows, log_p, {})
+                text, _, places = self._best_string(found_rows, log_p, ReadBlocks(self.inputs))
                 texts.append(text)
                 rows.append(tempered_mass(log_p.flatten(), places, temperatures))
         return texts, torch.stack(rows)
+
+    def _in_evaluation(self) -> None:
+        """Put every network into evaluation mode; ``eval`` itself takes milliseconds even where there is nothing to change."""
+        for network in self._networks:
+            if network.training:
+                network.eval()
 
     def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
         """Log-probability of every span of every candidate, [b, k, t, w]."""
@@ -137,26 +186,27 @@ class Answerer:
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
         """One answer from [k] rows and [k, t, w] span log-probabilities."""
-        known: Offsets = {}
-        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], known) for j, row in enumerate(rows) if row >= 0]
-        text, p, places = self._best_string(rows, log_p, known)
+        read = ReadBlocks(self.inputs)
+        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read) for j, row in enumerate(rows) if row >= 0]
+        text, p, places = self._best_string(rows, log_p, read)
         confidence = None
         if self.temperature is not None:
             confidence = float(tempered_mass(log_p.flatten(), places, torch.tensor([self.temperature])))
         return Answer(question, text, p, tuple(evidence), self.versions, {}, confidence)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, known: Offsets) -> tuple[str, float, list[int]]:
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks) -> tuple[str, float, list[int]]:
         """The string with the most mass over the best spans, in the spelling of its best span; that mass; and the places of those spans."""
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
         spans: dict[str, list[int]] = {}
         spelling: dict[str, str] = {}
-        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
+        for value, place, (j, start, width) in zip(values.tolist(), places.tolist(), where, strict=True):
             if value == float("-inf"):
                 break
-            j, start, width = np.unravel_index(place, log_p.shape)
-            first, last = span_characters(self.inputs, int(rows[j]), int(start), int(start + width + 1), known)
-            words = self.inputs.store.block(int(rows[j])).text[first:last]
+            row = int(rows[j])
+            first, last = read.characters(row, start, start + width + 1)
+            words = read.block(row).text[first:last]
             key = normalize_answer(words) or words
             spelling.setdefault(key, words)
             mass[key] = mass.get(key, 0.0) + float(np.exp(value))
@@ -166,13 +216,13 @@ class Answerer:
         best = max(mass, key=lambda key: mass[key])
         return spelling[best], min(1.0, mass[best]), spans[best]
 
-    def _evidence(self, row: int, p_z: float, log_p: Tensor, known: Offsets) -> Evidence:
-        block = self.inputs.store.block(row)
+    def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks) -> Evidence:
+        block = read.block(row)
         value, place = log_p.flatten().max(-1)
         start, width = np.unravel_index(int(place), log_p.shape)
         first, last = 0, 0  # an empty block has no span
         if value > float("-inf"):
-            first, last = span_characters(self.inputs, row, int(start), int(start + width + 1), known)
+            first, last = read.characters(row, int(start), int(start + width + 1))
         words = block.text[first:last]
         return Evidence(
             block.doc_id, block.block_id, block.title, block.text, p_z, float(value.exp()), words, first, last, block.char_start
@@ -191,26 +241,3 @@ def tempered_mass(log_p: Tensor, places: SequenceOf[int], temperatures: Tensor) 
         return torch.zeros(len(temperatures))
     scaled = log_p.float().cpu() / temperatures.unsqueeze(1)
     return (scaled[:, list(places)].logsumexp(1) - scaled.logsumexp(1)).exp().clamp(max=1.0)
-
-
-def span_characters(inputs: BlockInputs, row: int, start: int, end: int, known: Offsets | None = None) -> tuple[int, int]:
-    """Code-point range in a block's text of the body wordpieces [start, end). Recomputed only for blocks that are shown.
-
-    Args:
-        known: offsets found by earlier calls; grows. The best spans of a question lie in few sentences.
-    """
-    known = {} if known is None else known
-    return _character(inputs, row, start, known)[0], _character(inputs, row, end - 1, known)[1]
-
-
-def _character(inputs: BlockInputs, row: int, wordpiece: int, known: Offsets) -> tuple[int, int]:
-    """Code-point range of one body wordpiece."""
-    store = inputs.store
-    sentences = store.sentences(row)
-    at = int(np.searchsorted(sentences.tokens[:, 1], wordpiece, side="right"))
-    begin, finish = (int(v) for v in sentences.chars[at])
-    if (row, at) not in known:
-        known[row, at] = store.tokenizer.encode_offsets(store.block(row).text[begin:finish])[1]
-    offsets = known[row, at]
-    inside = min(wordpiece - int(sentences.tokens[at, 0]), len(offsets) - 1)
-    return begin + offsets[inside][0], begin + offsets[inside][1]

@@ -38,7 +38,10 @@ class Evidence(TypedDict):
 
 
 class Answer(TypedDict):
-    """An answer in the documents' own spelling, with its evidence in order of relevance."""
+    """An answer in the documents' own spelling, with its evidence in order of relevance.
+
+    ``confidence``: that it is right, None where the run was not calibrated; ``abstained``: it (or ``p``) is below what was asked for.
+    """
 
     question: str
     answer: str
@@ -46,6 +49,8 @@ class Answer(TypedDict):
     evidence: list[Evidence]
     versions: Versions
     timings_ms: dict[str, float]
+    confidence: float | None
+    abstained: bool
 
 
 class Hit(TypedDict):
@@ -180,9 +185,10 @@ class Client:
         """Close the connection; the next call opens another."""
         self._connection.close()
 
-    def answer(self, questions: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[Answer]:
-        """Answers in the order of the questions."""
-        found = self._ask("/v1/answer", {"questions": list(questions), "k": k, "timeout_ms": timeout_ms})
+    def answer(self, questions: Sequence[str], *, k: int = 5, abstain_below: float = 0.0, timeout_ms: int = 10_000) -> list[Answer]:
+        """Answers in the order of the questions; those less sure than ``abstain_below`` are ``abstained``."""
+        body = {"questions": list(questions), "k": k, "abstain_below": abstain_below, "timeout_ms": timeout_ms}
+        found = self._ask("/v1/answer", body)
         return cast(list[Answer], found["answers"])
 
     def search(self, texts: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[list[Hit]]:

@@ -75,7 +75,7 @@ def answer(p: float, confidence: float | None) -> Answer:
 
 def test_abstaining() -> None:
     answers = [answer(0.9, 0.2), answer(0.1, 0.7), answer(0.6, None)]
-    assert [a.is_below(0.5) for a in answers] == [True, False, False], "confidence where there is one, else p"
+    assert [a.abstaining(0.5).abstained for a in answers] == [True, False, False], "confidence where there is one, else p"
 
 
 def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 """Every endpoint gives what the same question gives without a server, in the shape that the OpenAPI document describes."""
 
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 from starlette.testclient import TestClient
 
+from realm import client as records
 from realm.answerer import Answerer
 from realm.explain import explain
 from realm.opening import open_run
@@ -25,6 +27,31 @@ def test_answers_are_those_of_the_answerer(client: TestClient, tiny_run: Path) -
         assert [e.block_id for e in got.evidence] == [e.block_id for e in wanted.evidence]
         assert [(e.start, e.end, e.answer) for e in got.evidence] == [(e.start, e.end, e.answer) for e in wanted.evidence]
     assert found.json()["versions"] == opened.versions
+
+
+def test_answers_that_are_not_sure_enough_are_marked(client: TestClient) -> None:
+    """The best guess stays, ``abstained`` says that nobody should rely on it; a threshold between two answers parts them."""
+    body = {"questions": QUESTIONS, "k": 3}
+    sure = [row["confidence"] for row in client.post("/v1/answer", json=body).json()["answers"]]
+    assert all(0 < value < 1 for value in sure) and len(set(sure)) > 1
+    for below in (0.0, max(sure), 1):
+        rows = client.post("/v1/answer", json={**body, "abstain_below": below}).json()["answers"]
+        assert [row["abstained"] for row in rows] == [value < below for value in sure] and all(row["answer"] for row in rows)
+
+
+def test_the_clients_records_are_the_documents(client: TestClient) -> None:
+    """The client has its own names for what the server sends, so as to import nothing; they cannot drift apart."""
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    other = {"Stored": "StoredDocument", "Block": "BlockShape", "ShownDocument": "DocumentResponse", "Listed": "ListedDocument"}
+    other |= {"Candidate": "CandidateShape", "Explanation": "ExplainResponse"}
+    names = ("Versions", "Evidence", "Answer", "Hit", "Document", "Prediction", *other)
+    plain: dict[Any, Any] = {str: "string", int: "integer", float: "number", bool: "boolean", float | None: ["number", "null"]}
+    for name in names:
+        hints, described = get_type_hints(getattr(records, name)), schemas[other.get(name, name)]["properties"]
+        assert set(hints) == set(described), name
+        for field, hint in hints.items():
+            kinds = [part.get("type") for part in described[field].get("anyOf", [described[field]])]
+            assert hint not in plain or kinds == ([plain[hint]] if isinstance(plain[hint], str) else plain[hint]), (name, field)
 
 
 def test_search(client: TestClient, tiny_run: Path) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from realm.cli import main
 from realm.client import Client, ServiceError
-from realm.serve.server import serve
+from realm.serve.protocol import BoundedProtocol
+from realm.serve.server import _listen, serve
 
 from .tools import Process
 
@@ -107,6 +109,29 @@ def _floods(port: int) -> None:
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")
     assert b" 403 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
     assert b" 200 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """The two parts of an answer, headers and body, are sent at once, on the very socket that ``serve`` listens on."""
+    options: list[int] = []
+
+    class Looking(BoundedProtocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    with _listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, http=Looking, ws="none", lifespan="off", log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        assert raw(listening.getsockname()[1], b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").endswith(b"ok\r\n0\r\n\r\n")
+        server.should_exit = True
+        thread.join()
+    assert options and all(options)
 
 
 @pytest.mark.slow

@@ -37,8 +37,7 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
     opened.require_k(k)
 
     def answer(text: str) -> dict[str, Any]:
-        found = opened.answerer.answer([text], k=k)[0]
-        return {**found.to_dict(), "abstained": found.is_below(abstain_below)}
+        return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()
 
     if question is not None:
         _show(answer(question), json)

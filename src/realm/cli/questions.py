@@ -94,6 +94,7 @@ def eval(
     k: tuple[int, ...] = (),
     read: int = 0,
     match: str = "",
+    abstain_below: float = 0.0,
     predictions: Path | None = None,
     trec: Path | None = None,
     reading: Reading = QuestionFlags(),
@@ -107,6 +108,7 @@ def eval(
         k: depths of recall; none: as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
         match: how answers are found in blocks: wordpiece, raw or normalised; empty: as in the recipe.
+        abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.
         reading: how the files are read.
@@ -114,7 +116,7 @@ def eval(
     """
     from realm.pipeline.evaluate_run import Wanted, evaluate_run
 
-    wanted = Wanted(qa, reading.options(), match, k, read, predictions, trec)
+    wanted = Wanted(qa, reading.options(), match, k, read, abstain_below, predictions, trec)
     with Progress() as progress:
         result = evaluate_run(run, wanted, progress)
     if not json:

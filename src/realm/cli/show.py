@@ -159,13 +159,20 @@ def evaluation(value: dict[str, Any]) -> None:
     rows = dict(value["datasets"]) | ({"together": value} if len(value["datasets"]) > 1 else {})
     if rows:
         depths = list(value["recall"])
+        selective = {"coverage": "coverage", "selective EM": "selective_em"} if value["abstain_below"] else {}
         answers = [
-            [name, f"{r['n']:,}", r["em"], _interval(r["em_interval"]), r["regex_em"], r["f1"], r["reader_oracle"]]
+            [
+                name,
+                f"{r['n']:,}",
+                r["em"],
+                _interval(r["em_interval"]),
+                *(r[n] for n in ("regex_em", "f1", "reader_oracle", *selective.values())),
+            ]
             for name, r in rows.items()
         ]
         recall = [[f"{name}, by answer", *r["recall"].values()] for name, r in rows.items()]
         recall += [[f"{name}, gold", *r["recall_gold"].values()] for name, r in rows.items() if r["recall_gold"]]
-        _print(_table("Answers", ["", "questions", "EM", "95 %", "regex EM", "F1", "reader oracle"], answers))
+        _print(_table("Answers", ["", "questions", "EM", "95 %", "regex EM", "F1", "reader oracle", *selective], answers))
         _print(_table(f"Recall (answers matched as {value['match']})", ["", *(f"@{d}" for d in depths)], recall))
     if value["judged"]:
         judged = [[name, f"{r['n']:,}", r["ndcg_10"], r["mrr"], *r["recall"].values()] for name, r in value["judged"].items()]

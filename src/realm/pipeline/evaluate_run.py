@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,17 @@ from realm.data.check import require_readable
 from realm.data.judged import Judged, load_judged
 from realm.data.questions import QuestionFile, QuestionOptions, read_questions
 from realm.data.types import Question
-from realm.errors import ConfigError
+from realm.errors import ConfigError, require_share
 from realm.opening import OpenRun, open_run
 from realm.pipeline.evaluation_files import write_predictions, write_trec
 from realm.progress import Progress
-from realm.recipes.evaluate import Ranking, Reading, answer_all, rank, ranking_summary, reading_summary
+from realm.recipes.evaluate import Ranking, Reading, answer_all, rank, ranking_summary, reading_summary, selective_facts
 from realm.recipes.judged import evaluate_judged
 from realm.recipes.scoring import Relevance
 from realm.text.answer_ranges import MATCHES
 from realm.text.patterns import compiled_pattern
 
-ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle")
+ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle", "coverage", "selective_em")
 SEARCHED = ("recall", "recall_interval", "recall_gold")
 """Rates of one dataset; those of answers are None without a reader."""
 
@@ -35,6 +35,7 @@ class Wanted:
         match: how answers are found in blocks; empty: as the run's recipe says.
         depths: of recall; empty: the recipe's.
         read: blocks that are read for an answer; 0: the recipe's number.
+        abstain_below: answers less sure than this count as not given, for coverage and selective exact match.
         predictions: a file for every answer.
         trec: a directory for rankings and judgements.
     """
@@ -44,6 +45,7 @@ class Wanted:
     match: str = ""
     depths: tuple[int, ...] = ()
     read: int = 0
+    abstain_below: float = 0.0
     predictions: Path | None = None
     trec: Path | None = None
 
@@ -76,7 +78,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
     relevance = Relevance(run.inputs.store, wanted.match or run.recipe.eval.match)
     depths = wanted.depths or run.recipe.eval.k
     counting = (progress or Progress(quiet=True)).count
-    found = {name: _evaluate(run, relevance, file.questions, depths, wanted.read, counting) for name, file in files.items()}
+    found = {name: _evaluate(run, relevance, file.questions, depths, wanted, counting) for name, file in files.items()}
     _leave(found, wanted, relevance)
     every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
     return {
@@ -84,6 +86,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
         "judged": _judge(run, collections, depths, counting),
         "match": relevance.match,
+        "abstain_below": wanted.abstain_below,
         **_remarks(run, list(files.values()), relevance),
         "versions": run.versions,
     }
@@ -94,6 +97,7 @@ def _check(wanted: Wanted) -> None:
         raise ConfigError("nothing to evaluate on", cure="Name question files, or folders with judgements: --qa FILE...")
     if wanted.match and wanted.match not in MATCHES:
         raise ConfigError(f"--match cannot be '{wanted.match}'", cure=f"It is one of: {', '.join(MATCHES)}.")
+    require_share("--abstain-below", wanted.abstain_below)
     if wanted.depths and min(wanted.depths) < 1:
         raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
 
@@ -115,12 +119,15 @@ def _names(files: SequenceOf[Path]) -> list[str]:
     return [f"{name}-{number}" for number, name in enumerate(longer, 1)]
 
 
-def _evaluate(run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], read: int, counting: Any) -> _Found:
+def _evaluate(
+    run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], wanted: Wanted, counting: Any
+) -> _Found:
     rankings = rank(run.source, relevance, questions, max(depths), counting=counting)
     if run.tuned is None:
         return _Found(rankings, [])
-    k = run.require_k(read or run.recipe.read)
-    return _Found(rankings, answer_all(run.answerer, relevance, questions, k, counting=counting))
+    k = run.require_k(wanted.read or run.recipe.read)
+    readings = answer_all(run.answerer, relevance, questions, k, counting=counting)
+    return _Found(rankings, [replace(reading, answer=reading.answer.abstaining(wanted.abstain_below)) for reading in readings])
 
 
 def _leave(found: dict[str, _Found], wanted: Wanted, relevance: Relevance) -> None:
@@ -137,7 +144,7 @@ def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     if found.rankings:
         rates |= ranking_summary(found.rankings, depths)
     if found.readings:
-        rates |= reading_summary(found.readings)
+        rates |= reading_summary(found.readings) | selective_facts(found.readings)
     return rates
 
 

@@ -20,7 +20,7 @@ NOTHING = "none"
 
 
 def write_predictions(path: Path, readings: Mapping[str, SequenceOf[Reading]]) -> None:
-    """One object a question: dataset, id, question, prediction, p, answers, correct, f1 and the blocks that were read.
+    """One object a question: dataset, id, question, prediction, p, confidence, abstained, answers, correct, f1, and what was read.
 
     ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
     evidence ``start`` and ``end`` count from the beginning of the document.
@@ -39,6 +39,8 @@ def _prediction(reading: Reading) -> dict[str, Any]:
         "question": question.text,
         "prediction": answer.answer,
         "p": answer.p,
+        "confidence": answer.confidence,
+        "abstained": answer.abstained,
         "answers": list(question.answers),
         "answer_type": question.answer_type,
         "correct": reading.correct,

@@ -71,5 +71,5 @@ def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict
 
 def confidence_facts(answers: SequenceOf[Answer], hits: SequenceOf[bool]) -> dict[str, Any]:
     """What an evaluation says of the answers' confidence, p where nothing was calibrated: {"calibration_error", "risk_coverage"}."""
-    confidence = [a.p if a.confidence is None else a.confidence for a in answers]
+    confidence = [answer.sureness for answer in answers]
     return {"calibration_error": calibration_error(confidence, hits), "risk_coverage": risk_coverage(confidence, hits)}

@@ -134,6 +134,12 @@ def reading_summary(readings: SequenceOf[Reading]) -> dict[str, Any]:
     }
 
 
+def selective_facts(readings: SequenceOf[Reading]) -> dict[str, Any]:
+    """{"coverage", "selective_em"}: the share of questions whose answer did not abstain, and exact match over these; None where all did."""
+    kept = [reading.correct for reading in readings if not reading.answer.abstained]
+    return {"coverage": len(kept) / len(readings), "selective_em": sum(kept) / len(kept) if kept else None}
+
+
 def evaluate_retrieval(source: Source, relevance: Relevance, questions: SequenceOf[Question], depths: SequenceOf[int]) -> dict[str, Any]:
     """The summary of what a source finds."""
     return ranking_summary(rank(source, relevance, questions, max(depths)), depths)

@@ -36,9 +36,9 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
 
     # No documentation pages: they would fetch scripts from elsewhere. The document itself is at /openapi.json.
     app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.include_router(state_routes(serving))
-    app.include_router(question_routes(serving))
+    app.include_router(question_routes(serving))  # first: routes are tried in order
     app.include_router(document_routes(Documents(serving)))
+    app.include_router(state_routes(serving))
     app.include_router(page_routes())
     for kind in (Refusal, RealmError):
         app.add_exception_handler(kind, _refused)

@@ -1,7 +1,7 @@
 """What the model computes for requests: one class for each kind of question, called with all payloads of a batch."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from realm.nn.model import RealmModel
 from realm.opening import OpenRun
 
 Result = tuple[Any, dict[str, int]]
-"""What one payload gave, as JSON, and the versions it was computed with."""
+"""What one payload gave, and the versions it was computed with."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Answers:
     def __call__(self, current: Current, questions: list[str]) -> list[Result]:
         opened = current.opened
         found = opened.answerer.answer(questions, k=opened.require_k(self.k))
-        return [(answer.to_dict(), opened.versions) for answer in found]
+        return [(answer, opened.versions) for answer in found]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Search:
 
     def __call__(self, current: Current, texts: list[str]) -> list[Result]:
         opened = current.opened
-        return [([asdict(hit) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
+        return [([dict(vars(hit)) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
 
 
 @dataclass(frozen=True)

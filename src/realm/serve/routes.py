@@ -39,8 +39,9 @@ def question_routes(serving: Serving) -> APIRouter:
         """Answer questions with their evidence."""
         results = await serving.ask(Answers(request.k), request.questions, request.timeout_ms)
         for found, _ in results:
-            serving.meter.answered(found["timings_ms"])
-        return Json({"answers": [found for found, _ in results], "versions": _versions(results)})
+            serving.meter.answered(found.timings_ms)
+        answers = [found.abstaining(request.abstain_below).to_dict() for found, _ in results]
+        return Json({"answers": answers, "versions": _versions(results)})
 
     @router.post("/search", responses=_described(shapes.SearchResponse))
     async def search(request: shapes.SearchRequest) -> Response:

@@ -1,9 +1,15 @@
-"""Requests and responses as they stand in the OpenAPI document. Requests are checked against these; responses are described by them."""
+"""Requests and responses as they stand in the OpenAPI document. Requests are checked against these; responses are described by them.
+
+What the model's own records say as they are (``Answer``, ``Hit``, ``Prediction``) is described by these records, and not once more.
+"""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from realm.answerer import Answer
+from realm.explain import Prediction
+from realm.opening import Hit
 from realm.serve.limits import LIMITS
 
 MASK = "[MASK]"
@@ -27,10 +33,11 @@ class Asked(BaseModel):
 
 
 class AnswerRequest(Asked):
-    """Questions to be answered from the k blocks most relevant to each."""
+    """Questions to be answered from the k blocks most relevant to each; answers less sure than ``abstain_below`` are marked as such."""
 
     questions: Texts
     k: K = 5
+    abstain_below: Annotated[float, Field(ge=0, le=1)] = 0.0
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 
@@ -98,61 +105,18 @@ class Versions(BaseModel):
     corpus: int
 
 
-class EvidenceShape(BaseModel):
-    """As ``realm.answerer.Evidence``."""
-
-    doc_id: str
-    block_id: int
-    title: str
-    text: str
-    p_z: float
-    p_span: float
-    answer: str
-    start: int
-    end: int
-    doc_start: int
-
-
-class AnswerShape(BaseModel):
-    """As ``realm ask --json``."""
-
-    question: str
-    answer: str
-    p: float
-    evidence: list[EvidenceShape]
-    versions: Versions
-    timings_ms: dict[str, float]
-
-
 class AnswerResponse(BaseModel):
     """Answers in the order of the questions."""
 
-    answers: list[AnswerShape]
+    answers: list[Answer]
     versions: Versions
-
-
-class HitShape(BaseModel):
-    """As ``realm.opening.Hit``."""
-
-    doc_id: str
-    block_id: int
-    title: str
-    text: str
-    score: float
 
 
 class SearchResponse(BaseModel):
     """Blocks of each text, best first."""
 
-    results: list[list[HitShape]]
+    results: list[list[Hit]]
     versions: Versions
-
-
-class PredictionShape(BaseModel):
-    """What the model would fill in."""
-
-    text: str
-    p: float
 
 
 class CandidateShape(BaseModel):
@@ -176,7 +140,7 @@ class ExplainResponse(BaseModel):
     p_y: float
     p_y_null: float
     excluded: list[int]
-    predictions: list[PredictionShape]
+    predictions: list[Prediction]
     candidates: list[CandidateShape]
     versions: Versions
 
