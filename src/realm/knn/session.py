@@ -183,13 +183,10 @@ def pruned(
 
 @torch.inference_mode()
 def generate(
-    path: Path,
+    session: Session,
     text: str,
     mixing: Mixing,
     *,
-    model: str = "",
-    kind: str = "auto",
-    device: str = "cpu",
     tokens: int = 64,
     beams: int = 1,
     sample: bool = False,
@@ -202,7 +199,6 @@ def generate(
     """
     if min(tokens, beams) < 1:
         raise ConfigError(f"tokens = {tokens} and beams = {beams}: both must be at least 1", cure="Raise them.")
-    session = Session.open(path, model=model, kind=kind, metric=mixing.metric, device=device)
     network = session.network
     ids = network.tokenizer(text, verbose=False)["input_ids"]
     if network.kind == "causal" and ids and ids[-1] == network.tokenizer.eos_token_id:
