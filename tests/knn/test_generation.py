@@ -162,7 +162,7 @@ def test_rows_that_have_ended_are_not_searched(
     if way["num_beams"] == 1:
         new = made[0][:, 3 if kind == "causal" else 1 :]
         assert rows[1][1:] == (new[:, :-1] != 0).sum(0).tolist()
-    if way == WAYS[0]:
+    if kind == "causal" and way == WAYS[0]:
         assert sum(rows[1]) < sum(rows[0]), "no row has ended: this shows nothing"
 
 
