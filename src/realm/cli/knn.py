@@ -13,6 +13,7 @@ from realm.progress import Progress
 Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
+Smaller = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DATASTORE")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
 
@@ -76,6 +77,8 @@ def knn_eval(
     search: Search = AS_BUILT,
     mix: Mix = FIXED,
     beams: int = 4,
+    pruned: Smaller = (),
+    report: Path | None = None,
     windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
@@ -87,24 +90,36 @@ def knn_eval(
         search: how the datastore is opened.
         mix: how neighbours are mixed in.
         beams: of translation; 0 leaves translating out.
+        pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
+        report: an HTML page with plots.
         windows: how text becomes predictions.
         json: print one JSON object as the last line.
     """
     from realm.knn.session import evaluate
+    from realm.report.knn import write_sizes
 
     with Progress() as progress:
-        found = evaluate(
-            datastore,
-            sources,
-            windows.options(),
-            mix.mixing(),
-            model=search.model,
-            kind=search.index,
-            beams=beams,
-            device=search.device,
-            progress=progress.count,
-        )
-    _tell(found, json)
+        points = [
+            evaluate(
+                path,
+                sources,
+                windows.options(),
+                mix.mixing(),
+                model=search.model,
+                kind=search.index,
+                beams=beams,
+                alone=path == datastore,
+                device=search.device,
+                progress=progress.count,
+            )
+            for path in (datastore, *pruned)
+        ]
+    found = {**points[0], "pruned": points[1:]}
+    if report is not None:
+        write_sizes(report, found)
+    for point in () if json else points:
+        show.facts(point)
+    show.last_line(found, json)
 
 
 def knn_tune(
