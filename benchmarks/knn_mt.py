@@ -30,8 +30,9 @@ STEPS, NEIGHBOURS = 800, 32
 SEED_OF_PART, SHARE = 0, 0.3
 OPTIONS = TextOptions(source_column="en", target_column="de")
 TESTS = ("test_2016_flickr", "test_2017_flickr")
-CURVE: list[tuple[Method, float]] = [("random", 0.5), ("random", 0.25), ("random", 0.1), ("random", 0.03), ("random", 0.01)]
-CURVE += [("merge", 0.5), ("merge", 0.1), ("known", 0.5), ("known", 0.1)]
+CURVE: list[tuple[Method, float]] = [("random", share) for share in (0.5, 0.25, 0.1, 0.03, 0.01)]
+CURVE += [("merge", share) for share in (0.25, 0.1, 0.03)] + [("known", 0.25)]
+CURVE_SENTENCES = 500
 
 
 def write_pairs(data: Path, work: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:
@@ -66,10 +67,14 @@ def measure_seed(data: Path, work: Path, seed: int) -> dict[str, Any]:
 
 
 def measure_curve(data: Path, work: Path, seed: int) -> list[dict[str, Any]]:
-    """BLEU on the first test set with ever smaller datastores of all pairs, settings as tuned for the whole one."""
+    """BLEU on CURVE_SENTENCES of the first test set, with ever smaller datastores of all pairs, settings as tuned for the whole one."""
     network, kept = load_network(work / f"mt-{seed}"), Kept(work / "results" / f"mt-{seed}.json")
     store, settings = Datastore.open(work / f"mt-{seed}-all", network), kept.rows["all: settings"]
     mixing, points = Mixing(settings["k"], settings["a"], settings["temperature"]), []
+    references = [target for _, target in knn_data.caption_pairs(data, TESTS[0])][:CURVE_SENTENCES]
+    for name, keys in (("none", 0), ("all", len(store))):
+        scores = translation_scores(kept.rows[f"{TESTS[0]} / {name}"]["texts"][:CURVE_SENTENCES], references)
+        points.append({"method": f"curve {name}", "keys": keys, **scores})
     for method, share in CURVE:
         found = kept.get(f"curve {method} {share}", lambda m=method, s=share: _pruned(data, work, network, store, m, s, mixing))
         points.append({"method": f"curve {method} {share}", **found})
@@ -84,8 +89,10 @@ def _tuned(work: Path, network: HubNetwork, store: Datastore, dev: Path) -> dict
     return {"k": best.k, "a": best.a, "temperature": best.temperature, "model_loss": tuned.model_loss, "loss": tuned.loss, "keys": keys}
 
 
-def _translated(data: Path, network: HubNetwork, test: str, store: Datastore | None, mixing: Mixing | None) -> dict[str, Any]:
-    pairs = knn_data.caption_pairs(data, test)
+def _translated(
+    data: Path, network: HubNetwork, test: str, store: Datastore | None, mixing: Mixing | None, most: int | None = None
+) -> dict[str, Any]:
+    pairs = knn_data.caption_pairs(data, test)[:most]
     index = None if store is None else store.index()
     made: Translations = translate(
         network, [source for source, _ in pairs], index=index, mixing=mixing, beams=1, longest=60, progress=telling(test)
@@ -101,7 +108,7 @@ def _compared(data: Path, test: str, plain: list[str], made: list[str]) -> dict[
 def _pruned(data: Path, work: Path, network: HubNetwork, store: Datastore, method: Method, share: float, mixing: Mixing) -> dict[str, Any]:
     path = work / "pruned" / f"{store.path.name}-{method}-{share}"
     small = Datastore.open(path) if path.exists() else prune(store, path, method, share, network=network, progress=telling("known"))
-    found = _translated(data, network, TESTS[0], small, mixing)
+    found = _translated(data, network, TESTS[0], small, mixing, CURVE_SENTENCES)
     return {"keys": len(small), "bleu": found["bleu"], "chrf": found["chrf"]}
 
 
