@@ -19,7 +19,7 @@ from knn_training import train_translation, train_vocabulary
 from realm.knn.datastore import Datastore
 from realm.knn.evaluation import Translations, paired_bootstrap, translate, translation_scores
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.pruning import METHODS, prune
+from realm.knn.pruning import Method, prune
 from realm.knn.scoring import score_windows
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions, build_from_texts, windows_of_texts
@@ -30,7 +30,9 @@ STEPS, NEIGHBOURS = 800, 32
 SEED_OF_PART, SHARE = 0, 0.3
 OPTIONS = TextOptions(source_column="en", target_column="de")
 TESTS = ("test_2016_flickr", "test_2017_flickr")
-KEPT_SHARES = (0.5, 0.25, 0.1, 0.03)
+CURVE: list[tuple[Method, float]] = [("random", share) for share in (0.5, 0.25, 0.1, 0.03, 0.01)]
+CURVE += [("merge", share) for share in (0.25, 0.1, 0.03)] + [("known", 0.25)]
+CURVE_SENTENCES = 500
 
 
 def write_pairs(data: Path, work: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:
@@ -44,8 +46,8 @@ def write_pairs(data: Path, work: Path) -> tuple[dict[str, Path], list[tuple[str
     return files, part
 
 
-def measure_seed(data: Path, work: Path, seed: int, *, curve: bool) -> dict[str, Any]:
-    """All results of one model; ``curve``: those of pruned datastores too."""
+def measure_seed(data: Path, work: Path, seed: int) -> dict[str, Any]:
+    """All results of one model but those of pruned datastores."""
     files, part = write_pairs(data, work)
     vocabulary = train_vocabulary(work / "mt-vocabulary", [text for pair in part for text in pair], 3000, bos=False)
     train_translation(work / f"mt-{seed}", vocabulary, part, seed, STEPS)
@@ -61,15 +63,22 @@ def measure_seed(data: Path, work: Path, seed: int, *, curve: bool) -> dict[str,
                 f"{test} / {name}", lambda test=test, store=store, mixing=mixing: _translated(data, network, test, store, mixing)
             )
             kept.get(f"{test} / {name}: bootstrap", lambda made=made, test=test: _compared(data, test, plain[test]["texts"], made["texts"]))
-        if name == "all" and curve:
-            _measure_curve(data, work, network, store, mixing, kept)
     return kept.rows
 
 
-def _measure_curve(data: Path, work: Path, network: HubNetwork, store: Datastore, mixing: Mixing, kept: Kept) -> None:
-    for method in METHODS:
-        for share in KEPT_SHARES:
-            kept.get(f"curve {method} {share}", lambda m=method, s=share: _pruned(data, work, network, store, m, s, mixing))
+def measure_curve(data: Path, work: Path, seed: int) -> list[dict[str, Any]]:
+    """BLEU on CURVE_SENTENCES of the first test set, with ever smaller datastores of all pairs, settings as tuned for the whole one."""
+    network, kept = load_network(work / f"mt-{seed}"), Kept(work / "results" / f"mt-{seed}.json")
+    store, settings = Datastore.open(work / f"mt-{seed}-all", network), kept.rows["all: settings"]
+    mixing, points = Mixing(settings["k"], settings["a"], settings["temperature"]), []
+    references = [target for _, target in knn_data.caption_pairs(data, TESTS[0])][:CURVE_SENTENCES]
+    for name, keys in (("none", 0), ("all", len(store))):
+        scores = translation_scores(kept.rows[f"{TESTS[0]} / {name}"]["texts"][:CURVE_SENTENCES], references)
+        points.append({"method": f"curve {name}", "keys": keys, **scores})
+    for method, share in CURVE:
+        found = kept.get(f"curve {method} {share}", lambda m=method, s=share: _pruned(data, work, network, store, m, s, mixing))
+        points.append({"method": f"curve {method} {share}", **found})
+    return points
 
 
 def _tuned(work: Path, network: HubNetwork, store: Datastore, dev: Path) -> dict[str, Any]:
@@ -80,8 +89,10 @@ def _tuned(work: Path, network: HubNetwork, store: Datastore, dev: Path) -> dict
     return {"k": best.k, "a": best.a, "temperature": best.temperature, "model_loss": tuned.model_loss, "loss": tuned.loss, "keys": keys}
 
 
-def _translated(data: Path, network: HubNetwork, test: str, store: Datastore | None, mixing: Mixing | None) -> dict[str, Any]:
-    pairs = knn_data.caption_pairs(data, test)
+def _translated(
+    data: Path, network: HubNetwork, test: str, store: Datastore | None, mixing: Mixing | None, most: int | None = None
+) -> dict[str, Any]:
+    pairs = knn_data.caption_pairs(data, test)[:most]
     index = None if store is None else store.index()
     made: Translations = translate(
         network, [source for source, _ in pairs], index=index, mixing=mixing, beams=1, longest=60, progress=telling(test)
@@ -94,16 +105,16 @@ def _compared(data: Path, test: str, plain: list[str], made: list[str]) -> dict[
     return paired_bootstrap(plain, made, [target for _, target in knn_data.caption_pairs(data, test)])
 
 
-def _pruned(data: Path, work: Path, network: HubNetwork, store: Datastore, method: Any, share: float, mixing: Mixing) -> dict[str, Any]:
+def _pruned(data: Path, work: Path, network: HubNetwork, store: Datastore, method: Method, share: float, mixing: Mixing) -> dict[str, Any]:
     path = work / "pruned" / f"{store.path.name}-{method}-{share}"
     small = Datastore.open(path) if path.exists() else prune(store, path, method, share, network=network, progress=telling("known"))
-    found = _translated(data, network, TESTS[0], small, mixing)
+    found = _translated(data, network, TESTS[0], small, mixing, CURVE_SENTENCES)
     return {"keys": len(small), "bleu": found["bleu"], "chrf": found["chrf"]}
 
 
 def main() -> None:
     given = arguments(__doc__ or "")
-    found = {seed: measure_seed(given.data, given.work, seed, curve=seed == given.seeds[0]) for seed in given.seeds}
+    found = {seed: measure_seed(given.data, given.work, seed) for seed in given.seeds}
     rows, ratios = [], {}
     for test in TESTS:
         for name in ("none", "all", "part"):
@@ -116,8 +127,7 @@ def main() -> None:
                 ratios[f"least gain of BLEU: {test}, {name}"] = min(gains)
             rows.append(row)
             print(row["method"], *(f"{key} {mean_and_range(row[key])}" for key in row if isinstance(row[key], list)), sep="\n    ")
-    first = found[given.seeds[0]]
-    curve = [{"method": key, **value} for key, value in first.items() if key.startswith("curve")]
+    curve = measure_curve(given.data, given.work, given.seeds[0])
     for point in curve:
         print(point["method"], point["keys"], f"BLEU {point['bleu']:.2f}")
     facts = {seed: {"training": rows_of["training"], "settings": rows_of["all: settings"]} for seed, rows_of in found.items()}

@@ -1,11 +1,11 @@
-"""Filling masks from a corpus: REALM's retrieval beside kNN over the states of its own encoder (BERT-kNN), on the atlas and on LAMA.
+"""Filling masks from a corpus: REALM's retrieval beside kNN over the states of its own encoder (BERT-kNN), on its corpus and on LAMA.
 
-RUN is a finished run on the atlas (``realm demo``). Atlas: salient spans of its own corpus; the sentence's block and all that hold it
-are left out of both searches. LAMA T-REx: statements made by the templates, over a corpus of the facts' evidence sentences; the run's
-networks never saw any of it, nor did its vocabulary. k, a and temperature are tuned on other spans of the same kind. A span is right when
-the most probable wordpieces (their number is given) are its own.
+RUN is a run whose pre-training has ended (``realm demo`` makes one on the atlas). corpus: salient spans of its own corpus; the sentence's
+block and all that hold it are left out of both searches. lama (T-REx): statements made by the templates, over a corpus of the facts'
+evidence sentences; the run's networks never saw these facts as such, nor did its vocabulary. k, a and temperature are tuned on other spans
+of the same kind. A span is right when the most probable wordpieces (their number is given) are its own.
 
-    python benchmarks/knn_realm.py --run RUN --data DATA --work DIRECTORY
+    python benchmarks/knn_realm.py --run RUN --data DATA --work DIRECTORY --parts corpus lama
 """
 
 import argparse
@@ -110,7 +110,7 @@ class Filler:
         return kept
 
 
-def atlas_clozes(inputs: BlockInputs, seed: int) -> list[Cloze]:
+def corpus_clozes(inputs: BlockInputs, seed: int) -> list[Cloze]:
     """Salient spans of the corpus in random order, one of a sentence."""
     store, found = inputs.store, []
     for row in np.flatnonzero(store.live).tolist():
@@ -177,6 +177,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="the data directory of the tests")
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--parts", nargs="+", choices=("corpus", "lama"), default=["corpus", "lama"])
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     paths = RunPaths(given.run)
@@ -185,8 +186,10 @@ def main() -> None:
     kept = Kept(given.work / "results" / "realm.json")
     with torch.inference_mode():
         inputs = open_inputs(paths.corpus, length)
-        kept.get("atlas", lambda: compare(Filler(model, inputs, given.work / "realm-atlas"), atlas_clozes(inputs, 0)))
-        kept.get("LAMA T-REx", partial(_lama, given, paths, model, inputs, length))
+        if "corpus" in given.parts:
+            kept.get("corpus", lambda: compare(Filler(model, inputs, given.work / "realm-corpus"), corpus_clozes(inputs, 0)))
+        if "lama" in given.parts:
+            kept.get("lama", partial(_lama, given, paths, model, inputs, length))
     rows = [
         {"method": f"{name}: {method}", "n": found["n"], **row}
         for name, found in kept.rows.items()
@@ -197,11 +200,11 @@ def main() -> None:
     print(json.dumps(result("knn_realm", 1, rows=rows, settings={name: found["settings"] for name, found in kept.rows.items()})))
 
 
-def _lama(given: argparse.Namespace, paths: RunPaths, model: RealmModel, atlas: BlockInputs, length: int) -> dict[str, Any]:
+def _lama(given: argparse.Namespace, paths: RunPaths, model: RealmModel, own: BlockInputs, length: int) -> dict[str, Any]:
     file, clozes = lama(given.data, given.work)
     corpus = given.work / "lama-corpus"
     if not corpus.exists():
-        build_corpus([file], corpus, tokenizer=paths.corpus, block_length=atlas.store.manifest.block_length, workers=1)
+        build_corpus([file], corpus, tokenizer=paths.corpus, block_length=own.store.manifest.block_length, workers=1)
     inputs = open_inputs(corpus, length)
     return compare(Filler(model, inputs, given.work / "realm-lama"), clozes)
 

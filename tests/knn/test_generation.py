@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from realm.errors import ConfigError
-from realm.knn.datastore import Datastore
+from realm.index.base import RowIndex
+from realm.knn.datastore import Datastore, Neighbours, find_neighbours
 from realm.knn.evaluation import translate
 from realm.knn.network import HubNetwork
 from realm.knn.processor import KnnLogitsProcessor
@@ -133,6 +134,36 @@ def test_translations_do_not_depend_on_their_batch(built: Built, networks: Netwo
     together = translate(network, texts, index=index, mixing=mixing, beams=2, longest=8).texts
     assert together == [translate(network, [text], index=index, mixing=mixing, beams=2, longest=8).texts[0] for text in texts]
     assert together != translate(network, texts, beams=2, longest=8).texts
+
+
+@pytest.mark.parametrize("way", WAYS[:3])
+def test_rows_that_have_ended_are_not_searched(
+    kind: str, way: dict[str, object], built: Built, networks: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt may end in the padding token all the same: its first prediction is mixed like any other."""
+    network, mixing = networks[kind], Mixing(k=5, a=0.9, temperature=2.0)
+    inputs = {"input_ids": torch.tensor([[7, 9, 8], [6, 5, 0]]), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
+    searched: list[int] = []
+
+    def counted(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
+        searched.append(len(keys))
+        return find_neighbours(index, keys, k)
+
+    monkeypatch.setattr("realm.knn.processor.find_neighbours", counted)
+    made, rows = [], []
+    for padding in (None, 0):
+        with KnnLogitsProcessor(network, built(kind).index(), mixing, padding) as knn:
+            torch.manual_seed(3)
+            made.append(network.model.generate(**inputs, **way, max_new_tokens=20, pad_token_id=0, logits_processor=[knn]))
+        rows.append(list(searched))
+        searched.clear()
+    assert torch.equal(*made)
+    assert rows[0][0] == rows[1][0] and len(rows[0]) == len(rows[1])
+    if way["num_beams"] == 1:
+        new = made[0][:, 3 if kind == "causal" else 1 :]
+        assert rows[1][1:] == (new[:, :-1] != 0).sum(0).tolist()
+    if kind == "causal" and way == WAYS[0]:
+        assert sum(rows[1]) < sum(rows[0]), "no row has ended: this shows nothing"
 
 
 def test_a_processor_wants_its_metric(built: Built, networks: Networks) -> None:

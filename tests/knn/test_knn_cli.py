@@ -61,6 +61,14 @@ def test_from_a_model_to_a_text(say: Say, tmp_path: Path, kind: str, model_direc
     assert ("translation_with" in scores) == (kind == "translation") and scores["seconds_per_token"]["search"] > 0
     small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--method", "known", "--keep", 0.5)
     assert small["keys"] == round(made["keys"] / 2) and small["pruned"][0]["method"] == "known"
+    sizes = ("--pruned", tmp_path / "e", "--report", tmp_path / "sizes.html", "--beams", 1)
+    curve = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", *sizes, *SHAPE)
+    (point,) = curve["pruned"]
+    assert (curve["keys"], point["keys"], curve["pruned_by"], point["pruned_by"]) == (made["keys"], small["keys"], [], ["known"])
+    assert point["perplexity"] == curve["perplexity"] and point["knn_perplexity"] != curve["knn_perplexity"]
+    assert "translation_without" not in point and ("translation_with" in point) == (kind == "translation")
+    page = (tmp_path / "sizes.html").read_text("utf-8")
+    assert page.count("<svg") == (3 if kind == "translation" else 1) and "model alone" in page and f"{small['keys']:,}" in page
     told = say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--sample", "--seed", 1)
     assert told == say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--sample", "--seed", 1)
     assert told["text"] == "the cat" and told["settings"]["a"] == 0.9

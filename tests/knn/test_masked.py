@@ -13,7 +13,7 @@ from realm.cli import main
 from realm.errors import ConfigError, DataError, RunError, SnapshotError
 from realm.knn.datastore import Datastore
 from realm.knn.masked import MaskedNetwork, build_from_run, cloze_windows, fill, span_windows
-from realm.knn.session import build, generate
+from realm.knn.session import Session, build
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions
 
@@ -116,6 +116,6 @@ def test_bad_requests(
     with pytest.raises(RunError, match="pre-training has ended"):
         MaskedNetwork.open(tmp_path)
     with pytest.raises(ConfigError, match="only fills masks"):
-        generate(datastore.path, "The [MASK].", Mixing())
+        Session.open(datastore.path)
     with pytest.raises(SnapshotError, match="made by a causal model"):
         Datastore.open(built("causal").path, MaskedNetwork.open(tiny_run))

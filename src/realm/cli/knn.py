@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.knn_flags import AS_MODEL, FIXED, Mix, Windows
+from realm.cli.knn_flags import AS_BUILT, AS_MODEL, FIXED, Mix, Search, Windows
 from realm.progress import Progress
 
 Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
+Smaller = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DATASTORE")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
 
@@ -73,11 +74,11 @@ def knn_eval(
     sources: Sources,
     /,
     *,
-    model: str = "",
+    search: Search = AS_BUILT,
     mix: Mix = FIXED,
-    index: str = "auto",
     beams: int = 4,
-    device: str = "cpu",
+    pruned: Smaller = (),
+    report: Path | None = None,
     windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
@@ -86,29 +87,39 @@ def knn_eval(
     Args:
         datastore: what realm knn build made.
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
-        model: the model, if it is no longer where the datastore found it.
+        search: how the datastore is opened.
         mix: how neighbours are mixed in.
-        index: kind of the search; auto is exact.
         beams: of translation; 0 leaves translating out.
-        device: where the model runs.
+        pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
+        report: an HTML page with plots.
         windows: how text becomes predictions.
         json: print one JSON object as the last line.
     """
     from realm.knn.session import evaluate
+    from realm.report.knn import write_sizes
 
     with Progress() as progress:
-        found = evaluate(
-            datastore,
-            sources,
-            windows.options(),
-            mix.mixing(),
-            model=model,
-            kind=index,
-            beams=beams,
-            device=device,
-            progress=progress.count,
-        )
-    _tell(found, json)
+        points = [
+            evaluate(
+                path,
+                sources,
+                windows.options(),
+                mix.mixing(),
+                model=search.model,
+                kind=search.index,
+                beams=beams,
+                alone=path == datastore,
+                device=search.device,
+                progress=progress.count,
+            )
+            for path in (datastore, *pruned)
+        ]
+    found = {**points[0], "pruned": points[1:]}
+    if report is not None:
+        write_sizes(report, found)
+    for point in () if json else points:
+        show.facts(point)
+    show.last_line(found, json)
 
 
 def knn_tune(
@@ -117,15 +128,13 @@ def knn_tune(
     /,
     *,
     out: Path,
-    model: str = "",
+    search: Search = AS_BUILT,
     k: tuple[int, ...] = (),
     a: tuple[float, ...] = (),
     temperature: tuple[float, ...] = (),
     metric: str = "l2",
     gate: bool = False,
     report: Path | None = None,
-    index: str = "auto",
-    device: str = "cpu",
     windows: Windows = AS_MODEL,
     json: bool = False,
 ) -> None:
@@ -135,25 +144,22 @@ def knn_tune(
         datastore: what realm knn build made.
         sources: held-out documents, or JSONL files of pairs.
         out: the settings, a JSON file for --settings.
-        model: the model, if it is no longer where the datastore found it.
+        search: how the datastore is opened.
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
         metric: l2 or ip.
         gate: also train an adaptive a, which says a for each prediction.
         report: an HTML page with plots.
-        index: kind of the search; auto is exact.
-        device: where the model runs.
         windows: how text becomes predictions.
         json: print one JSON object as the last line.
     """
-    from realm.knn.session import Session, tune_on
+    from realm.knn.session import tune_on
     from realm.report.knn import write_grid
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
-        session = Session.open(datastore, model=model, kind=index, metric=metric, device=device)
-        found = tune_on(session, sources, windows.options(), grid, out, gate=gate, progress=progress.count)
+        found = tune_on(search.session(datastore, metric), sources, windows.options(), grid, out, gate=gate, progress=progress.count)
     if report is not None:
         write_grid(report, found)
     if not json:
@@ -197,14 +203,12 @@ def knn_generate(
     text: Text,
     /,
     *,
-    model: str = "",
+    search: Search = AS_BUILT,
     mix: Mix = FIXED,
-    index: str = "auto",
     tokens: int = 64,
     beams: int = 1,
     sample: bool = False,
     seed: int = 0,
-    device: str = "cpu",
     json: bool = False,
 ) -> None:
     """Go on with a text, or translate it, with the neighbours mixed in.
@@ -212,20 +216,19 @@ def knn_generate(
     Args:
         datastore: what realm knn build made.
         text: a beginning, or a sentence to translate.
-        model: the model, if it is no longer where the datastore found it.
+        search: how the datastore is opened.
         mix: how neighbours are mixed in.
-        index: kind of the search; auto is exact.
         tokens: most tokens to generate.
         beams: of beam search; 1 is greedy.
         sample: draw tokens instead of taking the best.
         seed: of drawing.
-        device: where the model runs.
         json: print one JSON object as the last line.
     """
     from realm.knn.session import generate
 
-    options = {"tokens": tokens, "beams": beams, "sample": sample, "seed": seed}
-    found = generate(datastore, text, mix.mixing(), model=model, kind=index, device=device, **options)  # type: ignore[arg-type]
+    mixing = mix.mixing()
+    session = search.session(datastore, mixing.metric)
+    found = generate(session, text, mixing, tokens=tokens, beams=beams, sample=sample, seed=seed)
     _tell(found, json)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
+    from realm.knn.session import Session
     from realm.knn.settings import Mixing
     from realm.knn.texts import TextOptions
 
@@ -65,7 +66,29 @@ class MixFlags:
         return Mixing(self.k, self.a, self.temperature, self.metric)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class SearchFlags:
+    """How a datastore is opened.
+
+    Args:
+        model: the model, if it is no longer where the datastore found it.
+        index: kind of the search; auto is exact.
+        device: where the model runs.
+    """
+
+    model: str = ""
+    index: str = "auto"
+    device: str = "cpu"
+
+    def session(self, datastore: Path, metric: str) -> "Session":
+        from realm.knn.session import Session
+
+        return Session.open(datastore, model=self.model, kind=self.index, metric=metric, device=self.device)
+
+
 Windows = Annotated[WindowFlags, tyro.conf.arg(name="")]
 Mix = Annotated[MixFlags, tyro.conf.arg(name="")]
+Search = Annotated[SearchFlags, tyro.conf.arg(name="")]
 AS_MODEL = WindowFlags()
 FIXED = MixFlags()
+AS_BUILT = SearchFlags()

@@ -83,8 +83,8 @@ def translate(
     longest = min(longest, network.longest or longest)
     ids = [network.tokenizer(text, verbose=False)["input_ids"][: network.longest] for text in sources]
     texts, done, tokens = [""] * len(ids), 0, 0
-    started = time.perf_counter()
-    with nullcontext() if index is None or mixing is None else KnnLogitsProcessor(network, index, mixing) as knn:
+    started, padding = time.perf_counter(), network.model.generation_config.pad_token_id
+    with nullcontext() if index is None or mixing is None else KnnLogitsProcessor(network, index, mixing, padding) as knn:
         for batch in length_batches(np.array([len(row) * beams for row in ids]), TOKENS_PER_BATCH):
             inputs, mask = network.padded([np.array(ids[i]) for i in batch.tolist()])
             options: dict[str, Any] = {} if knn is None else {"logits_processor": [knn]}

@@ -27,16 +27,17 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         network: the model that made the datastore.
         index: of the datastore, with the metric of ``mixing``.
         mixing: k, a, temperature.
+        padding: the token that ``generate`` fills up rows with that have ended: they are not searched any more. None: all are.
 
     Raises:
         ConfigError: the index has another metric.
     """
 
-    def __init__(self, network: Network, index: RowIndex, mixing: Mixing):
+    def __init__(self, network: Network, index: RowIndex, mixing: Mixing, padding: int | None = None):
         if index.metric != mixing.metric:
             raise ConfigError(f"the index searches by {index.metric}, the settings say {mixing.metric}", cure="Open it with that metric.")
         self._tap = KeyTap(network.layer)
-        self._index, self._mixing = index, mixing
+        self._index, self._mixing, self._padding = index, mixing, padding
 
     def __enter__(self) -> "KnnLogitsProcessor":
         self._tap.__enter__()
@@ -55,8 +56,15 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         if self._mixing.only_model:
             return scores
         states = self._tap.states(len(scores))  # [b,t,h]: the prompt at first, then one token at a time
+        if self._padding is None or states.shape[1] > 1 or input_ids.shape[1] == 1:  # a prompt may end in padding and yet go on
+            return self._mixed(states[:, -1], scores)
+        going_on, mixed = input_ids[:, -1] != self._padding, scores.clone()
+        mixed[going_on] = self._mixed(states[going_on, -1], scores[going_on])
+        return mixed
+
+    def _mixed(self, keys: Tensor, scores: Tensor) -> Tensor:
         log_probs = torch.log_softmax(scores.float(), -1)
-        neighbours = find_neighbours(self._index, states[:, -1], self._mixing.k)
+        neighbours = find_neighbours(self._index, keys, self._mixing.k)
         weights, a = self._mixing.weigh(neighbours, log_probs.amax(-1))
         p_knn = token_probs(weights, torch.from_numpy(neighbours.tokens), scores.shape[-1]).to(scores.device)
         a = a.to(scores.device)

@@ -112,26 +112,33 @@ def evaluate(
     model: str = "",
     kind: str = "auto",
     beams: int = 4,
+    alone: bool = True,
     device: str = "cpu",
     progress: Count,
 ) -> dict[str, Any]:
-    """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search.
+    """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search; how it was pruned.
+
+    Args:
+        alone: translate without neighbours, too.
+        (others): of translation, if ``beams`` is not 0; of the command line.
 
     Raises:
         (all): see ``Session.open``, ``windows_of_texts``, ``translation_scores``; of a run's encoder ``masked.evaluate_clozes``.
     """
-    if read_facts(path).kind == "masked":
-        return evaluate_clozes(path, sources, mixing, model=model, kind=kind, device=device) | {"settings": settings_facts(mixing)}
+    facts = read_facts(path)
+    found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys, "pruned_by": [note["method"] for note in facts.pruned]}
+    if facts.kind == "masked":
+        found |= evaluate_clozes(path, sources, mixing, model=model, kind=kind, device=device)
+        return found | {"settings": settings_facts(mixing)}
     session = Session.open(path, model=model, kind=kind, metric=mixing.metric, device=device)
     scored, words, recall = _scored(session, sources, options, mixing.k, progress)
-    found: dict[str, Any] = {"datastore": str(path), "keys": len(session.datastore), "index": session.index.info()["kind"]}
-    found |= perplexities(scored, mixing, words) | {"index_recall": recall}
+    found |= perplexities(scored, mixing, words) | {"index": session.index.info()["kind"], "index_recall": recall}
     per_token = {"model": scored.model_seconds / len(scored), "search": scored.search_seconds / len(scored)}
     found |= {"settings": settings_facts(mixing), "seconds_per_token": per_token}
     if session.network.kind == "translation" and beams:
         pairs = list(read_pairs(sources, options))
         texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        for name, index in (("without", None), ("with", session.index)):
+        for name, index in (("without", None), ("with", session.index))[0 if alone else 1 :]:
             count = lambda done, total, name=name: progress(f"knn: translations {name}", done, total)  # noqa: E731
             made = translate(session.network, texts, index=index, mixing=mixing, beams=beams, progress=count)
             found[f"translation_{name}"] = {**translation_scores(made.texts, references), "tokens_per_second": made.tokens / made.seconds}
@@ -183,13 +190,10 @@ def pruned(
 
 @torch.inference_mode()
 def generate(
-    path: Path,
+    session: Session,
     text: str,
     mixing: Mixing,
     *,
-    model: str = "",
-    kind: str = "auto",
-    device: str = "cpu",
     tokens: int = 64,
     beams: int = 1,
     sample: bool = False,
@@ -202,7 +206,6 @@ def generate(
     """
     if min(tokens, beams) < 1:
         raise ConfigError(f"tokens = {tokens} and beams = {beams}: both must be at least 1", cure="Raise them.")
-    session = Session.open(path, model=model, kind=kind, metric=mixing.metric, device=device)
     network = session.network
     ids = network.tokenizer(text, verbose=False)["input_ids"]
     if network.kind == "causal" and ids and ids[-1] == network.tokenizer.eos_token_id:
