@@ -90,7 +90,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
-    if not recipe.finetune.train or not recipe.eval.qa:
+    if not recipe.finetune.train or not recipe.asked:
         cure = "Name question files in [finetune] train and in [eval] qa."
         raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
     if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):
