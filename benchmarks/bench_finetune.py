@@ -1,7 +1,8 @@
 """How long does a fine-tuning step take beside Hugging Face's RealmForOpenQA, and how many questions a second does an evaluation answer?
 
 Step: preset tiny, batch 1, a beam of 5,000, 5 blocks read, random weights, the same texts, questions and block embeddings for both; the
-question alone is drawn in the same order. Both do a forward pass, a backward pass and an AdamW step. The peer needs the environment of
+question alone is drawn in the same order. Both do a forward pass, a backward pass and a step of AdamW: ours that of our training loop (torch's,
+fused), theirs torch's as it comes. The peer needs the environment of
 `make parity` (--peer); without it only ours is measured. Rounds are interleaved: ours, theirs, ours, theirs.
 Evaluation: recall at 1, 5, 20 and 100, and answers from 5 blocks. Vectors of blocks are random: their values change neither the work of
 exact search nor that of reading. --rows searches more rows than the corpus has blocks: row r then stands for block r modulo their number.
@@ -42,6 +43,7 @@ from realm.recipes.context import StageContext, new_model, open_context
 from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.reading import ReadingTask
 from realm.recipes.scoring import Relevance, exact_match_share
+from realm.train.optim import adamw
 
 QUERY_LENGTH = 64
 Taken = tuple[float, float]
@@ -122,7 +124,7 @@ class OurSteps:
         started = time.perf_counter()
         self.task = ReadingTask("finetune", context, source, model.reader, questions, [])
         self.located = time.perf_counter() - started
-        self.optimizer = torch.optim.AdamW([p for p in self.task.model.parameters() if p.requires_grad], lr=1e-5)
+        self.optimizer = adamw([self.task.model], lr=1e-5)
         self.done = 0
 
     def seconds(self, steps: int) -> list[Taken]:

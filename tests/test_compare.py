@@ -13,7 +13,7 @@ import pytest
 
 from realm.cli import main
 from realm.config import load_recipe
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.errors import ConfigError
 from realm.opening import open_run
 from realm.paths import RunPaths, sha256_file
@@ -31,9 +31,13 @@ Write = Callable[[Path], Path]
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tuple[Path, dict[str, Any]]:
-    """All rows on the tiny run, two seeds: the directory and what was returned."""
+    """All rows on the tiny run, two seeds and two files of questions: the directory and what was returned."""
     root = tmp_path_factory.mktemp("compared")
-    recipe = load_recipe(write_tiny(root), {"eval": {"closed_book_epochs": 2}})
+    path = write_tiny(root)
+    path.write_text(path.read_text().replace('qa = "qa.jsonl"', 'qa = ["qa.jsonl", "patterns.jsonl"]'))
+    patterns = [{"id": f"p{at}", "question": "Who pays?", "answers": ["cents?"], "answer_type": "regex"} for at in range(3)]
+    (root / "patterns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns), "utf-8")
+    recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("realm.recipes.closed_book.BATCH", 8)
         return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
@@ -45,7 +49,7 @@ def tree(root: Path) -> dict[str, str]:
 
 def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> None:
     _, found = compared
-    assert [row["name"] for row in found["rows"]] == NAMES and found["n"] == 6
+    assert [row["name"] for row in found["rows"]] == NAMES and found["n"] == 9
     for row in found["rows"]:
         assert row["seeds"] == [0, 1] and 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1
         assert row["em"] == pytest.approx(np.mean(row["em_by_seed"])) and row["encoded"] > 0 and row["parameters"] > 0
@@ -59,10 +63,33 @@ def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> No
     assert {(gap["of"], gap["minus"]) for gap in found["differences"]} == {("finetune", "orqa"), ("finetune", "closed_book")}
 
 
+def test_datasets_are_pooled_and_told_apart(compared: tuple[Path, dict[str, Any]]) -> None:
+    root, found = compared
+    assert {name: apart["n"] for name, apart in found["datasets"].items()} == {"qa": 6, "patterns": 3}
+    for at, row in enumerate(found["rows"]):
+        apart = {name: table["rows"][at] for name, table in found["datasets"].items()}
+        assert row["em"] == pytest.approx((6 * apart["qa"]["em"] + 3 * apart["patterns"]["em"]) / 9)
+        hits = json.loads((root / "seed-0" / "compare" / f"{row['name']}.json").read_text())["hits"]
+        assert apart["patterns"]["em_by_seed"][0] == pytest.approx(np.mean(hits[6:])), "in the order of the files"
+        if row["recall"]:
+            for depth in ("1", "5"):
+                parts = [6 * apart["qa"]["recall"][depth], 3 * apart["patterns"]["recall"][depth]]
+                assert row["recall"][depth] == pytest.approx(sum(parts) / 9)
+            assert apart["patterns"]["recall_gold"] is None and apart["patterns"]["f1"] is None, "patterns name no documents and no words"
+            assert row["recall_gold"] == apart["qa"]["recall_gold"] and row["f1"] == apart["qa"]["f1"]
+    for at, gap in enumerate(found["differences"]):
+        parts = [found["datasets"][name]["differences"][at]["em"] for name in ("qa", "patterns")]
+        assert gap["em"] == pytest.approx((6 * parts[0] + 3 * parts[1]) / 9)
+    assert "\nqa, 6 questions\n" in (root / "compare.txt").read_text() and "{patterns}" in (root / "compare.tex").read_text()
+    rows = list(csv.DictReader((root / "compare.csv").read_text().splitlines()))
+    assert [row["dataset"] for row in rows] == [name for name in ("", "qa", "patterns") for _ in NAMES]
+
+
 def test_rows_are_what_their_networks_answer(compared: tuple[Path, dict[str, Any]]) -> None:
     root, _ = compared
     run = open_run(root / "seed-0")
-    questions = load_questions(Path(run.recipe.eval.qa))
+    questions = pooled(load_datasets(run.recipe.asked))
+    assert [q.id for q in questions[-4:]] == [*[q.id for q in questions[5:6]], "p0", "p1", "p2"]
     answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
     row = json.loads((root / "seed-0" / "compare" / "finetune.json").read_text())
     assert row["hits"] == [int(is_correct(a.answer, q)) for a, q in zip(answers, questions, strict=True)]
@@ -138,6 +165,7 @@ def test_means_and_paired_differences() -> None:
 def test_the_table_in_every_form(compared: tuple[Path, dict[str, Any]]) -> None:
     root, _ = compared
     found = comparison({"orqa": [fake("orqa", 0, [1, 0])], "finetune": [fake("finetune", 0, [1, 1], recall=None)]})
+    assert found["datasets"] == {}
     text = as_text(found)
     assert "recall@1  recall@5" in text and "1,200,000" in text and "gold@" not in text
     assert "finetune & co minus orqa & co: +50.0 EM, 95 % interval +0.0 to +100.0" in text

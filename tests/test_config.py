@@ -145,6 +145,19 @@ def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
     assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""
 
 
+def test_one_question_file_or_several(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, "")).asked == ()
+    one = load_recipe(write(tmp_path, '[eval]\nqa = "a.jsonl"\n'))
+    assert one.eval.qa == str(tmp_path.resolve() / "a.jsonl") and one.asked == (one.eval.qa,)
+    several = load_recipe(write(tmp_path, '[eval]\nqa = ["a.jsonl", "b/c.csv"]\n'))
+    assert several.asked == (str(tmp_path.resolve() / "a.jsonl"), str(tmp_path.resolve() / "b" / "c.csv"))
+    assert build_recipe(tomllib.loads(dump_recipe(several))) == several
+    with pytest.raises(ConfigError, match=r"'eval.qa' cannot be \[3\]"):
+        load_recipe(write(tmp_path, "[eval]\nqa = [3]\n"))
+    with pytest.raises(ConfigError, match=r"'eval.qa' cannot be True"):
+        load_recipe(write(tmp_path, "[eval]\nqa = true\n"))
+
+
 def test_answers_read_as_many_blocks_as_fine_tuning_unless_told(tmp_path: Path) -> None:
     assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n")).read == 2
     assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n[eval]\nread = 7\n")).read == 7

@@ -10,7 +10,7 @@ import lzma
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +185,11 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_sha256(paths: Iterable[str | Path]) -> str:
+    """Tells any number of files by their bytes, in their order."""
+    return " ".join(sha256_file(Path(path)) for path in paths)
 
 
 @contextmanager

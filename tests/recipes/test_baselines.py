@@ -13,7 +13,7 @@ import torch
 
 from realm.candidates import Bm25Candidates
 from realm.config import Recipe, load_recipe
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.model import RealmModel
@@ -66,7 +66,7 @@ def result(context: StageContext, name: str) -> dict[str, Any]:
 
 
 def questions_of(context: StageContext) -> list[Question]:
-    return load_questions(Path(context.recipe.eval.qa))
+    return pooled(load_datasets(context.recipe.asked))
 
 
 def test_what_they_leave(trained: StageContext, tiny_run: Path) -> None:

@@ -124,6 +124,8 @@ def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
 def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
     """``value`` as the field's type; an int serves as a float, a list as a tuple."""
     wrong = ConfigError(f"'{key}' cannot be {value!r}", path=path, cure=f"It takes {getattr(hint, '__name__', str(hint))}.")
+    if hint == str | tuple[str, ...]:
+        hint = str if isinstance(value, str) else tuple[str, ...]
     if hint in (tuple[str, ...], tuple[int, ...]):
         item = str if hint == tuple[str, ...] else int
         if not isinstance(value, list | tuple) or not all(isinstance(v, item) and not isinstance(v, bool) for v in value):

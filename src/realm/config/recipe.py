@@ -114,8 +114,8 @@ class IndexConfig:
 class EvalConfig:
     """Evaluation after each stage."""
 
-    qa: str = ""
-    """Questions to evaluate on, in any format of docs/data-formats.md."""
+    qa: str | tuple[str, ...] = ""
+    """Questions to evaluate on, in any format of docs/data-formats.md; a list of files is asked as one, and told apart in comparisons."""
     k: tuple[int, ...] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
     match: str = "wordpiece"
@@ -147,3 +147,9 @@ class Recipe:
     def read(self) -> int:
         """Blocks that are read for an answer."""
         return self.eval.read or self.finetune.read
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The question files of [eval] qa; none where nothing is asked."""
+        named = (self.eval.qa,) if isinstance(self.eval.qa, str) else self.eval.qa
+        return tuple(name for name in named if name)

@@ -30,7 +30,7 @@ def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
 
 def question_files(recipe: Recipe) -> list[Path]:
     """The question files that the recipe names, each once."""
-    names = (recipe.finetune.train, recipe.finetune.dev, recipe.eval.qa)
+    names = (recipe.finetune.train, recipe.finetune.dev, *recipe.asked)
     return [Path(name) for name in dict.fromkeys(names) if name]
 
 

@@ -11,7 +11,7 @@ from realm.config import Recipe
 from realm.errors import ConfigError, MissingExtra
 from realm.paths import RunPaths, write_json
 from realm.pipeline.directory import read_json
-from realm.pipeline.run import run_recipe
+from realm.pipeline.run import STAGES, run_recipe
 from realm.progress import Progress
 from realm.recipes.contenders import CONTENDERS, Contender, run_contender, sentence_contender
 from realm.recipes.context import open_context
@@ -20,6 +20,8 @@ from realm.train.distributed import world
 
 SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
 """What runs of the same recipe and another seed have in common."""
+LEARNT = tuple(stage for stage in STAGES if stage != "eval")
+"""The stages of each run; the row realm is the evaluation of its fine-tuning."""
 
 
 def compare(
@@ -59,7 +61,7 @@ def compare(
         own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
         paths = RunPaths(out / f"seed-{seed}")
         _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
-        run_recipe(own, paths.root, stages=None, progress=progress)
+        run_recipe(own, paths.root, stages=LEARNT, progress=progress)
         context = open_context(paths, own, progress.report, progress.say)
         for contender in chosen:
             row = run_contender(context, contender)
@@ -88,7 +90,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
-    if not recipe.finetune.train or not recipe.eval.qa:
+    if not recipe.finetune.train or not recipe.asked:
         cure = "Name question files in [finetune] train and in [eval] qa."
         raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
     if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):

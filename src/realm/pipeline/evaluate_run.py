@@ -8,7 +8,7 @@ from typing import Any
 
 from realm.data.check import require_readable
 from realm.data.judged import Judged, load_judged
-from realm.data.questions import QuestionFile, QuestionOptions, read_questions
+from realm.data.questions import QuestionFile, QuestionOptions, dataset_names, read_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, require_share
 from realm.opening import OpenRun, open_run
@@ -67,7 +67,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         RealmError: the run cannot be opened, a file cannot be read, or an option is out of range.
     """
     _check(wanted)
-    named = dict(zip(_names(wanted.files), wanted.files, strict=True))
+    named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
     files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}
     collections = {name: load_judged(path) for name, path in named.items() if path.is_dir()}
     run = open_run(root)
@@ -100,23 +100,6 @@ def _check(wanted: Wanted) -> None:
     require_share("--abstain-below", wanted.abstain_below)
     if wanted.depths and min(wanted.depths) < 1:
         raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
-
-
-def _names(files: SequenceOf[Path]) -> list[str]:
-    """A short name for each dataset: the file's, with its folder's where two are alike.
-
-    Raises:
-        ConfigError: a file is named twice.
-    """
-    resolved = Counter(path.resolve() for path in files)
-    if twice := next((path for path, count in resolved.items() if count > 1), None):
-        raise ConfigError(f"{twice} is named twice", cure="Name each file once.")
-    short = [path.name.split(".")[0] or path.name for path in files]
-    longer = [f"{path.resolve().parent.name}-{name}" for path, name in zip(files, short, strict=True)]
-    for names in (short, longer):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{name}-{number}" for number, name in enumerate(longer, 1)]
 
 
 def _evaluate(

@@ -4,15 +4,14 @@ import hashlib
 import json
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from realm.candidates import DenseCandidates
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
-from realm.paths import RunPaths, sha256_file, write_json
+from realm.paths import RunPaths, files_sha256, write_json
 from realm.pipeline.directory import read_json, read_seconds
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
@@ -27,14 +26,14 @@ LAST_ROWS = 5
 def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
-    questions = Path(recipe.eval.qa)
-    known = [stage_facts(context.paths, stage)["fingerprint"], sha256_file(questions), list(recipe.eval.k), recipe.read, recipe.eval.match]
+    facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.asked)
+    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
-    row = {"name": stage, "fingerprint": mark, **score(context, load_questions(questions))}
+    row = {"name": stage, "fingerprint": mark, **score(context, pooled(load_datasets(recipe.asked)))}
     write_json(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
 

@@ -15,7 +15,7 @@ from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.info import corpus_info
 from realm.data.loader import WHOLE, Share
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
@@ -157,8 +157,8 @@ class _Probe:
         answering = self._seconds_per_answer(task, questions)
         looks = -(-recipe.finetune.steps // recipe.finetune.eval_every)
         rows["finetune"]["seconds"] += looks * min(len(dev), DEV_QUESTIONS) * answering
-        if recipe.eval.qa:
-            scored = len(load_questions(Path(recipe.eval.qa)))
+        if recipe.asked:
+            scored = len(pooled(load_datasets(recipe.asked)))
             rows["eval"] = {"seconds": scored * answering}
             if recipe.eval.baselines:
                 rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + rows["finetune"]["seconds"] + scored * answering}

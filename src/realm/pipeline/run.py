@@ -40,7 +40,7 @@ class _Run:
 
     @property
     def asks(self) -> bool:
-        return bool(self.recipe.eval.qa)
+        return bool(self.recipe.asked)
 
 
 def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:

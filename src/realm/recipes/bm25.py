@@ -1,12 +1,11 @@
 """BM25 + reader: the same reader, initial weights, steps and seed as REALM's, on BM25's candidates (design decision 19)."""
 
 import time
-from pathlib import Path
 
 import numpy as np
 
 from realm.candidates import Bm25Candidates
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.paths import write_json
 from realm.recipes.context import StageContext, fingerprint
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
@@ -32,7 +31,7 @@ def _evaluate(context: StageContext, source: Bm25Candidates, started: float) -> 
     """Write recall and EM on the evaluation questions."""
     answerer = scaled_answerer(context, "bm25", source)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    test = load_questions(Path(context.recipe.eval.qa))
+    test = pooled(load_datasets(context.recipe.asked))
     row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k)
     row |= evaluate_answers(answerer, relevance, test, read=context.recipe.read)
     write_json(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})

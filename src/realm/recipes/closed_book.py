@@ -9,7 +9,6 @@ training-set EM shows whether it can learn at all.
 
 import dataclasses
 import time
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 from realm.config import Recipe
 from realm.data.featurize import mask_slots
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.qa import load_questions
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
 from realm.nn.model import RealmModel
@@ -181,7 +180,7 @@ def run_closed_book(context: StageContext) -> None:
 def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
     """Write EM on the evaluation questions and on those learnt from."""
     model = load_stage(context, "closed_book")
-    test = load_questions(Path(context.recipe.eval.qa))
+    test = pooled(load_datasets(context.recipe.asked))
     hits = share_correct(context, model, test)
     learnt = share_correct(context, model, [q for q in questions if q.answer_type == "string"][:TRAIN_SAMPLE])
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}

@@ -16,17 +16,16 @@ from torch import nn
 
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
-from realm.data.qa import load_questions
-from realm.data.types import Question
+from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
-from realm.paths import RunPaths, sha256_file, write_json
+from realm.paths import RunPaths, files_sha256, write_json
 from realm.recipes.baseline_parts import CONTINUED, run_continued
 from realm.recipes.bm25 import bm25_candidates
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
-from realm.recipes.evaluate import evaluate_retrieval
+from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune import run_finetune
 from realm.recipes.reading import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scaled import scaled_answerer, train_scaled
@@ -49,23 +48,23 @@ class Contender:
         name: of its stage and its file.
         title: in tables.
         prepare: trains what the row needs; stages that are published are not trained again.
-        measure: the row's numbers on questions.
+        measure: the row's numbers on all questions together, and on those of each dataset where there are several.
     """
 
     name: str
     title: str
     prepare: Callable[[StageContext], None]
-    measure: Callable[[StageContext, list[Question]], Row]
+    measure: Callable[[StageContext, Datasets], Row]
 
 
 def run_contender(context: StageContext, contender: Contender) -> Row:
-    """Train and measure a row, unless that is done for this recipe, corpus and question file."""
+    """Train and measure a row, unless that is done for this recipe, corpus and question files."""
     contender.prepare(context)
-    questions = Path(context.recipe.eval.qa)
+    files = context.recipe.asked
     stage = stage_facts(context.paths, contender.name)["fingerprint"]
     known = [
         stage,
-        sha256_file(questions),
+        files_sha256(files),
         list(context.recipe.eval.k),
         context.recipe.read,
         context.recipe.eval.match,
@@ -75,8 +74,8 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     path = context.paths.root / "compare" / f"{contender.name}.json"
     done = read_row(path)
     if done is None or done.get("fingerprint") != mark:
-        rows = load_questions(questions)
-        done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **contender.measure(context, rows)}
+        row = contender.measure(context, load_datasets(files))
+        done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **row}
         write_json(path, done)
     return done
 
@@ -90,22 +89,30 @@ def read_row(path: Path) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def measured(context: StageContext, answerer: Answerer, questions: list[Question], *, index_bytes: int, networks: list[nn.Module]) -> Row:
+def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
     """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
-    source, store = answerer.source, context.store
-    row = evaluate_retrieval(source, Relevance(store, context.recipe.eval.match), questions, context.recipe.eval.k)
-    answers = answerer.answer(q_texts(questions), k=context.recipe.read)
+    recipe, questions = context.recipe, pooled(datasets)
+    rankings = rank(answerer.source, Relevance(context.store, recipe.eval.match), questions, max(recipe.eval.k))
+    answers = answerer.answer(q_texts(questions), k=recipe.read)
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
-    scores = [value for a, q in zip(answers, questions, strict=True) if (value := f1_of(a.answer, q)) is not None]
-    milliseconds = [sum(a.timings_ms.values()) for a in answers]
-    return row | answer_facts(hits) | {
-        "f1": sum(scores) / len(scores) if scores else None,
+    scores = [f1_of(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+
+    def rates(part: slice) -> Row:
+        return ranking_summary(rankings[part], recipe.eval.k) | answer_facts(hits[part]) | {"f1": _mean(scores[part])}
+
+    return rates(slice(None)) | {
+        "datasets": {name: rates(part) for name, part in parts(datasets).items()},
         **confidence_facts(answers, hits),
         "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
         "parameters": count_parameters(networks),
         "index_bytes": index_bytes,
-        "ms_per_question": float(np.mean(milliseconds)),
+        "ms_per_question": float(np.mean([sum(a.timings_ms.values()) for a in answers])),
     }  # fmt: skip
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def answer_facts(hits: list[bool]) -> Row:
@@ -123,14 +130,14 @@ def count_parameters(networks: list[nn.Module]) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _dense(context: StageContext, stage: str, generation: Generation, questions: list[Question]) -> Row:
+def _dense(context: StageContext, stage: str, generation: Generation, datasets: Datasets) -> Row:
     """A fine-tuned dense retriever with its reader."""
     model = load_stage(context, stage)
     assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     answerer = stage_answerer(context.paths, stage, context.inputs, source, model, versions={})
     networks = [model, answerer.reader]
-    return measured(context, answerer, questions, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
+    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 
 
 def _realm_generation(context: StageContext) -> Generation:
@@ -139,8 +146,8 @@ def _realm_generation(context: StageContext) -> Generation:
     return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
 
 
-def _measure_realm(context: StageContext, questions: list[Question]) -> Row:
-    return _dense(context, "finetune", _realm_generation(context), questions)
+def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
+    return _dense(context, "finetune", _realm_generation(context), datasets)
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
@@ -165,10 +172,10 @@ def run_orqa(context: StageContext) -> None:
     publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
 
 
-def _measure_orqa(context: StageContext, questions: list[Question]) -> Row:
+def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     number = stage_facts(context.paths, "orqa")["generation"]
     generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
-    row = _dense(context, "orqa", generation, questions)
+    row = _dense(context, "orqa", generation, datasets)
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 
@@ -182,10 +189,10 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource],
         if not is_published(context, name, mark):
             train_scaled(context, name, make(context), mark)
 
-    def measure(context: StageContext, questions: list[Question]) -> Row:
+    def measure(context: StageContext, datasets: Datasets) -> Row:
         source = make(context)
         answerer = scaled_answerer(context, name, source)
-        return measured(context, answerer, questions, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
+        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
 
     return Contender(name, title, prepare, measure)
 
@@ -203,15 +210,16 @@ def _prepare_closed_book(context: StageContext) -> None:
         run_closed_book(context)
 
 
-def _measure_closed_book(context: StageContext, questions: list[Question]) -> Row:
+def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
-    model = load_stage(context, "closed_book")
+    model, questions = load_stage(context, "closed_book"), pooled(datasets)
     started = time.perf_counter()
     hits = share_correct(context, model, questions)
     seconds = time.perf_counter() - started
     train_em = (read_row(context.paths.results / "closed_book.json") or {}).get("train_em")
     return answer_facts(hits) | {
         "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
+        "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
         "encoded": _closed_book_wordpieces(context),
         "parameters": count_parameters([model]),
         "index_bytes": 0,

@@ -42,9 +42,21 @@ def comparison(rows: Rows) -> dict[str, Any]:
 
     Returns:
         {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot", "encoded",
-        "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}]}. The interval of EM is
-        a bootstrap over questions of their mean over seeds; that of a difference is paired by question.
+        "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets"}. The interval
+        of EM is a bootstrap over questions of their mean over seeds; that of a difference is paired by question. Where several datasets
+        were asked, "datasets" has the same of each, with what differs between them alone; else it is empty.
     """
+    every = [row.get("datasets", {}) for found in rows.values() for row in found]
+    names = [name for name in (every[0] if every else ()) if all(name in datasets for datasets in every)]
+    apart = {name: {of: [row["datasets"][name] | _same(row) for row in found] for of, found in rows.items()} for name in names}
+    return _compared(rows) | {"datasets": {name: _compared(found) for name, found in apart.items()} if len(apart) > 1 else {}}
+
+
+def _same(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("name", "title", "seed")}
+
+
+def _compared(rows: Rows) -> dict[str, Any]:
     table = [_row(name, found) for name, found in rows.items() if found]
     pairs = [(rows.get(REALM, ()), rows.get(name, ())) for name in BASELINES]
     differences = [_difference(ours, theirs) for ours, theirs in pairs if ours and len(ours) == len(theirs)]
@@ -125,12 +137,23 @@ def cell(row: Mapping[str, Any], key: str, depth: str | None) -> str:
 
 
 def as_text(found: Mapping[str, Any]) -> str:
-    """An aligned table with the differences below."""
+    """An aligned table with the differences below; where there are several datasets, one for each behind it."""
+    text = _table_text(found)
+    for name, apart in found["datasets"].items():
+        text += f"\n{name}, {apart['n']} questions\n{_table_text(apart)}"
+    return text
+
+
+def _table_text(found: Mapping[str, Any]) -> str:
     shown = columns(found)
     lines = [[head(*column) for column in shown], *([cell(row, *column) for column in shown] for row in found["rows"])]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
     text = [_aligned(line, widths) for line in lines]
     titles = {row["name"]: row["title"] for row in found["rows"]}
+    for row in found["rows"]:
+        if row["zero_shot"]:
+            recall = ", ".join(f"recall@{depth} {100 * value:.1f}" for depth, value in row["zero_shot"]["recall"].items())
+            text.append(f"{row['title']} before fine-tuning: {recall}")
     for gap in found["differences"]:
         low, high = gap["interval"]
         between = f"{titles[gap['of']]} minus {titles[gap['minus']]}"
@@ -145,14 +168,16 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def as_csv(found: Mapping[str, Any]) -> str:
-    """One line a row, values as they are."""
+    """One line a row, values as they are; ``dataset`` is empty for all questions together."""
     shown = columns(found)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["name", *(f"{key}@{depth}" if depth else key for key, depth in shown)])
-    for row in found["rows"]:
-        values = [row[key] if depth is None else (row[key] or {}).get(depth) for key, depth in shown]
-        writer.writerow([row["name"], *("" if v is None else " ".join(map(str, v)) if isinstance(v, list) else v for v in values)])
+    writer.writerow(["dataset", "name", *(f"{key}@{depth}" if depth else key for key, depth in shown)])
+    for dataset, table in {"": found, **found["datasets"]}.items():
+        for row in table["rows"]:
+            values = [row.get(key) if depth is None else (row[key] or {}).get(depth) for key, depth in shown]
+            cells = ("" if v is None else " ".join(map(str, v)) if isinstance(v, list) else v for v in values)
+            writer.writerow([dataset, row["name"], *cells])
     return out.getvalue()
 
 
@@ -166,4 +191,7 @@ def as_latex(found: Mapping[str, Any]) -> str:
     lines = [r"\begin{tabular}{l" + "r" * (len(shown) - 1) + "}", r"\toprule"]
     lines += [" & ".join(escaped(head(*column)) for column in shown) + r" \\", r"\midrule"]
     lines += [" & ".join(escaped(cell(row, *column)) for column in shown) + r" \\" for row in found["rows"]]
+    for name, apart in found["datasets"].items():
+        lines += [r"\midrule", rf"\multicolumn{{{len(shown)}}}{{l}}{{{escaped(name)}}} \\"]
+        lines += [" & ".join(escaped(cell(row, *column)) for column in shown) + r" \\" for row in apart["rows"]]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
