@@ -33,6 +33,11 @@ class Retrieved:
         return bool((self.valid[:, NULL_INDEX] & (self.block_ids[:, NULL_INDEX] == NULL_BLOCK)).all())
 
     @property
+    def real(self) -> np.ndarray:
+        """Which candidates are documents: valid, and not the null document. bool [b,k]"""
+        return self.valid & (self.block_ids != NULL_BLOCK)
+
+    @property
     def documents(self) -> np.ndarray:
         """The columns of ``block_ids`` without that of the null document. [b,k] or [b,k-1]"""
         return self.block_ids[:, int(self.has_null) :]

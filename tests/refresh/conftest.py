@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from realm import write_points
+from realm.data.blocks import BlockInputs, open_inputs
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.generations import generation_path, next_generation, published_generations, read_current
@@ -109,16 +110,18 @@ class Work:
     def open(self) -> Snapshot:
         return Snapshot.open(self.paths.index, **OWNER)
 
-    def check(self) -> None:
-        """What a fresh process finds: the last published state or the one being published, whole and unmixed."""
+    def check(self, deaths: int = 1) -> None:
+        """What a fresh process finds: the last published state or the one being published, whole and unmixed.
+
+        Each of the ``deaths`` since a writer last told a number may have cost one: it is not given again, or nobody was told of it.
+        """
         told = int(self.told.read_text() or 0)
         if read_current(self.paths.index) is None:
             assert told == 0
             return
         snapshot = self.open()
         assert_unmixed(snapshot)
-        # Not told + 1: a number that a publisher died over is not given again, and two may have died before they could tell.
-        assert told <= snapshot.manifest.generation
+        assert told <= snapshot.manifest.generation <= told + deaths
         assert snapshot.manifest.generation == read_current(self.paths.index)
         rows = [row["generation"] for row in self.log.rows()]
         assert rows == sorted(rows) and all(row <= snapshot.manifest.generation for row in rows)
@@ -186,3 +189,19 @@ def copied(settled: Path, tmp_path: Path) -> Callable[..., Work]:
         return copied
 
     return copy
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> RunPaths:
+    """A trained run that nobody else uses."""
+    return RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
+
+
+@pytest.fixture
+def inputs(run: RunPaths) -> BlockInputs:
+    return open_inputs(run.corpus, 32)
+
+
+@pytest.fixture
+def model(run: RunPaths) -> RealmModel:
+    return RealmModel.from_pretrained(run.stage("pretrain"))

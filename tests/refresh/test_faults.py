@@ -92,6 +92,7 @@ def randomly_killed(work: Any, times: int) -> None:
             os._exit(9)  # only an error ends it
         return pid
 
+    told, deaths = work.told.read_text(), 0
     for _ in range(times):
         reader, writer = forever(work.open_unmixed), forever(work.round)
         time.sleep(rng.uniform(0.0, 0.12))
@@ -99,7 +100,9 @@ def randomly_killed(work: Any, times: int) -> None:
             assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a reader or the writer failed"
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        work.check()
+        told, before = work.told.read_text(), told
+        deaths = deaths + 1 if told == before else 1
+        work.check(deaths)
     work.round()
     work.check()
     assert not work.left_over()

@@ -34,21 +34,6 @@ class Killed(BaseException):
     """Stands for a process that dies here."""
 
 
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> RunPaths:
-    return RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
-
-
-@pytest.fixture
-def inputs(run: RunPaths) -> BlockInputs:
-    return open_inputs(run.corpus, 32)
-
-
-@pytest.fixture
-def model(run: RunPaths) -> RealmModel:
-    return RealmModel.from_pretrained(run.stage("pretrain"))
-
-
 def move(model: RealmModel) -> None:
     with torch.no_grad():
         for parameter in model.documents.parameters():

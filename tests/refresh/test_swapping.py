@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from realm.config import load_recipe
-from realm.data.blocks import BlockInputs, open_inputs
+from realm.data.blocks import BlockInputs
 from realm.errors import ConfigError, TrainingError
 from realm.index.generations import current_generation
 from realm.nn.model import RealmModel, state_sha256
@@ -31,21 +31,6 @@ from realm.train.metrics import TIMES, MetricsLog
 STAGES = ("corpus", "warm", "ict", "pretrain")
 QUIET = Progress(quiet=True)
 Write = Callable[[Path], Path]
-
-
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> RunPaths:
-    return RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
-
-
-@pytest.fixture
-def inputs(run: RunPaths) -> BlockInputs:
-    return open_inputs(run.corpus, 32)
-
-
-@pytest.fixture
-def model(run: RunPaths) -> RealmModel:
-    return RealmModel.from_pretrained(run.stage("pretrain"))
 
 
 def beside_of(run: RunPaths, inputs: BlockInputs, companion: Any = None, **schedule: Any) -> Beside:

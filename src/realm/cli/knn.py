@@ -147,24 +147,13 @@ def knn_tune(
         windows: how text becomes predictions.
         json: print one JSON object as the last line.
     """
-    from realm.knn.session import tune_on
+    from realm.knn.session import Session, tune_on
     from realm.report.knn import write_grid
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
-        found = tune_on(
-            datastore,
-            sources,
-            windows.options(),
-            metric,
-            grid,
-            out,
-            model=model,
-            gate=gate,
-            kind=index,
-            device=device,
-            progress=progress.count,
-        )
+        session = Session.open(datastore, model=model, kind=index, metric=metric, device=device)
+        found = tune_on(session, sources, windows.options(), grid, out, gate=gate, progress=progress.count)
     if report is not None:
         write_grid(report, found)
     if not json:

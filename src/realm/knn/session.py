@@ -139,31 +139,26 @@ def evaluate(
 
 
 def tune_on(
-    path: Path,
+    session: Session,
     sources: Sequence[Path],
     options: TextOptions,
-    metric: str,
     grid: Mapping[str, Sequence[Any]],
     out: Path,
     *,
-    model: str = "",
     gate: bool = False,
-    kind: str = "auto",
-    device: str = "cpu",
     progress: Count,
 ) -> dict[str, Any]:
-    """Search the grid on held-out text and write the best settings to ``out``.
+    """Search the grid on held-out text, for the metric of the session's index, and write the best settings to ``out``.
 
     Raises:
-        (all): see ``Session.open``, ``windows_of_texts``, ``tune``.
+        (all): see ``windows_of_texts``, ``tune``.
     """
-    session = Session.open(path, model=model, kind=kind, metric=metric, device=device)
     most = max([*grid["neighbours"], *(() if grid["neighbours"] else NEIGHBOURS)])
     scored, words, _ = _scored(session, sources, options, most, progress)
-    tuned = tune(scored, metric, **grid)
+    tuned = tune(scored, session.index.metric, **grid)
     best = with_gate(scored, tuned.best) if gate else tuned.best
     best.save(out)
-    found: dict[str, Any] = {"datastore": str(path), "settings": settings_facts(best), "file": str(out)}
+    found: dict[str, Any] = {"datastore": str(session.datastore.path), "settings": settings_facts(best), "file": str(out)}
     return found | perplexities(scored, best, words) | {"model_loss": tuned.model_loss, "loss": tuned.loss, "grid": tuned.rows}
 
 

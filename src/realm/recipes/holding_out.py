@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,10 @@ def hold_out(number: int, held: int) -> tuple[list[int], list[int]]:
     Returns:
         Held out, in the order of their hashes; trained on, ascending. A single item is both.
     """
-    key = [hashlib.sha256(f"held out {item}".encode()).digest() for item in range(number)]
-    order = sorted(range(number), key=key.__getitem__)
-    held = min(held, max(1, number // 10))
-    return order[:held], sorted(order[held:]) or order[:held]
+    wanted = min(held, max(1, number // 10))
+    chosen = nsmallest(wanted, range(number), key=lambda item: hashlib.sha256(f"held out {item}".encode()).digest())
+    out = set(chosen)
+    return chosen, [item for item in range(number) if item not in out] or chosen
 
 
 @torch.no_grad()
@@ -67,8 +68,8 @@ def _sums(task: PretrainTask, queries: list[MaskedQuery]) -> Tensor:
     """Over the masked wordpieces of b queries: loss, utility, right with retrieval, right with the null document, how many. float64 [5]."""
     inputs, device = task.context.inputs, task.context.device
     retrieved = task.retrieve(queries)
-    rows = inputs.rows(retrieved.block_ids)
-    log_p_z = weigh_candidates(task.model, task.context, queries, retrieved).log_p_z
+    weighed = weigh_candidates(task.model, task.context, queries, retrieved)
+    rows, log_p_z = weighed.rows, weighed.log_p_z
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     target_log_probs = log_p_z.new_zeros(*rows.shape, where.shape[1])
     alone = log_p_z.new_zeros(where.shape)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from realm import losses
-from realm.corpus.blocks import NULL_BLOCK
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
 from realm.index.generations import generation_path
@@ -36,7 +35,7 @@ def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
     log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
     p_z = log_p_z.exp()
     entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
-    real = retrieved.block_ids[retrieved.valid & (retrieved.block_ids != NULL_BLOCK)]
+    real = retrieved.block_ids[retrieved.real]
     metrics = {"entropy": float(entropy.mean()), "distinct": len(np.unique(real)) / max(1, len(real))}
     if retrieved.has_null:
         utility = losses.marginal_utility(probs, log_p_z, slots)
@@ -86,8 +85,7 @@ class PretrainTask(Task):
             scored = score_candidates(self.model, self.context, queries, retrieved)
             loss, valid = pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
-        documents = retrieved.documents
-        self.source.renewal.count(documents[documents != NULL_BLOCK])
+        self.source.renewal.count(retrieved.block_ids[retrieved.real])
         metrics |= self.watcher.step(step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
 
@@ -180,11 +178,11 @@ class PretrainTask(Task):
 def starting_model(context: StageContext) -> RealmModel:
     """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from."""
     section = context.recipe.pretrain
-    fresh = None if section.from_ict and section.from_warm else new_model(context).to(context.device)
-    model = fresh or load_stage(context, "ict")
-    embedder = load_stage(context, "ict").embedder if section.from_ict else model.embedder
-    encoder = load_stage(context, "warm").encoder if section.from_warm else model.encoder
-    model = model.with_parts(embedder=embedder, encoder=encoder)
+    model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
+    if section.from_ict and not section.from_warm:
+        model = model.with_parts(embedder=load_stage(context, "ict").embedder)
+    if section.from_warm:
+        model = model.with_parts(encoder=load_stage(context, "warm").encoder)
     if section.separate_embedders:
         model = model.fork_document_embedder()
         model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.corpus.blocks import NULL_BLOCK
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery
+from realm.recipes.filling import joint_inputs
 from realm.retrieval import NULL_INDEX, Retrieved, Retriever
 from realm.train.loop import Metrics
 from realm.train.metrics import PARTS
@@ -59,7 +59,7 @@ class Watcher:
             self.encoded += scored.encoded
             assert self.task.generation is not None
             self._oldest = max(self._oldest, step - self.task.generation.step)
-            self._recent.extend(retrieved.block_ids[i][_documents(retrieved)[i]].tolist() for i in range(len(queries)))
+            self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
             metrics = utility_by_rank(scored, retrieved)
             if step % EVERY == 0:
                 metrics |= self._accuracy(queries[:READ], retrieved, scored) | self._excluded(queries)
@@ -103,21 +103,18 @@ class Watcher:
         encoder = task.model.encoder
         assert encoder is not None
         inputs = task.context.inputs
-        rows = inputs.rows(retrieved.block_ids[: len(queries)])
         where, what, slots = (t.to(task.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-        pairs = np.nonzero(retrieved.valid[: len(queries)])
-        if not len(pairs[0]):
+        rows = inputs.rows(retrieved.block_ids[: len(queries)])
+        example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
+        if not sequences:
             return {}
-        example, candidate = (torch.from_numpy(places).to(where.device) for places in pairs)
-        sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
         training = encoder.training
         encoder.eval()
         probs = encoder.log_probs(sequences, where[example]).exp()
         encoder.train(training)
         weight = scored.log_p_z.detach()[example, candidate].exp()
         metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
-        null = _is_null(retrieved)[: len(queries)]
-        if null.all():
+        if retrieved.has_null:
             metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
         return metrics
 
@@ -153,23 +150,13 @@ def utility_by_rank(scored: Scored, retrieved: Retrieved) -> Metrics:
 
     Nothing where there is no null document to compare with.
     """
-    if not _is_null(retrieved).all():
+    if not retrieved.has_null:
         return {}
     utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float().cpu().numpy()
-    real = _documents(retrieved)
+    real = retrieved.real
     return {
         f"utility_rank_{rank}": float(utility[real[:, rank], rank].mean()) for rank in range(1, utility.shape[1]) if real[:, rank].any()
     }
-
-
-def _documents(retrieved: Retrieved) -> np.ndarray:
-    """bool [b, k]: candidates that are documents."""
-    return retrieved.valid & (retrieved.block_ids != NULL_BLOCK)
-
-
-def _is_null(retrieved: Retrieved) -> np.ndarray:
-    """bool [b]: whether an example's first candidate is the null document."""
-    return retrieved.valid[:, NULL_INDEX] & (retrieved.block_ids[:, NULL_INDEX] == NULL_BLOCK)
 
 
 def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
