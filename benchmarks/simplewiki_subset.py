@@ -16,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from realm.data.qa import load_questions
+from realm.data.questions.reading import load_questions
 from realm.data.types import Question
 from realm.paths import open_text, write_atomic
 from realm.text.answers import contains_answer, normalize_answer
