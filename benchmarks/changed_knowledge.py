@@ -1,9 +1,9 @@
 """Change of knowledge (the paper's Table 4): the same trained networks over a corpus that says something else give the new answers.
 
-RUN is a finished run on the atlas (``realm demo``). In a second atlas countries and states exchange what is asked about them (capitals, currencies,
-languages, ...), and the documents that say otherwise now are updated in a copy of the run, as ``realm corpus update`` does; nothing is trained.
-Asked are the test questions of which the answer changed: no training question has them. Each fact is also masked in a statement that no
-document makes: which answer is more probable, before fine-tuning, is what the paper's table shows.
+RUN is a finished run on the atlas (``realm demo``). In a second atlas countries and states exchange what is asked about them (capitals,
+currencies, languages, ...), and the documents that say otherwise now are updated in a copy of the run, as ``realm corpus update`` does;
+nothing is trained. Asked are the test questions of which the answer changed: no training question has them. Each fact is also masked in a
+statement that no document makes: which answer is more probable there, before fine-tuning, is what the paper's table shows.
 
     python benchmarks/changed_knowledge.py RUN --work DIRECTORY
 
