@@ -47,7 +47,11 @@ def build_atlas(seed: int = 0, domains: tuple[str, ...] = (), asked: tuple[str, 
         domains: those that have articles; none named: all.
         asked: those of them that questions ask about; none named: all of them. The split does not depend on it.
     """
-    chosen = [domain for domain in load_domains() if not domains or domain.name in domains]
+    return atlas_of([domain for domain in load_domains() if not domains or domain.name in domains], seed, asked)
+
+
+def atlas_of(chosen: list[Domain], seed: int = 0, asked: tuple[str, ...] = ()) -> Atlas:
+    """The articles of any tables and the questions on them. Arguments as for ``build_atlas``."""
     ledger = Ledger(seed)
     articles = [article for domain in chosen for article in write_domain(domain, ledger)]
     note_links(chosen, ledger)
