@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-FILE_ENDINGS = {"log", "json", "jsonl", "toml", "html", "txt", "npy", "md", "py", "safetensors"}
+FILE_ENDINGS = {"log", "js", "json", "jsonl", "toml", "html", "txt", "npy", "md", "py", "safetensors"}
 FOREIGN = {"psgs_w100.tsv", *(line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines())}
 SPELLED = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()}}
 

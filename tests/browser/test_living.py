@@ -124,7 +124,7 @@ def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
         ("documents", {"find": "Hostile"}),
         ("documents", {"id": HOSTILE_ID, "from": 8, "to": 16}),
         ("ask", {"q": HOSTILE, "k": 13}),
-        ("explain", {"x": "Hostile [MASK]", "y": "<b>", "k": 13}),
+        ("explain", {"x": "Hostile [MASK]", "y": "Tirel", "k": 13}),
     ]
     for place in ["#documents", *(f"#{view}?{urlencode(parameters)}" for view, parameters in links)]:
         browser.open(f"{server.url}/{place}")

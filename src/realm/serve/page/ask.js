@@ -14,10 +14,10 @@ const STARTS = [
 ];
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, found}: the newest answer
-let newest = 0; // the newest corpus that any response named
+let newest = 0; // the corpus that the last response named
 
 server.addEventListener("versions", ({ detail }) => {
-  newest = Math.max(newest, detail.corpus);
+  newest = detail.corpus;
   drawStale();
 });
 

@@ -44,7 +44,7 @@ export function answerCard(found, heading = "Answer") {
             "Confidence",
             probability(found.confidence),
             bar(found.confidence),
-            "How often answers that look like this are right",
+            "Probability that this answer is right, as calibrated on questions with known answers",
           )
         : null,
     ),

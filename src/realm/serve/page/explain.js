@@ -8,6 +8,7 @@ import { chooseCount } from "./run-facts.js";
 
 const MASK = "[MASK]";
 const EXCERPT = 220;
+const LEAST = { r: 0.1, utility: 1 }; // that fill a bar: what hardly matters must not look large
 const place = new Place(byId("explain-result"));
 let shown = "";
 
@@ -34,7 +35,7 @@ async function explain(wanted, body) {
 function drawn(found) {
   const gain = Math.log(found.p_y) - Math.log(found.p_y_null);
   const most = (key) => Math.max(...found.candidates.map((item) => Math.abs(item[key] ?? 0)));
-  const scale = { r: most("r"), utility: most("utility") };
+  const scale = { r: Math.max(LEAST.r, most("r")), utility: Math.max(LEAST.utility, most("utility")) };
   return [
     el(
       "article",
