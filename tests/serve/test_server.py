@@ -215,18 +215,27 @@ def test_kill_9_under_writes(begin: Begin, run_copy: Path, kills: int) -> None:
                 hits = client.search([here[name]], k=min(100, len(listed)))[0]
                 assert name in {hit["doc_id"] for hit in hits} or len(listed) > 100
                 assert not gone & {hit["doc_id"] for hit in hits}
-            killer = threading.Timer(chance.uniform(0.0, 0.6), process.kill)
+            number += 1
+            began, (added, text) = time.monotonic(), _document(number)
+            client.add([{"id": added, "title": "", "text": text}])
+            here[added] = text
+            # A moment within the next few changes, however fast or slow the machine is.
+            killer = threading.Timer(chance.uniform(0.0, 4 * (time.monotonic() - began)), process.kill)
             killer.start()
             number = _change_until_the_end(client, chance, here, gone, number)
         killer.join()
         process.join()
 
 
+def _document(number: int) -> tuple[str, str]:
+    return f"new/{number}", f"Crown number {number} is the money of country {number}."
+
+
 def _change_until_the_end(client: Client, chance: random.Random, here: dict[str, str], gone: set[str], number: int) -> int:
     """Add and remove until the server is dead; keeps what was acknowledged. Returns the last number given to a document."""
     while True:
         number += 1
-        added, text = f"new/{number}", f"Crown number {number} is the money of country {number}."
+        added, text = _document(number)
         try:
             client.add([{"id": added, "title": "", "text": text}])
         except ServiceError as error:
