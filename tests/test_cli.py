@@ -154,6 +154,7 @@ def test_ask(say: Say, tiny_run: Path) -> None:
     assert all(value >= 0 for value in found["timings_ms"].values())
     shown = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3)
     assert found["answer"] in shown and found["evidence"][0]["doc_id"] in shown
+    assert all(f"[[{e['answer']}]]" in shown for e in found["evidence"]), "the best answer in each document is marked"
 
 
 def test_eval(say: Say, tiny_run: Path) -> None:

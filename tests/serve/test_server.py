@@ -1,6 +1,7 @@
 """The command itself, on a real socket: draining, slow senders, floods, a second server, and the client."""
 
 import contextlib
+import gzip
 import http.client
 import json
 import multiprocessing
@@ -23,6 +24,10 @@ from realm.serve.server import _listen, serve
 
 from .tools import Process
 
+HEAD = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+CHUNK = b"10000\r\n" + b"a" * 65536 + b"\r\n"
+MOST = 64 * 2**20
+"""Bytes that hostile requests may take, one after the other: the largest body with what JSON makes of it, several times."""
 Start = Callable[..., Process]
 Begin = Callable[[Path], tuple[Any, str]]
 
@@ -44,7 +49,7 @@ def test_a_server_from_start_to_end(start: Start, run_copy: Path, capsys: pytest
     server = start(run_copy)
     with server.client() as client:
         _the_client(client)
-    _floods(server.port)
+    assert server.rise(lambda: _floods(server.port)) < MOST
     assert main(["serve", str(run_copy), "--port", str(server.port)]) == 2
     assert "cannot listen" in capsys.readouterr().err
     assert main(["serve", str(run_copy), "--port", "0"]) == 2
@@ -98,9 +103,27 @@ def _the_client(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "unknown")
 
 
+def _sent(port: int, body: bytes, *headers: bytes) -> bytes:
+    """What the server says to a whole request with this body."""
+    lines = [HEAD[:-2], *headers, b"Content-Length: %d" % len(body), b"Connection: close"]
+    return raw(port, b"\r\n".join(lines) + b"\r\n\r\n" + body)
+
+
 def _floods(port: int) -> None:
-    """Bytes that are no honest request: a 4xx answer or a closed connection, at once."""
-    head = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    """Requests that are not honest: a 4xx answer or a closed connection, at once."""
+    assert b" 422 " in _sent(port, json.dumps({"questions": ["word " * 1_000_000]}).encode())
+    assert b" 422 " in _sent(port, b'{"questions": ["Who?"], "k": 1000000000}')
+    assert b" 422 " in _sent(port, b'{"questions": ["Who?"], "abstain_below": NaN}')
+    assert b" 400 " in _sent(port, b'{"questions": ["\xff\xfe"]}')
+    for large in (
+        HEAD + b"Content-Length: 20000000\r\n\r\n" + b"a" * 20_000_000,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + 300 * CHUNK,
+    ):
+        found = raw(port, large)
+        assert b" 413 " in found or not found, "the rest is not read, so the answer may be lost on its way"
+    assert b" 415 " in _sent(port, gzip.compress(b"a" * 50_000_000), b"Content-Encoding: gzip")
+    assert b" 404 " in raw(port, b"GET /v1/documents/../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    head = HEAD
     assert b" 413 " in raw(port, head + b"Content-Length: 6442450944\r\n\r\n{")
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(9000)))
     assert b" 400 " in raw(port, b"GET /" + b"a" * 100_000)
@@ -192,18 +215,27 @@ def test_kill_9_under_writes(begin: Begin, run_copy: Path, kills: int) -> None:
                 hits = client.search([here[name]], k=min(100, len(listed)))[0]
                 assert name in {hit["doc_id"] for hit in hits} or len(listed) > 100
                 assert not gone & {hit["doc_id"] for hit in hits}
-            killer = threading.Timer(chance.uniform(0.0, 0.6), process.kill)
+            number += 1
+            began, (added, text) = time.monotonic(), _document(number)
+            client.add([{"id": added, "title": "", "text": text}])
+            here[added] = text
+            # A moment within the next few changes, however fast or slow the machine is.
+            killer = threading.Timer(chance.uniform(0.0, 4 * (time.monotonic() - began)), process.kill)
             killer.start()
             number = _change_until_the_end(client, chance, here, gone, number)
         killer.join()
         process.join()
 
 
+def _document(number: int) -> tuple[str, str]:
+    return f"new/{number}", f"Crown number {number} is the money of country {number}."
+
+
 def _change_until_the_end(client: Client, chance: random.Random, here: dict[str, str], gone: set[str], number: int) -> int:
     """Add and remove until the server is dead; keeps what was acknowledged. Returns the last number given to a document."""
     while True:
         number += 1
-        added, text = f"new/{number}", f"Crown number {number} is the money of country {number}."
+        added, text = _document(number)
         try:
             client.add([{"id": added, "title": "", "text": text}])
         except ServiceError as error:

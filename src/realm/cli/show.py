@@ -85,13 +85,17 @@ def blocks(values: list[dict[str, Any]]) -> None:
         _print("")
 
 
+def _shown(words: str, style: str) -> tuple[str, str]:
+    """Words that stand out: by ``style`` on a terminal, in [[...]] elsewhere."""
+    return (words if sys.stdout.isatty() or not words else f"[[{words}]]"), style
+
+
 def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
     from rich.text import Text
 
-    colour = sys.stdout.isatty()
     marked, position = Text("  "), 0
     for start, end in spans:
-        marked.append(text[position:start]).append(text[start:end] if colour else f"[[{text[start:end]}]]", "bold cyan")
+        marked.append(text[position:start]).append(*_shown(text[start:end], "bold cyan"))
         position = end
     return marked.append(text[position:])
 
@@ -123,14 +127,8 @@ def answer(value: dict[str, Any], mark: str = "") -> None:
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
         before, after = ("…" if first else "") + text[first:start], text[end:last] + ("…" if last < len(text) else "")
-        _print(
-            Text.assemble(
-                f"  {number}. {evidence['title']} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     ",
-                before,
-                (text[start:end], "bold underline"),
-                after,
-            )
-        )
+        head = f"  {number}. {evidence['title']} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
+        _print(Text.assemble(head, before, _shown(text[start:end], "bold underline"), after))
     _print("")
 
 
@@ -147,11 +145,12 @@ def explanation(value: dict[str, Any]) -> None:
     )
     if "baseline" in value:
         _print(likelihood(value["baseline"]["run"], value["baseline"]))
-    rows = [
-        ["no document" if c["null"] else f"{c['title']}: {c['text'][:60]}", rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}"]
-        for c in value["candidates"]
-    ]
-    _print(_table("", ["document", "p(z|x)", "p(y|z,x)", "r(z)"], rows))
+    rows = []
+    for c in value["candidates"]:
+        utility = "–" if c["utility"] is None else f"{c['utility']:+.2f}"
+        name = "no document" if c["null"] else f"{c['title']}: {c['text'][:60]}"
+        rows.append([name, rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}", utility])
+    _print(_table("", ["document", "p(z|x)", "p(y|z,x)", "r(z)", "utility"], rows))
 
 
 def evaluation(value: dict[str, Any]) -> None:
