@@ -1,10 +1,12 @@
 """What kNN costs: keys a second of a build, tokens a second with and without mixing, and the search beside faiss IndexFlatL2.
 
 The model is a GPT-2 of four layers, 128 wide, with random weights. Its keys on random text, drawn again with noise, fill datastores of a
-million and more keys; queries are its states on other text. Both searches of a turn answer the same batch, turns alternate, and the run
-checks that they find the same neighbours.
+million and more keys; queries are its states on other text. With --datastore keys and model are those of a real datastore, its first
+--sizes keys, and queries are keys between them. Both searches of a turn answer the same batch, turns alternate, and the run checks that
+they find the same neighbours.
 
     python benchmarks/bench_knn.py --sizes 1000000 10000000 --dir DIRECTORY
+    python benchmarks/bench_knn.py --sizes 1000000 --datastore DATASTORE
 """
 
 import argparse
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from realm.knn.datastore import WINDOWS, Neighbours, find_neighbours
 from realm.knn.mix import mixed_log_probs, token_probs
 from realm.knn.network import HubNetwork
 from realm.knn.processor import KnnLogitsProcessor
+from realm.knn.session import Session
 from realm.knn.settings import Mixing
 from realm.knn.windows import Window, WindowSet, write_windows
 
@@ -56,8 +60,32 @@ def random_windows(path: Path, count: int, seed: int) -> WindowSet:
     return write_windows(path, [Window(row[:-1], np.arange(CONTEXT, dtype=np.int32), row[1:]) for row in ids], dict)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A model, states of it that are queries [b,d], the keys of its datastore; keys(n) gives n of them, float32 [n,d]."""
+
+    network: HubNetwork
+    queries: torch.Tensor
+    keys: Callable[[int], np.ndarray]
+
+
+def real_source(path: Path, batch: int, most: int) -> Source:
+    session = Session.open(path)
+    vectors = session.datastore.snapshot.vectors
+    chosen = np.linspace(0, min(most, len(vectors)) - 1, batch).astype(np.int64)
+    queries = torch.from_numpy(np.asarray(vectors[chosen], np.float32))
+    return Source(session.network, queries, lambda n: np.ascontiguousarray(vectors[:n], np.float32))
+
+
+def drawn_source(scratch: Path, states: np.ndarray, batch: int) -> Source:
+    network, held_out = make_network(), random_windows(scratch / "queries", 4, 2)
+    queries = network.read([held_out.window(number) for number in range(4)], log_probs=False).keys[:: 512 // batch][:batch]
+    return Source(network, queries.contiguous(), lambda n: draw_keys(scratch / "keys.npy", states, n))
+
+
 def draw_keys(path: Path, states: np.ndarray, n: int) -> np.ndarray:
     """float32 [n,d] on disk, memory-mapped: states with noise."""
+    path.unlink(missing_ok=True)
     keys = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, DIM))
     for number, start in enumerate(range(0, n, CHUNK)):
         rng, rows = np.random.default_rng((7, number)), min(CHUNK, n - start)
@@ -78,20 +106,20 @@ def median_seconds(ways: dict[str, Callable[[], Any]], turns: int) -> dict[str, 
     return {name: float(np.median(values)) for name, values in taken.items()}
 
 
-def measure_size(
-    path: Path, network: HubNetwork, states: np.ndarray, queries: torch.Tensor, n: int, given: argparse.Namespace
-) -> list[dict]:
+def measure_size(source: Source, n: int, given: argparse.Namespace) -> list[dict]:
     """Mixing one batch with n keys by ours and by faiss, and generation with ours."""
-    keys, tokens = draw_keys(path, states, n), np.random.default_rng(3).integers(3, VOCABULARY, n).astype(np.int32)
+    network, queries, keys = source.network, source.queries, source.keys(n)
+    vocabulary = network.vocab_size
+    tokens = np.random.default_rng(3).integers(3, vocabulary, n).astype(np.int32)
     started = time.perf_counter()
     index = make_index(keys, np.arange(n), metric="l2", values=tokens)
     made = time.perf_counter() - started
-    mixing = Mixing(k=given.k, a=0.3, temperature=float(states.var() * DIM))
-    log_probs = torch.log_softmax(torch.randn(len(queries), VOCABULARY, generator=torch.Generator().manual_seed(1)), -1)
+    mixing = Mixing(k=given.k, a=0.3, temperature=float(queries.var() * queries.shape[1]))
+    log_probs = torch.log_softmax(torch.randn(len(queries), vocabulary, generator=torch.Generator().manual_seed(1)), -1)
 
     def mixed(found: Neighbours) -> torch.Tensor:
         weights, a = mixing.weigh(found, log_probs.amax(-1))
-        return mixed_log_probs(log_probs, token_probs(weights, torch.from_numpy(found.tokens), VOCABULARY), a)
+        return mixed_log_probs(log_probs, token_probs(weights, torch.from_numpy(found.tokens), vocabulary), a)
 
     ways: dict[str, Callable[[], Any]] = {"realm": lambda: mixed(find_neighbours(index, queries, given.k))}
     if n <= given.most_faiss:
@@ -99,7 +127,7 @@ def measure_size(
     seconds = median_seconds(ways, given.turns)
     facts = {"keys": n, "batch": len(queries), "k": given.k}
     rows = [{"method": f"search and mix: {name}", **facts, "ms_per_token": 1e3 * taken / len(queries)} for name, taken in seconds.items()]
-    prompt = torch.randint(3, VOCABULARY, (len(queries), 8), generator=torch.Generator().manual_seed(2))
+    prompt = torch.randint(3, vocabulary, (len(queries), 8), generator=torch.Generator().manual_seed(2))
 
     def generate(processors: list[Any]) -> None:
         network.model.generate(
@@ -149,6 +177,7 @@ def measure_build(scratch: Path, network: HubNetwork, windows: int) -> tuple[lis
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--datastore", type=Path, default=None, help="measure its keys instead of drawn ones")
     parser.add_argument("--dir", type=Path, default=None, help="where the keys are written for a while; default: the temporary directory")
     parser.add_argument("--windows", type=int, default=200, help="of 128 tokens, in the build")
     parser.add_argument("--batch", type=int, default=16)
@@ -159,15 +188,14 @@ def main() -> None:
         "--most-faiss", type=int, default=2_000_000, help="largest datastore that faiss is given: it keeps a copy in memory"
     )
     given = parser.parse_args()
-    network = make_network()
     with tempfile.TemporaryDirectory(dir=given.dir) as name:
-        scratch = Path(name)
-        rows, states = measure_build(scratch, network, given.windows)
-        held_out = random_windows(scratch / "queries", 4, 2)
-        queries = network.read([held_out.window(number) for number in range(4)], log_probs=False).keys[:: 512 // given.batch][: given.batch]
+        if given.datastore is None:
+            rows, states = measure_build(Path(name), make_network(), given.windows)
+            source = drawn_source(Path(name), states, given.batch)
+        else:
+            rows, source = [], real_source(given.datastore, given.batch, max(given.sizes))
         for n in given.sizes:
-            rows += measure_size(scratch / f"keys-{n}.npy", network, states, queries.contiguous(), n, given)
-            (scratch / f"keys-{n}.npy").unlink()
+            rows += measure_size(source, n, given)
     for row in rows:
         print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
     cost = {(row["method"], row["keys"]): row.get("ms_per_token") for row in rows}
