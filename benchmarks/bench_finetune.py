@@ -1,8 +1,8 @@
 """How long does a fine-tuning step take beside Hugging Face's RealmForOpenQA, and how many questions a second does an evaluation answer?
 
 Step: preset tiny, batch 1, a beam of 5,000, 5 blocks read, random weights, the same texts, questions and block embeddings for both; the
-question alone is drawn in the same order. Both do a forward pass, a backward pass and a step of AdamW: ours that of our training loop (torch's,
-fused), theirs torch's as it comes. The peer needs the environment of
+question alone is drawn in the same order. Both do a forward pass, a backward pass and a step of AdamW: ours that of our training loop
+(torch's, fused), theirs torch's as it comes. The peer needs the environment of
 `make parity` (--peer); without it only ours is measured. Rounds are interleaved: ours, theirs, ours, theirs.
 Evaluation: recall at 1, 5, 20 and 100, and answers from 5 blocks. Vectors of blocks are random: their values change neither the work of
 exact search nor that of reading. --rows searches more rows than the corpus has blocks: row r then stands for block r modulo their number.

@@ -188,6 +188,7 @@ def test_what_is_refused(tmp_path: Path, write_tiny: Write, capsys: pytest.Captu
     for arguments, problem in (
         (["--seeds", "0"], "no seed to train with"),
         (["--rows", "all"], "no row 'all'"),
+        (["--set", "ict.stepz=3"], "unknown key in [ict] 'stepz'"),
         (["--retriever", str(tmp_path)], "weights"),
     ):
         assert main(["compare", str(recipe), "--out", str(tmp_path / "out"), *arguments]) == 2
@@ -202,6 +203,21 @@ def test_the_command(compared: tuple[Path, dict[str, Any]], tmp_path: Path, caps
     """One row of a copy, through the command line."""
     root, _ = compared
     out = shutil.copytree(root, tmp_path / "out", symlinks=True)
-    assert main(["compare", str(root.parent / "recipe.toml"), "--out", str(out), "--rows", "bm25", "--json"]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                str(root.parent / "recipe.toml"),
+                "--out",
+                str(out),
+                "--rows",
+                "bm25",
+                "--json",
+                "--set",
+                "eval.closed_book_epochs=2",
+            ]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [row["name"] for row in found["rows"]] == ["bm25"] and found["differences"] == []

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from realm.cli import groups, main, verbs
+from realm.cli.settings import overrides
 from realm.config import Recipe, build_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +76,7 @@ def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
             pytest.fail(f"{line}: does not parse ({end.code})")
         assert parsed and " ".join(arguments).startswith(parsed[-1])
         settings = [value for option, value in pairwise(arguments) if option == "--set"]
-        build_recipe({}, overrides=verbs._overrides(tuple(settings)))
+        build_recipe({}, overrides=overrides(tuple(settings)))
 
 
 def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:

@@ -13,6 +13,7 @@ from realm.cli.asking import ask, serve
 from realm.cli.comparing import compare
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
+from realm.cli.settings import overrides
 from realm.progress import Progress
 from realm.ranks import place
 
@@ -56,7 +57,7 @@ def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: b
     """
     from realm.config import load_recipe
 
-    loaded = load_recipe(recipe, _overrides(set))
+    loaded = load_recipe(recipe, overrides(set))
     directory = out or Path("runs") / recipe.stem
     with Progress(quiet=not place().first) as progress:
         from realm import pipeline
@@ -214,23 +215,3 @@ VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for ver
 
 def _stages(text: str) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",") if name.strip()) or None
-
-
-def _overrides(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """``section.key=value`` as nested values; a value that is no TOML is a string."""
-    import tomllib
-
-    from realm.errors import ConfigError
-
-    values: dict[str, dict[str, Any]] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        section, dot, key = name.strip().partition(".")
-        if not (equals and dot and section and key):
-            raise ConfigError(f"--set {setting}: not a setting", cure="Write --set section.key=value, such as --set pretrain.steps=100.")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        values.setdefault(section, {})[key] = value
-    return values
