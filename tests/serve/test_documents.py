@@ -13,6 +13,7 @@ from realm.corpus.living import add_documents, remove_documents
 from realm.opening import open_run
 from realm.paths import RunPaths, write_json
 from realm.refresh import refresh_index
+from realm.refresh.building import publishing
 from realm.stages import stage_facts
 
 from .tools import document, served
@@ -110,6 +111,20 @@ def test_what_others_do_is_followed(living: TestClient, run_copy: Path, tiny_run
     assert "Arvad/0" not in found(living, k=11)  # at once
     living.serving.follow()  # type: ignore[attr-defined]
     assert "Novaria/0" in found(living, k=12)
+
+
+def test_an_index_that_somebody_else_builds(living: TestClient, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An addition says that it is made and not found yet; it is found when the index is free. Removals do not wait."""
+    monkeypatch.setattr("realm.corpus.locking.WAIT_SECONDS", 0.2)
+    with publishing(run_copy / "index"):
+        refused = living.post("/v1/documents", json={"documents": [NOVARIA]})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "later") and "retry-after" in refused.headers
+        assert living.get("/v1/documents/Novaria/0").status_code == 200 and "Novaria/0" not in found(living)
+        assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
+    living.serving.follow()  # type: ignore[attr-defined]
+    assert "Novaria/0" in found(living, k=13)
+    with publishing(run_copy / "index"):
+        assert living.delete("/v1/documents/Novaria/0").status_code == 200 and "Novaria/0" not in found(living)
 
 
 @pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=pytest.mark.slow)])

@@ -32,8 +32,9 @@ def described(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     serving.close()
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
-def test_nothing_fails(described: Any, mode: GenerationMode) -> None:
+def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> None:
     """What the document allows, and what it does not allow, endpoint by endpoint."""
     asked = []
     for found in described.get_all_operations():
@@ -42,7 +43,7 @@ def test_nothing_fails(described: Any, mode: GenerationMode) -> None:
             continue  # nothing in such a request can be wrong
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
         def check(case: Any) -> None:
             answer = case.call()
             asked.append(answer.status_code)

@@ -17,7 +17,7 @@ from typing import Any
 from realm.answerer import BATCH
 from realm.corpus.locking import held
 from realm.corpus.manifest import current_version
-from realm.errors import RealmError, RunError
+from realm.errors import RealmError, RunError, SnapshotError
 from realm.nn.model import RealmModel
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
@@ -25,6 +25,7 @@ from realm.serve.asking import Current, Question, Result
 from realm.serve.batching import Batcher
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
+from realm.serve.refusals import not_found_yet
 from realm.stages import has_stage
 
 WATCH_SECONDS = 0.5
@@ -74,11 +75,15 @@ class Serving:
         """Change the corpus, embed what is new, and serve the result. Returns what is served when all of that is done.
 
         Raises:
-            RealmError: whatever ``action`` raised; or the change is in the corpus, and could not be made searchable yet.
+            RealmError: whatever ``action`` raised.
+            Refusal: 503, the change is in the corpus, and what it adds cannot be searched yet; ``follow`` will see to that.
         """
         with self._changing:
             action()
-            self._swap(self._with_added(self.current))
+            try:
+                self._swap(self._with_added(self.current))
+            except SnapshotError as error:
+                raise not_found_yet(error.problem) from error
             return self.current
 
     def follow(self) -> bool:
