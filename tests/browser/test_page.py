@@ -34,6 +34,8 @@ def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
         assert item.find_element("css selector", "mark").text == given["answer"]
     assert "embedding" in browser.text("#ask-result") and "corpus 1" in browser.text("footer")
     browser.shot("ask")
+    browser.press("Copy citation", ".answer")
+    browser.sees(".answer", "Copied")
     browser.press("Show in document", ".evidence > li")
     best = wanted["evidence"][0]
     browser.sees(".document", best["doc_id"])
