@@ -52,6 +52,26 @@ def test_a_link_asks(browser: Browser, shared: Server) -> None:
     assert len(browser.all(".evidence > li")) == 3 and browser.run("return document.querySelector('#question').value") == QUESTION
 
 
+HELD = """
+const real = window.fetch;
+window.fetch = async (...request) => {
+  const response = await real(...request);
+  if (!String(request[0]).endsWith("v1/answer")) return response;
+  const found = await response.json();
+  Object.assign(found.answers[0], {abstained: true, confidence: 0.125});
+  return new Response(JSON.stringify(found), {status: 200});
+};
+"""
+"""Makes every answer one that is held back."""
+
+
+def test_an_answer_that_is_held_back(browser: Browser, shared: Server) -> None:
+    browser.open(shared.url)
+    browser.run(HELD)
+    browser.ask(QUESTION)
+    assert "Not sure enough to answer" in browser.text(".held") and "0.125" in browser.text(".answer .scores")
+
+
 def test_explain(browser: Browser, shared: Server) -> None:
     browser.open(shared.url + EXPLAIN)
     body = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 4}
