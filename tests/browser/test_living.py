@@ -32,6 +32,7 @@ def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
     browser.sees("#documents-note", "searchable now")
     assert "13 documents" in browser.text("#documents-main") and server.call("GET", "/v1/documents/novaria")["title"] == "Novaria"
     browser.shot("added")
+    assert browser.one("#documents-note a").get_property("hash") == "#documents?id=novaria"
     browser.press("Ask it again and compare", "#documents-again")
     browser.one(".pair")
     browser.quiet()

@@ -34,6 +34,8 @@ def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
         assert item.find_element("css selector", "mark").text == given["answer"]
     assert "embedding" in browser.text("#ask-result") and "corpus 1" in browser.text("footer")
     browser.shot("ask")
+    browser.press("Copy citation", ".answer")
+    browser.sees(".answer", "Copied")
     browser.press("Show in document", ".evidence > li")
     best = wanted["evidence"][0]
     browser.sees(".document", best["doc_id"])
@@ -48,6 +50,26 @@ def test_a_link_asks(browser: Browser, shared: Server) -> None:
     browser.open(f"{shared.url}/#ask?q=What+is+the+currency+of+Arvad%3F&k=3")
     browser.one(".said")
     assert len(browser.all(".evidence > li")) == 3 and browser.run("return document.querySelector('#question').value") == QUESTION
+
+
+HELD = """
+const real = window.fetch;
+window.fetch = async (...request) => {
+  const response = await real(...request);
+  if (!String(request[0]).endsWith("v1/answer")) return response;
+  const found = await response.json();
+  Object.assign(found.answers[0], {abstained: true, confidence: 0.125});
+  return new Response(JSON.stringify(found), {status: 200});
+};
+"""
+"""Makes every answer one that is held back."""
+
+
+def test_an_answer_that_is_held_back(browser: Browser, shared: Server) -> None:
+    browser.open(shared.url)
+    browser.run(HELD)
+    browser.ask(QUESTION)
+    assert "Not sure enough to answer" in browser.text(".held") and "0.125" in browser.text(".answer .scores")
 
 
 def test_explain(browser: Browser, shared: Server) -> None:

@@ -39,11 +39,11 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
     app.include_router(question_routes(serving))  # first: routes are tried in order
     app.include_router(document_routes(Documents(serving)))
     app.include_router(state_routes(serving))
-    app.include_router(page_routes())
     for kind in (Refusal, RealmError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.include_router(page_routes())
     app.add_middleware(Guard, rules=rules, meter=serving.meter, limits=serving.limits)  # type: ignore[arg-type]
     return app
 

@@ -21,10 +21,13 @@ server.addEventListener("versions", ({ detail }) => {
   drawStale();
 });
 
-/** The last question, if its answer is of older documents than there are now. */
-export const staleQuestion = () => (last !== null && newest > last.found.versions.corpus ? last.question : null);
+const linkTo = (question, k) => `#ask?${new URLSearchParams({ q: question, k })}`;
 
-export const linkTo = (question, k) => `#ask?${new URLSearchParams({ q: question, k })}`;
+/** The last question and its link, if its answer is of older documents than there are now; else null. */
+export const stale = () =>
+  last !== null && newest > last.found.versions.corpus
+    ? { question: last.question, link: linkTo(last.question, last.k) }
+    : null;
 
 /** Show the view for what its link says. */
 export async function showAsk(parameters) {
@@ -92,12 +95,9 @@ function comparison(before, now) {
 }
 
 function drawStale() {
-  const stale = staleQuestion();
-  const text = "The documents have changed since this question was answered.";
-  show(
-    byId("ask-stale"),
-    stale === null ? null : notice(el("p", {}, text), button("Ask again and compare", askAgain, "primary")),
-  );
+  const text = el("p", {}, "The documents have changed since this question was answered.");
+  const box = () => notice([text, button("Ask again and compare", askAgain, "primary")]);
+  show(byId("ask-stale"), stale() === null ? null : box());
 }
 
 const begin = ([link, name, what]) => el("li", {}, el("a", { href: link }, name), el("p", {}, what));
@@ -121,7 +121,7 @@ byId("ask-form").addEventListener("submit", (event) => {
   if (!question) return byId("question").focus();
   const k = Number(byId("ask-k").value);
   if (last?.question === question && last.k === k) {
-    if (staleQuestion() !== null) return askAgain();
+    if (stale() !== null) return askAgain();
     last = null; // asked for once more: it is computed once more
   }
   const link = linkTo(question, k);

@@ -7,7 +7,7 @@ import { refusalBox } from "./requests.js";
 import { runFacts } from "./run-facts.js";
 import { BadFiles, check, portions, readFiles } from "./upload.js";
 
-/** The form for one document. ``given``: the document that is changed, or null for a new one. ``done(message)`` is called after a change. */
+/** The form for one document. ``given``: the document that is changed, or null for a new one. ``done(message, id)`` is called after a change; id: of the one document that can be shown, or null. */
 export function documentForm(given, done, cancel) {
   const field = (id, label, hint, input) =>
     el(
@@ -159,7 +159,8 @@ async function sendAll(documents, replacing, said, send, done, replaceTaken = fa
     send.disabled = false;
   }
   show(said);
-  await done(outcome(stored, replacing));
+  const [only] = stored;
+  await done(outcome(stored, replacing), stored.length === 1 && only.blocks > 0 ? only.id : null);
   return true;
 }
 

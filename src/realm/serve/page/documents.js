@@ -1,11 +1,11 @@
 // The view "Documents": a list in pages, search by meaning, and what can be done to them. One document alone is in document.js.
 
 import { api, server } from "./api.js";
-import { askAgain, linkTo, staleQuestion } from "./ask.js";
+import { askAgain, stale } from "./ask.js";
 import { documentForm, uploadForm } from "./compose.js";
 import { showDocument } from "./document.js";
 import { byId, button, el, notice, show } from "./dom.js";
-import { hitList } from "./evidence.js";
+import { documentLink, hitList } from "./evidence.js";
 import { count, plural } from "./format.js";
 import { Place } from "./requests.js";
 import { runFacts } from "./run-facts.js";
@@ -27,37 +27,34 @@ export function showDocuments(parameters) {
   return showList(Math.max(0, Number(parameters.get("start")) || 0), parameters.get("add") !== null);
 }
 
-/** A sentence above the view, read out. */
-function say(message) {
-  show(byId("documents-note"), message === null ? null : el("p", { class: "notice good" }, message));
+/** A sentence above the view, read out, and a link to the document it speaks of. */
+function say(message, id = null) {
+  const link = id === null ? null : [" ", el("a", { href: documentLink(id) }, "Show it")];
+  show(byId("documents-note"), message === null ? null : notice(el("p", {}, message, link), "good"));
 }
 
 /** Documents have changed: say so, and show the list as it is now. */
-async function changed(message) {
+async function changed(message, id = null) {
   runFacts({ fresh: true }).catch(() => null);
   const list = "#documents";
   if (location.hash !== list && !location.hash.startsWith(`${list}?start=`)) history.pushState(null, "", list);
   await showList(0, false);
-  say(message);
+  say(message, id);
   again();
   byId("documents-note").scrollIntoView({ block: "nearest" });
 }
 
 /** Offers the last question once more, once documents have changed since it was answered. */
 function again() {
-  const question = staleQuestion();
+  const old = stale();
   const follow = () => {
-    location.hash = linkTo(question, byId("ask-k").value);
+    location.hash = old.link;
     askAgain();
   };
+  const text = () => el("p", {}, "Your last question was answered before this change: ", el("b", {}, old.question));
   show(
     byId("documents-again"),
-    question === null
-      ? null
-      : notice(
-          el("p", {}, "Your last question was answered before this change: ", el("b", {}, question)),
-          button("Ask it again and compare", follow, "primary"),
-        ),
+    old === null ? null : notice([text(), button("Ask it again and compare", follow, "primary")]),
   );
 }
 

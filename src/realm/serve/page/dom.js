@@ -68,8 +68,9 @@ export function problem(title, message, ...actions) {
   );
 }
 
-export function notice(...children) {
-  return el("div", { class: "notice" }, ...children);
+/** A box that says something; ``kind`` good or bad colours it. */
+export function notice(children, kind = "") {
+  return el("div", { class: `notice ${kind}` }, children);
 }
 
 export function button(label, act, kind = "quiet boxed") {

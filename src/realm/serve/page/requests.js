@@ -16,6 +16,7 @@ const TITLES = {
   identical: "Nothing new in it",
   last: "The last documents stay",
   too_large: "Too large",
+  later: "The change is made",
   invalid: "That cannot be asked",
   internal: "The server failed",
 };
