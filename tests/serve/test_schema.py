@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from realm.serve.app import make_app
 from realm.serve.guard import Rules
+from realm.serve.limits import LIMITS
 from realm.serve.serving import Serving
 
 
@@ -47,7 +48,8 @@ def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> N
         def check(case: Any) -> None:
             answer = case.call()
             asked.append(answer.status_code)
-            assert answer.status_code < 500, (case.path, answer.text)
+            late = answer.status_code == 504 and case.body.get("timeout_ms", LIMITS.timeout_ms) < LIMITS.timeout_ms  # its own wish
+            assert answer.status_code < 500 or late, (case.path, answer.text)
             case.validate_response(answer, checks=[response_schema_conformance, status_code_conformance])
 
         check()
