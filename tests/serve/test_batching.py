@@ -61,14 +61,16 @@ def test_a_full_queue_and_a_deadline() -> None:
         waiting = asyncio.create_task(batcher.submit("a", [9], 10))
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as full:
-            await batcher.submit("a", [1, 2], 10)
+            await batcher.submit("a", [1, 2, 3], 10)
         assert (full.value.status, full.value.retry_after) == (503, 1)
+        others = asyncio.create_task(batcher.submit("a", [1, 2], 10))  # what was given up on holds no place
+        await asyncio.sleep(0)
         model.go.set()
-        assert await first == [0] and await waiting == [18]
+        assert await first == [0] and await waiting == [18] and await others == [2, 4]
 
     asyncio.run(ask())
     batcher.close()
-    assert model.batches == [("a", [0]), ("a", [9])]  # nobody computes what nobody waits for
+    assert model.batches == [("a", [0]), ("a", [9, 1, 2])]  # nobody computes what nobody waits for
 
 
 def test_one_bad_payload_spoils_no_other() -> None:

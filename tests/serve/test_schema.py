@@ -4,7 +4,8 @@ Answers must fit the document, too; which codes a refusal may have is looked at 
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from realm.serve.app import make_app
 from realm.serve.guard import Rules
+from realm.serve.limits import LIMITS
 from realm.serve.serving import Serving
 
 
@@ -26,10 +28,16 @@ from realm.serve.serving import Serving
 def described(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The application, as schemathesis calls it."""
     serving = Serving(shutil.copytree(tiny_run, tmp_path_factory.mktemp("schema") / "run"))
-    yield schemathesis.openapi.from_asgi(
-        "/openapi.json", make_app(serving, Rules(hosts=frozenset({"testserver", "localhost", "127.0.0.1"})))
-    )
+    app = make_app(serving, Rules(hosts=frozenset({"testserver", "localhost", "127.0.0.1"})))
+    app.router.lifespan_context = _goes_on
+    yield schemathesis.openapi.from_asgi("/openapi.json", app)
     serving.close()
+
+
+@asynccontextmanager
+async def _goes_on(app: Any) -> AsyncIterator[None]:
+    """schemathesis ends an application with each of its sessions; here it outlives them."""
+    yield
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
@@ -47,7 +55,8 @@ def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> N
         def check(case: Any) -> None:
             answer = case.call()
             asked.append(answer.status_code)
-            assert answer.status_code < 500, (case.path, answer.text)
+            late = answer.status_code == 504 and case.body.get("timeout_ms", LIMITS.timeout_ms) < LIMITS.timeout_ms  # its own wish
+            assert answer.status_code < 500 or late, (case.path, answer.text)
             case.validate_response(answer, checks=[response_schema_conformance, status_code_conformance])
 
         check()

@@ -198,10 +198,14 @@ def begin() -> Iterator[Begin]:
         process.join()
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-def test_kill_9_under_writes(begin: Begin, run_copy: Path, kills: int) -> None:
+TWO_HUNDRED = [pytest.param(seed, 20, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]) for seed in range(1, 11)]
+"""Ten runs, so that none grows to a thousand small files."""
+
+
+@pytest.mark.parametrize(("seed", "kills"), [(0, 4), *TWO_HUNDRED])
+def test_kill_9_under_writes(begin: Begin, run_copy: Path, seed: int, kills: int) -> None:
     """Every acknowledged document is there after a restart, and no removed one comes back. Whatever was not acknowledged may be either."""
-    chance = random.Random(kills)
+    chance = random.Random(seed)
     here: dict[str, str] = {}
     gone: set[str] = set()
     number = 0

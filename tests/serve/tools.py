@@ -46,11 +46,11 @@ class Process:
 
     def rise(self, act: Callable[[], None]) -> int:
         """Bytes by which the memory of the process rises at most while ``act`` is done; 0 where the system does not tell."""
-        files = Path(f"/proc/{self.process.pid}")
-        if not (files / "clear_refs").exists():
+        try:
+            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # the peak so far is forgotten
+        except OSError:
             act()
             return 0
-        (files / "clear_refs").write_text("5")  # the peak so far is forgotten
         before = self._kib("VmRSS")
         act()
         return 1024 * (self._kib("VmHWM") - before)

@@ -75,6 +75,8 @@ class Batcher:
             if self._closed:
                 raise Refusal(503, "stopping", "the server is being stopped", retry_after=5)
             if len(self._jobs) + len(jobs) > self._waiting:
+                self._jobs = deque(job for job in self._jobs if not job.waiter.done())  # nobody waits for these any more
+            if len(self._jobs) + len(jobs) > self._waiting:
                 raise queue_full("questions")
             self._jobs.extend(jobs)
             self._changed.notify()
