@@ -30,8 +30,8 @@ STEPS, NEIGHBOURS = 800, 32
 SEED_OF_PART, SHARE = 0, 0.3
 OPTIONS = TextOptions(source_column="en", target_column="de")
 TESTS = ("test_2016_flickr", "test_2017_flickr")
-CURVE: list[tuple[Method, float]] = [("random", share) for share in (0.5, 0.25, 0.1, 0.03, 0.01)]
-CURVE += [("merge", share) for share in (0.25, 0.1, 0.03)] + [("known", 0.25)]
+CURVE: list[tuple[Method, float]] = [("random", 0.5), ("random", 0.1), ("merge", 0.1), ("random", 0.01), ("known", 0.25)]
+CURVE += [("random", 0.25), ("merge", 0.25), ("random", 0.03), ("merge", 0.03)]
 CURVE_SENTENCES = 500
 
 
