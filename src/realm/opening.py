@@ -167,7 +167,7 @@ class OpenRun:
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
-        inputs = open_inputs(self.paths.corpus, self.recipe.model.query_length)
+        inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         generation, count = add_difference(self.generation, self.paths, inputs, progress)
         return replace(self, inputs=inputs, generation=generation), count
 

@@ -19,7 +19,7 @@ from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
 from realm.index.live import LiveIndex
 from realm.nn.published_models import Published, load_published
-from realm.paths import publish_file, sha256_file
+from realm.paths import load_array, publish_file, sha256_file
 from realm.retrieval import Retriever
 
 BUCKETS = (1 << 24) - 1
@@ -215,7 +215,7 @@ def sentence_candidates(inputs: BlockInputs, directory: Path, vectors: Path, pro
     rows = np.flatnonzero(inputs.store.live)
     known = None
     with contextlib.suppress(OSError, ValueError, EOFError):
-        known = np.load(vectors, allow_pickle=False)
+        known = load_array(vectors)
     if known is None or known.shape != (len(rows), embedder.dim):
         known = embedder.embed_rows(inputs.store, rows, progress)
         with publish_file(vectors) as file:

@@ -271,3 +271,36 @@ def test_block_keys_are_a_multiset_on_disk(corpus: Path) -> None:
     mapped = [segment.lookup.keys for segment in store.segments]
     assert first not in BlockKeys(mapped, [first])
     assert first in BlockKeys(mapped * 2, [first]) and first not in BlockKeys(mapped * 2, [first, first])
+
+
+def test_the_newest_version_opens_only_what_was_added(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    first = BlockStore.open(corpus)
+    add_documents(corpus, [write_jsonl("more.jsonl", city_rows(13)[12:])])
+    second = first.newest()
+    assert second.segments[: len(first.segments)] == first.segments and len(second.segments) == len(first.segments) + 1
+    whole = BlockStore.open(corpus)
+    assert [second.block(row) for row in range(len(second))] == [whole.block(row) for row in range(len(whole))]
+    compact_corpus(corpus)
+    third = second.newest()
+    assert not set(third.segments) & set(second.segments)
+    assert [second.block(row).text for row in range(len(second))] == [third.block(row).text for row in range(len(third))]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files here")
+@pytest.mark.parametrize("mapped", [False, True])
+def test_single_additions_hold_no_open_files(
+    corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch, mapped: bool
+) -> None:
+    if mapped:  # as large files are
+        monkeypatch.setattr("realm.corpus.views.MAPPED_FROM", 0)
+        monkeypatch.setattr("realm.corpus.lookup.MAPPED_FROM", 0)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    store = BlockStore.open(corpus)
+    kept = [store]
+    for number, row in enumerate(city_rows(18)[12:]):
+        add_documents(corpus, [write_jsonl(f"{number}.jsonl", [row])])
+        kept.append(store := store.newest())
+        assert row["id"] in store.documents() and len(store.rows_of_document(row["id"]))
+    held = len(list(Path("/proc/self/fd").iterdir())) - before
+    assert held >= 7 if mapped else held == 0
+    assert sorted(row["block_id"] for row in live_rows(corpus)) == store.block_ids[store.live].tolist()

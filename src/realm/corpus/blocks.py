@@ -112,8 +112,11 @@ class BlockStore:
         return manifests.steadily(path, lambda: _open_version(path))
 
     def newest(self) -> "BlockStore":
-        """The version in force: this store if nothing was published since. Reads one small file, and no text."""
-        return manifests.steadily(self.path, lambda: _open_version(self.path, self.tokenizer)) if self.changed() else self
+        """The version in force: this store if nothing was published since. Reads one small file and what was added, and no text.
+
+        What both versions hold is opened once, so that a service with many changes behind it does not hold every file once a version.
+        """
+        return manifests.steadily(self.path, lambda: _open_version(self.path, self)) if self.changed() else self
 
     def __len__(self) -> int:
         """Rows, those with a tombstone included."""
@@ -289,10 +292,11 @@ def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
-def _open_version(path: Path, tokenizer: TextTokenizer | None = None) -> BlockStore:
+def _open_version(path: Path, before: BlockStore | None = None) -> BlockStore:
     manifest = manifests.read_manifest(path)
-    tokenizer = tokenizer or TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
+    tokenizer = before.tokenizer if before else TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
     if tokenizer.sha256 != manifest.tokenizer_sha256:
         raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")
-    segments = [Segment(path / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments]
+    opened = {segment.info: segment for segment in before.segments} if before else {}
+    segments = [opened.get(info) or Segment(path / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments]
     return BlockStore(path, manifest, tokenizer, segments, manifests.read_tombstones(path, manifest))

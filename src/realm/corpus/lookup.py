@@ -1,4 +1,4 @@
-"""Look-up files beside a segment: which documents start where in it, and which blocks it holds. Memory-mapped, found by binary search.
+"""Look-up files beside a segment: which documents start where in it, and which blocks it holds. Mapped if large, found by binary search.
 
 Both are made from the finished segment, so whatever wrote it, they fit it. ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of
 each document id in ascending order and the document's first row. ``NNNNNN.blocks.npy``: uint64 [2, n], both halves of each block's key,
@@ -23,6 +23,9 @@ from realm.errors import CorpusError
 
 DOCUMENTS_SUFFIX = ".documents.npy"
 BLOCKS_SUFFIX = ".blocks.npy"
+MAPPED_FROM = 1 << 20
+"""Bytes of a file that is worth a mapping. Each holds a file descriptor, of which a process has a thousand or so: a corpus that grew by
+single documents has more files than that, and they are small."""
 
 
 def block_key(title: str, text: str) -> bytes:
@@ -144,7 +147,8 @@ def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
 
 def _open(path: Path) -> np.ndarray:
     try:
-        columns = np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped = path.stat().st_size >= MAPPED_FROM
+        columns = paths.load_array(path, "r" if mapped else None)
     except (OSError, ValueError) as error:
         raise CorpusError(f"damaged look-up file: {error}", path=path, cure="Build the corpus again") from error
     if columns.ndim != 2 or len(columns) != 2 or columns.dtype != np.uint64:

@@ -213,6 +213,6 @@ def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
     if manifest.tombstones is None:
         return np.empty(0, np.int64)
     try:
-        return np.load(corpus / manifest.tombstones, allow_pickle=False).astype(np.int64, copy=False)
+        return paths.load_array(corpus / manifest.tombstones).astype(np.int64, copy=False)
     except (OSError, ValueError) as error:
         raise CorpusError(f"damaged tombstones: {error}", path=corpus / manifest.tombstones, cure="Build the corpus again") from error

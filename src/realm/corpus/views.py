@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from realm.corpus.lookup import SegmentLookup, flat_view
+from realm.corpus.lookup import MAPPED_FROM, SegmentLookup, flat_view
 from realm.corpus.manifest import SegmentInfo
 from realm.corpus.segments import segment_schema
 from realm.errors import CorpusError
@@ -64,8 +64,13 @@ class BatchView:
         return view
 
 
+def _source(path: Path, size: int) -> pa.NativeFile:
+    """The bytes of a segment: mapped, or read where they are few (``lookup.MAPPED_FROM``)."""
+    return pa.memory_map(str(path), "r") if size >= MAPPED_FROM else pa.BufferReader(path.read_bytes())
+
+
 class Segment:
-    """A memory-mapped segment with its look-up files. Opening reads the file's footer; a record batch is read when it is asked for.
+    """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a record batch is read when it is asked for.
 
     Raises:
         CorpusError: a file is missing, truncated, or has other columns or rows.
@@ -81,7 +86,7 @@ class Segment:
             raise CorpusError("missing or truncated segment", path=self._path, cure="Build the corpus again")
         self.lookup = SegmentLookup(self._path, info.rows)
         try:
-            self._reader = pa.ipc.open_file(pa.memory_map(str(self._path), "r"))
+            self._reader = pa.ipc.open_file(_source(self._path, info.bytes))
         except (OSError, pa.ArrowInvalid) as error:
             raise self._damaged(str(error)) from error
         missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)

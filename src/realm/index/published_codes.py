@@ -8,14 +8,12 @@ import logging
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from realm.errors import SnapshotError
 from realm.index.manifest import DamagedSnapshot, Shard, SnapshotManifest
 from realm.index.native.kernel import installed_kernel
 from realm.index.quantised import QuantisedRows
 from realm.index.stored_codes import HEADER, METRIC, open_codes, save_codes
-from realm.paths import sha256_file
+from realm.paths import load_array, sha256_file
 
 CODES = "codes"
 LEAST_ENTRIES = 1 << 26
@@ -37,7 +35,7 @@ def publish_codes(directory: Path, shard: Shard, dim: int) -> str | None:
     if kernel is None or shard.rows * dim < LEAST_ENTRIES:
         return None
     shutil.rmtree(directory / CODES, ignore_errors=True)
-    save_codes(directory / CODES, kernel, np.load(directory / shard.file, mmap_mode="r", allow_pickle=False), made_from=shard.sha256)
+    save_codes(directory / CODES, kernel, load_array(directory / shard.file, "r"), made_from=shard.sha256)
     return sha256_file(directory / CODES / HEADER)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
-from realm.paths import STAGING_SUFFIX, fsync_directory, sha256_file
+from realm.paths import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
 from realm.write_points import reached
 
 STORED: dict[str, np.dtype] = {
@@ -139,7 +139,7 @@ def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, veri
         if verify and sha256_file(path) != sha256:
             raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
         # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable.
-        array = np.load(path, mmap_mode="c" if shape[0] else None, allow_pickle=False)
+        array = load_array(path, "c" if shape[0] else None)
     except FileNotFoundError:
         raise DamagedSnapshot("missing", path=path) from None
     except OSError as error:  # not damage as far as we know: nothing is put aside

@@ -13,7 +13,7 @@ from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
 from realm.index.shards import decode
-from realm.paths import publish_directory, sha256_file, write_json
+from realm.paths import load_array, publish_directory, sha256_file, write_json
 
 FORMAT = 1
 METRIC = "ip"  # what codes are saved for: those for distances hold other offsets
@@ -93,7 +93,7 @@ def _array(path: Path, shape: tuple[int, ...], dtype: type, sha256: str | None) 
     try:
         if sha256 is not None and sha256_file(path) != sha256:
             raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
-        array = np.load(path, mmap_mode="c" if shape[0] else None, allow_pickle=False)
+        array = load_array(path, "c" if shape[0] else None)
     except FileNotFoundError:
         raise DamagedSnapshot("missing", path=path) from None
     except (ValueError, EOFError) as error:

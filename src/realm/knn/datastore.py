@@ -21,7 +21,7 @@ from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot, SnapshotFacts
 from realm.knn.network import Network
 from realm.knn.windows import REMAKE, WindowSet
-from realm.paths import sha256_file
+from realm.paths import load_array, sha256_file
 
 FORMAT = 1
 FACTS, WINDOWS, INDEX, COUNTS = "datastore.json", "windows", "index", "counts.npy"
@@ -228,7 +228,7 @@ def _read_counts(path: Path, facts: DatastoreFacts) -> np.ndarray | None:
         return None
     try:
         if sha256_file(path) == facts.counts_sha256:
-            counts: np.ndarray = np.load(path, allow_pickle=False)
+            counts: np.ndarray = load_array(path)
             if counts.shape == (facts.keys,):
                 return counts
     except (OSError, ValueError, EOFError):

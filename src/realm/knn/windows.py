@@ -17,7 +17,7 @@ import numpy as np
 
 from realm.errors import DataError, SnapshotError
 from realm.index.embed import length_batches
-from realm.paths import publish_directory, sha256_file, write_json
+from realm.paths import load_array, publish_directory, sha256_file, write_json
 
 HEADER = "windows.json"
 FORMAT = 1
@@ -218,7 +218,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 
 def _mapped(path: Path, described: dict[str, Any], verify: bool) -> np.ndarray:
     try:
-        array = np.load(path, mmap_mode="r" if described["count"] else None, allow_pickle=False)
+        array = load_array(path, "r" if described["count"] else None)
         damaged = array.shape != (described["count"],) or (verify and sha256_file(path) != described["sha256"])
     except (OSError, ValueError, EOFError) as error:
         raise SnapshotError(f"missing or cut short ({error})", path=path, cure=REMAKE) from None

@@ -9,7 +9,7 @@ import numpy as np
 from realm.data import matching
 from realm.data.matching import Spans
 from realm.data.types import Question
-from realm.paths import publish_file
+from realm.paths import load_array, publish_file
 from realm.recipes.context import StageContext
 from realm.train.distributed import on_first
 
@@ -48,7 +48,7 @@ def locate_answers(context: StageContext, questions: list[Question]) -> list[Spa
 def _read(path: Path) -> np.ndarray | None:
     """[n, 4] question, row, start and end; None where there is no such file or a damaged one."""
     try:
-        table = np.load(path, allow_pickle=False)
+        table = load_array(path)
     except (OSError, ValueError, EOFError):
         return None
     return table if isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] == 4 and table.dtype == np.int64 else None

@@ -24,7 +24,7 @@ from realm.index.generations import (
     remove,
 )
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import STAGING_SUFFIX, RunPaths, publish_directory, remove_staging, write_atomic, write_json
+from realm.paths import STAGING_SUFFIX, RunPaths, load_array, publish_directory, remove_staging, write_atomic, write_json
 from realm.write_points import reached
 
 KEEP_GENERATIONS = 3
@@ -135,7 +135,7 @@ def read_partial(directory: Path) -> Partial | None:
     if facts is None or facts.base is None:
         return None
     try:
-        partial = Partial(facts.base, np.load(directory / EMBED, allow_pickle=False))
+        partial = Partial(facts.base, load_array(directory / EMBED))
     except (OSError, ValueError, EOFError):
         partial = None
     if partial is None or partial.sha256 != facts.embed_sha256:
