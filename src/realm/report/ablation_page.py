@@ -2,9 +2,9 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
 from realm.report.chart import short
+from realm.report.document import document
 from realm.report.markup import Html, tag
 from realm.report.markup import table as html_table
 
@@ -24,21 +24,11 @@ def ablation_page(name: str, head: Sequence[str], rows: Sequence[Sequence[str]],
         note: what the headings mean.
         plots: for each title rows with a fraction for each seed.
     """
-    style = Html((files("realm.report") / "style.css").read_text("utf-8"))
-    top = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
-        tag("title", f"{name} – REALM ablation"),
-        tag("style", style),
-    )
     shown = html_table(list(head), [list(row) for row in rows], "Mean over seeds")
     figures = [tag("section", tag("h2", title), dot_plot(title, plot)) for title, plot in plots.items()]
     table = tag("section", tag("h2", "Results"), shown, tag("p", note, class_="note"), class_="results")
     main = tag("main", tag("header", tag("p", "REALM ablation", class_="kicker"), tag("h1", name)), table, *figures)
-    return f"<!doctype html>\n{tag('html', top, tag('body', main), lang='en')}\n"
+    return document(f"{name} – REALM ablation", main)
 
 
 def dot_plot(title: str, rows: Plot) -> Html:
