@@ -106,7 +106,7 @@ def serve(
     allow_host: Names = (),
     without_token: bool = False,
 ) -> None:
-    """Answer over HTTP: questions, searches, explanations, and documents that come and go.
+    """A web page and an HTTP API: questions, searches, explanations, and documents that come and go.
 
     Args:
         run: a run directory.
