@@ -47,6 +47,22 @@ def test_a_stage_that_ends_early_still_gets_its_last_line(clock: list[float]) ->
     assert "marginal_utility 0.25" in lines[2]
 
 
+def test_what_is_over_at_once_is_not_worth_a_line(clock: list[float]) -> None:
+    stream = io.StringIO()
+    shown = Progress(stream=stream, every=5)
+    for _ in range(60):  # a small index, embedded again and again
+        for done in (100, 200):
+            clock[0] += 1
+            shown.count_long("index", done, 200)
+    assert stream.getvalue() == ""
+    for done in range(100, 1100, 100):  # a large one
+        clock[0] += 2
+        shown.count_long("index", done, 1000)
+    shown.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["400/1,000", "700/1,000", "1,000/1,000"]
+
+
 def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock: list[float]) -> None:
     stream = io.StringIO()
     shown = Progress(stream=stream)

@@ -8,9 +8,12 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+Counting = Callable[[str, int, int], None]
+"""Told (what, done, total) by what may take long."""
 EVERY_SECONDS = 5.0
 SHOWN = 4
 TELLING = {
@@ -89,10 +92,17 @@ class Progress:
 
     def count(self, stage: str, done: int, total: int | None = None) -> None:
         """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate."""
+        self._count(stage, done, total, 0.0)
+
+    def count_long(self, stage: str, done: int, total: int | None = None) -> None:
+        """:meth:`count` for what is often over at once: nothing is shown before ``every`` seconds of it have passed."""
+        self._count(stage, done, total, self._every)
+
+    def _count(self, stage: str, done: int, total: int | None, after: float) -> None:
         known = self._stages.get(stage)
         seconds = time.monotonic() - known.started if known is not None else 0.0
         rate = {"per second": (done - known.first) / seconds} if known is not None and done > known.first and seconds > 0 else {}
-        self._show(stage, done, total, rate)
+        self._show(stage, done, total, rate, after)
 
     def say(self, text: str) -> None:
         """A plain message on a line of its own, as it is: no markup is read in it."""
@@ -113,7 +123,7 @@ class Progress:
             atexit.unregister(self.close)
         self._stages.clear()
 
-    def _show(self, name: str, done: int, total: int | None, metrics: dict[str, float]) -> None:
+    def _show(self, name: str, done: int, total: int | None, metrics: dict[str, float], after: float = 0.0) -> None:
         if self._quiet:
             return
         now = time.monotonic()
@@ -121,8 +131,11 @@ class Progress:
         if stage is None or done < stage.done:  # a new stage, or the same one over again (the index is embedded at every refresh)
             bar = None if stage is None else stage.bar
             stage = self._stages[name] = _Stage(name, done, now, bar=bar)
-        stage.done, stage.total, stage.pending = done, total, True
+        stage.done, stage.total = done, total
         stage.metrics.update(metrics)
+        if now - stage.started < after:
+            return
+        stage.pending = True
         if self._terminal:
             self._draw(stage, now)
         else:

@@ -284,3 +284,12 @@ def test_a_bad_record_is_refused(tmp_path: Path, write_tiny: Write) -> None:
         recorded = load_recipe(recipe, {"refresher": {"replay": str(tmp_path / name)}})
         with pytest.raises(ConfigError, match=f"{name}: .*{words}"):
             run_recipe(recorded, tmp_path / "run", stages=("pretrain",), progress=QUIET)
+
+
+def test_an_index_that_is_embedded_within_training_says_how_far_it_is(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+    told: list[tuple[int, int]] = []
+    tell = lambda done, total: told.append((done, total))  # noqa: E731
+    source = Inline(run, inputs, torch.device("cpu"), Schedule(100, 5, 25), frozenset, progress=tell)
+    assert source.between(5, model) is not None
+    blocks = int(inputs.store.live.sum())
+    assert told and told == sorted(told) and told[-1] == (blocks, blocks)

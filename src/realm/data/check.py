@@ -1,7 +1,6 @@
 """Whether a question file fits a corpus: how many answers stand in it, how long they are, which gold documents exist."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from realm.data.qa import answer_wordpieces
 from realm.data.questions import QuestionFile, QuestionOptions, read_questions
 from realm.data.types import Question
 from realm.errors import DataError
+from realm.progress import Counting
 from realm.text.answers import normalize_answer
 from realm.text.patterns import PatternSearch, compiled_pattern
-
-Counting = Callable[[str, int, int], None]
-"""Told (what, done, total) while something long goes on."""
 
 
 def check_question_file(

@@ -62,7 +62,7 @@ def compare(
         paths = RunPaths(out / f"seed-{seed}")
         _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
         run_recipe(own, paths.root, stages=LEARNT, progress=progress)
-        context = open_context(paths, own, progress.report, progress.say)
+        context = open_context(paths, own, progress.report, progress.say, progress.count_long)
         for contender in chosen:
             row = run_contender(context, contender)
             found[contender.name].append({"seed": seed, **row, "zero_shot": _zero_shot(paths, contender.name)})

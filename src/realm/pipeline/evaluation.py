@@ -43,9 +43,11 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     scratch = context.paths.root / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0)
+        generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0, progress=context.embedded)
         source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-        return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k)
+        return evaluate_retrieval(
+            source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count
+        )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -55,7 +57,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
     source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-    row = evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k)
+    row = evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
     return row | {"marginal_utility": last_utility(context)}
 
 
@@ -75,8 +77,8 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
     answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
-    row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k)
-    return row | evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
+    row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
+    return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 
 
 def evaluate_baselines(context: StageContext) -> None:

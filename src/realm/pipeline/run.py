@@ -119,7 +119,9 @@ def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> Sta
     settings = dataclasses.asdict(recipe)
     sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=settings) if is_first() else ()
     log = MetricsLog(paths.metrics, sinks)
-    return open_context(paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, log)
+    return open_context(
+        paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, progress.count_long, log
+    )
 
 
 def unused_stages(recipe: Recipe) -> set[str]:

@@ -84,7 +84,7 @@ def run_combined(context: StageContext) -> None:
         return
     encoder = load_stage(context, ENCODER).encoder
     model = load_stage(context, RETRIEVER).with_parts(encoder=encoder)
-    number = on_first(lambda: refresh_index(model, context.inputs, context.paths, step=0).number)
+    number = on_first(lambda: refresh_index(model, context.inputs, context.paths, step=0, progress=context.embedded).number)
     facts = {part: stage_facts(context.paths, part)["stage"] for part in (RETRIEVER, ENCODER)}
     encoded = stage_facts(context.paths, ENCODER)["encoded"]
     publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": number, "encoded": encoded, **facts})

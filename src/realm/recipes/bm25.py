@@ -32,6 +32,6 @@ def _evaluate(context: StageContext, source: Bm25Candidates, started: float) -> 
     answerer = scaled_answerer(context, "bm25", source)
     relevance = Relevance(context.store, context.recipe.eval.match)
     test = pooled(load_datasets(context.recipe.asked))
-    row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k)
-    row |= evaluate_answers(answerer, relevance, test, read=context.recipe.read)
+    row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k, context.count)
+    row |= evaluate_answers(answerer, relevance, test, context.recipe.read, context.count)
     write_json(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})

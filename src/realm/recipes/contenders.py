@@ -92,7 +92,7 @@ def read_row(path: Path) -> Row | None:
 def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
     """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
     recipe, questions = context.recipe, pooled(datasets)
-    rankings = rank(answerer.source, Relevance(context.store, recipe.eval.match), questions, max(recipe.eval.k))
+    rankings = rank(answerer.source, Relevance(context.store, recipe.eval.match), questions, max(recipe.eval.k), counting=context.count)
     answers = answerer.answer(q_texts(questions), k=recipe.read)
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
     scores = [f1_of(a.answer, q) for a, q in zip(answers, questions, strict=True)]
@@ -163,7 +163,7 @@ def run_orqa(context: StageContext) -> None:
         return
     encoder = load_stage(context, CONTINUED).encoder
     start = load_stage(context, "ict").with_parts(encoder=encoder)
-    generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0)
+    generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0, progress=context.embedded)
     model = start.fork_document_embedder().with_reader(context.seed).to(context.device)
     assert model.embedder is not None and model.reader is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)

@@ -19,6 +19,7 @@ from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.hub import is_realm_model
 from realm.nn.model import ModelSpec, RealmModel, start_from_body
 from realm.paths import RunPaths, publish_directory, sha256_file, write_json
+from realm.progress import Counting
 from realm.ranks import place
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.train.checkpoint import CheckpointDirectory
@@ -47,6 +48,10 @@ __all__ = [
 Report = Callable[[str, int, int, Metrics], None]
 
 
+def silent(*_: object) -> None:
+    """Shows nothing of what it is told."""
+
+
 @dataclass(frozen=True)
 class StageContext:
     """One run as a stage sees it.
@@ -59,6 +64,7 @@ class StageContext:
         log: metrics.jsonl.
         report: called with (stage, step, steps, metrics) whenever a row was logged.
         say: called with a line for people, said once.
+        count: called with (what, done, total) by what may take minutes on a large corpus: blocks embedded, questions searched.
         watch: charges the time of a step to its parts; what no block claims is the loop's: backward pass, optimiser, checkpoints.
     """
 
@@ -68,7 +74,8 @@ class StageContext:
     device: torch.device
     log: MetricsLog
     report: Report
-    say: Callable[[str], None] = lambda line: None
+    say: Callable[[str], None] = silent
+    count: Counting = silent
     watch: Stopwatch = field(default_factory=lambda: Stopwatch(outside="backward"))
 
     @property
@@ -79,6 +86,10 @@ class StageContext:
     def seed(self) -> int:
         return self.recipe.run.seed
 
+    def embedded(self, done: int, total: int) -> None:
+        """``done`` of ``total`` blocks of an index are embedded."""
+        self.count("index: blocks embedded", done, total)
+
 
 def on_cuda(recipe: Recipe) -> bool:
     """Whether the networks of a run live on a GPU of this machine."""
@@ -86,7 +97,12 @@ def on_cuda(recipe: Recipe) -> bool:
 
 
 def open_context(
-    paths: RunPaths, recipe: Recipe, report: Report, say: Callable[[str], None] = lambda line: None, log: MetricsLog | None = None
+    paths: RunPaths,
+    recipe: Recipe,
+    report: Report,
+    say: Callable[[str], None] = silent,
+    count: Counting = silent,
+    log: MetricsLog | None = None,
 ) -> StageContext:
     """Open the run's corpus and build the one featuriser of the run; ``log`` by default is metrics.jsonl alone."""
     torch.set_num_threads(recipe.run.threads)
@@ -95,7 +111,7 @@ def open_context(
         raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say)
+    return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say, count)
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:

@@ -56,7 +56,7 @@ class BothSidesTask(ReadingTask):
         self.model["documents"] = model.documents.requires_grad_(True)
         self._before = generation.number
         schedule = Schedule(self.section.steps, self.section.refresh_every)
-        inline = Inline(context.paths, context.inputs, context.device, schedule, self._needed)
+        inline = Inline(context.paths, context.inputs, context.device, schedule, self._needed, progress=context.embedded)
         self.refresh = inline if world() == 1 else Ranked(inline)
         self._number = generation.number
         self._restored: int | None = None

@@ -1,7 +1,6 @@
 """Evaluation of a stage: recall of the retriever before and after fine-tuning, exact match of the answers. In batches, question by question
 the same whatever their size."""
 
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,11 @@ import torch
 from realm.answerer import Answer, Answerer
 from realm.candidates import Source
 from realm.data.types import Question
+from realm.progress import Counting
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
 
 SEARCH_BATCH = 64
-Counting = Callable[[str, int, int], None]
-"""Told (what, done, total) after each batch."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +138,18 @@ def selective_facts(readings: SequenceOf[Reading]) -> dict[str, Any]:
     return {"coverage": len(kept) / len(readings), "selective_em": sum(kept) / len(kept) if kept else None}
 
 
-def evaluate_retrieval(source: Source, relevance: Relevance, questions: SequenceOf[Question], depths: SequenceOf[int]) -> dict[str, Any]:
+def evaluate_retrieval(
+    source: Source, relevance: Relevance, questions: SequenceOf[Question], depths: SequenceOf[int], counting: Counting | None = None
+) -> dict[str, Any]:
     """The summary of what a source finds."""
-    return ranking_summary(rank(source, relevance, questions, max(depths)), depths)
+    return ranking_summary(rank(source, relevance, questions, max(depths), counting=counting), depths)
 
 
-def evaluate_answers(answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], *, read: int) -> dict[str, Any]:
+def evaluate_answers(
+    answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], read: int, counting: Counting | None = None
+) -> dict[str, Any]:
     """The summary of answers from the best ``read`` blocks."""
-    return reading_summary(answer_all(answerer, relevance, questions, read))
+    return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))
 
 
 def _ids(answer: Answer) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Retrieval measured against judgements: documents ranked by their best block, scored by ir-measures (nDCG@10, reciprocal rank, recall)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -11,11 +11,11 @@ from realm.candidates import Source
 from realm.corpus.blocks import BlockStore
 from realm.data.judged import Judged
 from realm.errors import DataError, MissingExtra
+from realm.progress import Counting
 from realm.recipes.scoring import bootstrap_interval
 
 BATCH = 64
 FEATURE = "measuring retrieval against judgements"
-Counting = Callable[[str, int, int], None]
 
 
 def evaluate_judged(

@@ -30,7 +30,7 @@ def _index_source(context: StageContext, protect: Callable[[], frozenset[int]]) 
     schedule = Schedule(section.steps, every, limit, refresher.deadline)
     options = EmbedOptions(bf16=context.recipe.run.bf16)
     renewal = Renewal(refresher.budget, refresher.first)
-    inline = Inline(context.paths, context.inputs, context.device, schedule, protect, options, renewal)
+    inline = Inline(context.paths, context.inputs, context.device, schedule, protect, options, renewal, context.embedded)
     if refresher.replay:
         return Replay(inline, read_swaps(Path(refresher.replay)))
     if section.refresh == "process":

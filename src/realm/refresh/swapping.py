@@ -20,7 +20,7 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.refresh.beside import Companion
 from realm.refresh.building import ALONE, refresh_index
-from realm.refresh.embedding import EmbedOptions
+from realm.refresh.embedding import EmbedOptions, Progress
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.mixing import Renewal
 from realm.refresh.parameters import Partial, forget_requests, parameters_path, read_facts, request_index, requested
@@ -59,6 +59,7 @@ class Inline:
         protect: generations that kept checkpoints need, asked before anything is deleted.
         options: how to embed while training; what outlives the stage is always embedded in float32.
         renewal: which blocks a refresh embeds; the first index and the last are whole whatever it says. None: all.
+        progress: called with (blocks embedded, of all).
 
     Attributes:
         generation: what is searched; None before the first.
@@ -74,6 +75,7 @@ class Inline:
         protect: Callable[[], frozenset[int]],
         options: EmbedOptions = ALONE,
         renewal: Renewal | None = None,
+        progress: Progress | None = None,
     ):
         self.paths = paths
         self.inputs = inputs
@@ -82,6 +84,7 @@ class Inline:
         self.protect = protect
         self.options = options
         self.renewal = renewal or Renewal()
+        self.progress = progress
         self.generation: Generation | None = None
         self.made_with = (0, False)
 
@@ -119,7 +122,16 @@ class Inline:
         """End what was started."""
 
     def _here(self, step: int, model: RealmModel, options: EmbedOptions, partial: Partial | None = None) -> Generation:
-        found = refresh_index(model, self.inputs, self.paths, step=step, protect=self.protect(), options=options, partial=partial)
+        found = refresh_index(
+            model,
+            self.inputs,
+            self.paths,
+            step=step,
+            protect=self.protect(),
+            options=options,
+            progress=self.progress,
+            partial=partial,
+        )
         self.generation, self.made_with = found, (torch.get_num_threads(), options.bf16)
         return found
 
