@@ -99,13 +99,12 @@ class ScaledSource(Source):
 
     Args:
         inputs: the corpus.
-        scale: where the scale starts.
     """
 
-    def __init__(self, inputs: BlockInputs, scale: float = 1.0):
+    def __init__(self, inputs: BlockInputs):
         super().__init__()
         self.inputs = inputs
-        self.scale = nn.Parameter(torch.tensor(scale))
+        self.scale = nn.Parameter(torch.tensor(1.0))
 
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows [b, k], -1 where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""

@@ -24,8 +24,6 @@ from realm.retrieval import Retriever
 
 BUCKETS = (1 << 24) - 1
 RRF_CONSTANT = 60
-SPREAD = 20.0
-"""Where the scale of a score between 0 and 2 starts: cosines and fused ranks differ by little between a good block and a bad one."""
 LONGEST = 256
 """Wordpieces of a block as a sentence embedder reads it, or its own limit where that is lower."""
 EMBED_BATCH = 64
@@ -102,7 +100,7 @@ class FusedCandidates(ScaledSource):
     """
 
     def __init__(self, dense: DenseCandidates, lexical: Bm25Candidates):
-        super().__init__(dense.inputs, SPREAD)
+        super().__init__(dense.inputs)
         self.dense = dense.requires_grad_(False)
         self.lexical = lexical.requires_grad_(False)
 
@@ -193,7 +191,7 @@ class SentenceCandidates(ScaledSource):
     """
 
     def __init__(self, inputs: BlockInputs, embedder: SentenceEmbedder, vectors: np.ndarray, rows: np.ndarray):
-        super().__init__(inputs, SPREAD if embedder.embedder.unit else 1.0)
+        super().__init__(inputs)
         self.network = embedder.embedder
         self._embedder = embedder
         self.index = LiveIndex(vectors, np.asarray(inputs.store.block_ids)[rows], inputs.store)

@@ -25,6 +25,8 @@ from realm.recipes import closed_book
 from realm.recipes.bm25 import bm25_candidates, run_bm25
 from realm.recipes.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
+from realm.recipes.reading import ReadingTask
+from realm.recipes.scaled import ENOUGH, SCALED_BY, SCALES, starting_scale
 from realm.recipes.scoring import is_correct
 from realm.train.metrics import MetricsLog
 
@@ -230,3 +232,24 @@ def test_questions_without_strings_are_left_out(trained: StageContext) -> None:
     regex = dataclasses.replace(questions_of(trained)[0], answer_type="regex")
     with pytest.raises(DataError, match="at most six wordpieces"):
         QuestionsTask(trained, load_stage(trained, "closed_book"), [regex])
+
+
+def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> None:
+    source = bm25_candidates(trained)
+    model = load_stage(trained, "pretrain").with_reader(0)
+    assert model.reader is not None
+    task = ReadingTask("bm25", trained, source, model.reader, questions_of(trained), [])
+
+    def loss_at(scale: float) -> float:
+        torch.nn.init.constant_(source.scale, scale)
+        wide, correct = task.wide(list(range(len(task.questions))), task.tokens)
+        masses = [scores.detach().double().softmax(0)[right].sum() for scores, right in zip(wide.scores, correct, strict=True)]
+        return -float(torch.stack(masses).log().mean())
+
+    best = starting_scale(task)
+    assert len(task.questions) <= SCALED_BY and best in SCALES
+    around = np.array([loss_at(scale) for scale in SCALES])
+    assert np.ptp(around) > ENOUGH, "the scale matters"
+    assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + ENOUGH)
+    task.answers = [{} for _ in task.questions]
+    assert starting_scale(task) == 1.0, "nothing is found: nothing is known"
