@@ -1,6 +1,7 @@
 """Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
-from realm.generative import stage_answerer
+from realm.generative import StageReader, load_reader
 from realm.index.generations import generation_path
 from realm.index.live import LiveIndex
 from realm.index.manifest import require_whole
@@ -76,7 +77,13 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     sha = None if tuned is None else state_sha256(tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
     require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
-    return OpenRun(paths, recipe, inputs, generation, tuned)
+
+    @functools.cache
+    def reader() -> StageReader:
+        assert tuned is not None
+        return load_reader(paths, "finetune", tuned, device=torch.device(device))
+
+    return OpenRun(paths, recipe, inputs, generation, tuned, reader)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class OpenRun:
         inputs: its corpus, with the featuriser.
         generation: the index, with the document embedder that made it.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
+        reader: loads what reads answers when it is asked for first; kept when the corpus changes, whatever becomes of the stage on disk.
     """
 
     paths: RunPaths
@@ -95,6 +103,7 @@ class OpenRun:
     inputs: BlockInputs
     generation: Generation
     tuned: RealmModel | None
+    reader: Callable[[], StageReader]
 
     @property
     def versions(self) -> dict[str, int]:
@@ -122,7 +131,7 @@ class OpenRun:
                 f'realm index search {self.paths.root} "..."'
             )
             raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
-        return stage_answerer(self.paths, "finetune", self.inputs, self.source, self.tuned, versions=self.versions)
+        return self.reader().over(self.inputs, self.source, versions=self.versions)
 
     @cached_property
     def pretrained(self) -> RealmModel:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from realm.corpus.lookup import MAPPED_FROM
 from realm.errors import SnapshotError
 from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
 from realm.paths import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
@@ -53,7 +54,7 @@ def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
 
 
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors float32 [r,d] (memory-mapped if stored as float32) and ids int64 [r] of one shard.
+    """The vectors float32 [r,d] (memory-mapped if large and stored as float32) and ids int64 [r] of one shard.
 
     Args:
         verify: compare the SHA-256 of both files; without it only shapes and types are checked.
@@ -138,8 +139,9 @@ def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, veri
     try:
         if verify and sha256_file(path) != sha256:
             raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
-        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable.
-        array = load_array(path, "c" if shape[0] else None)
+        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable. Small ones are read:
+        # every mapping holds a descriptor, and a generation gets a shard with every document that is added to it.
+        array = load_array(path, "c" if path.stat().st_size >= MAPPED_FROM else None)
     except FileNotFoundError:
         raise DamagedSnapshot("missing", path=path) from None
     except OSError as error:  # not damage as far as we know: nothing is put aside
