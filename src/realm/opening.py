@@ -114,9 +114,12 @@ class OpenRun:
     @cached_property
     def source(self) -> DenseCandidates:
         """The question embedder (before fine-tuning: the one embedder) over the index."""
+        return self._source(None)
+
+    def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
-        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs).eval()
+        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs, exclude).eval()
 
     @cached_property
     def answerer(self) -> Answerer:
@@ -132,6 +135,25 @@ class OpenRun:
             )
             raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
         return self.reader().over(self.inputs, self.source, versions=self.versions)
+
+    def answerer_without(self, documents: Sequence[str]) -> Answerer:
+        """The answerer as if some documents were not there.
+
+        Args:
+            documents: their ids.
+
+        Raises:
+            RunError: the run has no reader.
+            DataError: one of them is not in the corpus.
+            ConfigError: nothing would be left to read.
+        """
+        answerer = self.answerer
+        if not documents:
+            return answerer
+        exclude = self.inputs.blocks_of_documents(documents)
+        if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
+            raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
+        return self.reader().over(self.inputs, self._source(exclude), versions=self.versions)
 
     @cached_property
     def pretrained(self) -> RealmModel:
