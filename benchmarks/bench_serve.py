@@ -58,7 +58,7 @@ def start(run: Path) -> tuple[subprocess.Popen[str], int]:
 
 
 class Connection:
-    """One connection that stays open, with hardly any work of its own: a library for HTTP takes as long for a request as the server does."""
+    """One connection that stays open, with hardly any work of its own: a library for HTTP takes as long as the server for a request."""
 
     def __init__(self, port: int):
         self._socket = socket.create_connection(("127.0.0.1", port))

@@ -186,18 +186,13 @@ def sampling(load: Load, pid: int, samples: list[tuple[float, dict[str, float]]]
 def memory(samples: list[tuple[float, dict[str, float]]], seconds: float) -> dict[str, Any]:
     """Of each kind: medians of the first and of the last fifth of the time after warming up, their ratio, and the peak."""
     warm = min(WARM_SECONDS, WARM_SHARE * seconds)
-    after = [sizes for at, sizes in samples if at >= warm]
+    after = [each for at, each in samples if at >= warm]
     fifth = max(1, len(after) // 5)
     found: dict[str, Any] = {"after_seconds": warm}
     for name in MEMORY:
-        first, last = (statistics.median(sizes[name] for sizes in part) for part in (after[:fifth], after[-fifth:]))
-        found[name] = {"first_mib": first, "last_mib": last, "ratio": last / first, "peak_mib": max(sizes[name] for sizes in after)}
-        found[name] = {what: round(value, 4 if what == "ratio" else 1) for what, value in found[name].items()}
-            "first_mib": round(first, 1),
-            "last_mib": round(last, 1),
-            "ratio": round(last / first, 4),
-            "peak_mib": round(peak, 1),
-        }
+        first, last = (statistics.median(each[name] for each in part) for part in (after[:fifth], after[-fifth:]))
+        sizes = {"first_mib": first, "last_mib": last, "ratio": last / first, "peak_mib": max(each[name] for each in after)}
+        found[name] = {what: round(value, 4 if what == "ratio" else 1) for what, value in sizes.items()}
     return found
 
 

@@ -18,7 +18,7 @@ from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.effects import Candidate, document_effects, likelihood
-from realm.errors import ConfigError, DataError, RunError
+from realm.errors import ConfigError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
