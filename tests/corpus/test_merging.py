@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from realm.corpus import merging, segments
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.living import add_documents, remove_documents, update_documents
-from realm.corpus.manifest import CorpusManifest, SegmentInfo, read_manifest
+from realm.corpus.manifest import read_manifest
 from realm.corpus.merging import needs_tidying, tidy_corpus
 from realm.errors import CorpusError
 
@@ -86,22 +85,15 @@ def test_a_few_segments_and_large_ones_stay(corpus: Path, monkeypatch: pytest.Mo
     assert tidy_corpus(corpus).version == version and not needs_tidying(BlockStore.open(corpus))
 
 
-def test_a_row_is_rewritten_a_few_times(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_rewritten_a_few_times() -> None:
     """Ten thousand additions: few segments at any time, and the rows written together are a few times those that came."""
-    monkeypatch.setattr(merging, "MOST_SMALL", 64)
-    chance, manifest = random.Random(0), read_manifest(corpus)
+    chance = random.Random(0)
     sizes, came, written, most = [5000], 0, 0, 0
     for _ in range(10_000):
         sizes.append(chance.choice([1, 1, 3]))
         came += sizes[-1]
-        group = merging._tail(_of_sizes(manifest, sizes))
-        if group:
-            merged = sum(sizes[number] for number in group)
-            sizes, written = [*sizes[: group[0]], merged], written + merged
+        if count := merging.trailing(sizes):
+            merged = sum(sizes[-count:])
+            sizes, written = [*sizes[:-count], merged], written + merged
         most = max(most, len(sizes))
-    assert most <= 64 and written <= 8 * came and sum(sizes) == 5000 + came
-
-
-def _of_sizes(manifest: CorpusManifest, sizes: list[int]) -> CorpusManifest:
-    infos = tuple(SegmentInfo("", rows, 0, "", 0, 0, 0, (rows,)) for rows in sizes)
-    return replace(manifest, segments=infos)
+    assert most <= 32 and written <= 8 * came and sum(sizes) == 5000 + came

@@ -5,6 +5,7 @@ at every question for a document. Merging is cheap and often: it drops nothing a
 rare: it also drops what was removed.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from realm.corpus.compaction import compact_corpus, write_merged
 from realm.corpus.manifest import CorpusManifest
 from realm.corpus.publishing import changing, publish_version, sweep
 
-MOST_SMALL = 64
+MOST_SMALL = 32
 """Small segments that may stand at the end of a corpus."""
 LEAST_REMOVED = 1024
 """Blocks under tombstones for which compaction is worth while, however small the corpus is."""
@@ -25,7 +26,7 @@ LEAST_REMOVED = 1024
 
 def needs_tidying(store: BlockStore) -> bool:
     """Whether ``tidy_corpus`` has something to do. Looks at counts alone."""
-    return _too_many_removed(store.manifest) or bool(_tail(store.manifest))
+    return _too_many_removed(store.manifest) or trailing(_sizes(store.manifest)) > 0
 
 
 def tidy_corpus(corpus: Path) -> CorpusManifest:
@@ -50,28 +51,35 @@ def _too_many_removed(manifest: CorpusManifest) -> bool:
     return manifest.removed > max(LEAST_REMOVED, manifest.blocks // 4)
 
 
-def _tail(manifest: CorpusManifest) -> list[int]:
-    """Numbers of the segments at the end that should become one; none where there are few small ones."""
-    sizes = [info.rows for info in manifest.segments]
+def _sizes(manifest: CorpusManifest) -> list[int]:
+    return [info.rows for info in manifest.segments]
+
+
+def trailing(sizes: Sequence[int]) -> int:
+    """How many of the last files should become one, of files that take in small additions; 0 where there are few small ones.
+
+    Args:
+        sizes: rows of each, oldest first.
+    """
     first_small = max((number + 1 for number, rows in enumerate(sizes) if rows >= layout.SEGMENT_ROWS // 2), default=0)
     if len(sizes) - first_small <= MOST_SMALL:
-        return []
+        return 0
     first, rows = len(sizes), 0
     for size in reversed(sizes[first_small:]):
         if rows + size > layout.SEGMENT_ROWS or (len(sizes) - first >= max(2, MOST_SMALL // 2) and size > rows):
             break
         first, rows = first - 1, rows + size
-    return list(range(first, len(sizes)))
+    return len(sizes) - first
 
 
 def _merge_tail(store: BlockStore, staging: Path) -> CorpusManifest:
     """Publish the version whose last segments are one; those of removed blocks keep their tombstones."""
-    group = _tail(store.manifest)
-    if not group:
+    count = trailing(_sizes(store.manifest))
+    if not count:
         return store.manifest
-    parts = [(store.segments[number], np.ones(store.segments[number].rows, np.bool_)) for number in group]
+    parts = [(segment, np.ones(segment.rows, np.bool_)) for segment in store.segments[-count:]]
     merged = write_merged(parts, staging / manifests.SEGMENTS_DIRECTORY / "0.arrow", store.manifest.vocab_size)
-    kept = store.manifest.segments[: group[0]]
+    kept = store.manifest.segments[:-count]
     manifest = replace(store.manifest, version=store.version + 1, segments=(*kept, merged))
     manifest = publish_version(store.path, staging, manifest, len(kept), store.block_ids[~store.live])
     sweep(store.path, manifest.version - 1)

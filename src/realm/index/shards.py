@@ -4,6 +4,7 @@ bfloat16 is stored as uint16; int8 as the codes of a row and behind them, in SCA
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,11 @@ def shard_names(number: int) -> tuple[str, str]:
     return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
 
 
+def next_number(shards: Iterable[Shard]) -> int:
+    """The number of a shard that comes after these; not how many there are, since merged ones have gone."""
+    return 1 + max((int(Path(shard.file).stem.rpartition("-")[2]) for shard in shards), default=-1)
+
+
 def row_params_name(number: int) -> str:
     """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
     return f"row_params-{number:05d}.npy"
@@ -62,10 +68,15 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     Raises:
         DamagedSnapshot: a file is missing, cut short, changed, or not what the manifest says.
     """
+    stored, block_ids = read_stored(directory, shard, manifest, verify)
+    return decode(stored), block_ids
+
+
+def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors as they are stored and the ids int64 [r] of one shard; arguments and errors as for ``read_shard``."""
     shape = shard.rows, stored_width(manifest.dim, manifest.dtype)
     vectors = _read(directory / shard.file, shard.sha256, shape, STORED[manifest.dtype], verify)
-    block_ids = _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
-    return decode(vectors), block_ids
+    return vectors, _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
 
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
