@@ -13,7 +13,7 @@ export const threshold = () => Number(below.value) / 100;
 export const sureness = (found) => (Number.isFinite(found.confidence) ? found.confidence : found.p);
 
 function draw() {
-  byId("ask-below-said").textContent = Number(below.value) === 0 ? "always answers" : `${below.value} %`;
+  byId("ask-below-said").textContent = Number(below.value) === 0 ? "off" : `${below.value} %`;
 }
 
 function remembered() {
