@@ -4,8 +4,10 @@
 
 Works on a copy of a fine-tuned run with a part of its documents, so that a whole generation is embedded in about a second: while one is
 made nobody else writes to the index. Clients ask at a bounded rate. Every request must be answered, no removed document may come back, and
-the server's memory is sampled: its share of what it maps (PSS, Linux). Prints one JSON object as its last line; ends with 1 if a request
-failed.
+the server's memory is sampled (Linux): anonymous (what the process made; nothing that other processes do changes it), resident (that and
+what it has mapped of files, libraries included), proportional (files shared with other processes counted in part: falls and rises as they
+start and end). Compared are the medians of the first and of the last fifth of the time after warming up; by then the documents of the load
+are as many as they stay. Prints one JSON object as its last line; ends with 1 if a request failed.
 """
 
 import argparse
@@ -41,10 +43,11 @@ from realm.stages import stage_facts
 
 LONGEST = 60_000
 """Milliseconds that a server allows a request: the machine may have other work."""
-WARM_SHARE = 0.2
-"""Of the time, after which memory has to stay as it is."""
+WARM_SECONDS, WARM_SHARE = 180.0, 0.2
+"""Of the load, but at most this share of the time; after that memory has to stay as it is."""
 KEPT = 20
-"""Documents of the load that stay at a time."""
+"""Documents of the load that stay at a time: from then on one goes with each that comes."""
+MEMORY = {"anonymous": "Anonymous:", "resident": "Rss:", "proportional": "Pss:"}
 
 
 @dataclass
@@ -164,27 +167,33 @@ def _publish(paths: RunPaths, model: Any, generation: int) -> None:
     shutil.rmtree(old)
 
 
-def pss_mib(pid: int) -> float:
-    """The memory of a process: its own, and its share of what it has in common with others."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+def memory_mib(pid: int) -> dict[str, float]:
+    """The memory of a process: what it made, that and its files, that and its share of its files."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]]
+    sizes = {line[0]: int(line[1]) / 1024 for line in lines}
+    return {name: sizes[label] for name, label in MEMORY.items()}
 
 
-def sampling(load: Load, pid: int, samples: list[tuple[float, float]]) -> None:
-    """(seconds, MiB) every few seconds."""
+def sampling(load: Load, pid: int, samples: list[tuple[float, dict[str, float]]]) -> None:
+    """(seconds, MiB of each kind) every few seconds."""
     for _ in load.ticks(5.0):
-        samples.append((time.monotonic() - load.started, pss_mib(pid)))
-        if len(samples) % 24 == 0:
-            print(f"{samples[-1][0]:.0f} s: {samples[-1][1]:.0f} MiB, {dict(load.done)}", file=sys.stderr, flush=True)
+        samples.append((time.monotonic() - load.started, memory_mib(pid)))
+        if len(samples) % 12 == 0:
+            sizes = {name: round(value, 1) for name, value in samples[-1][1].items()}
+            print(f"{samples[-1][0]:.0f} s: {sizes} MiB, {dict(load.done)}", file=sys.stderr, flush=True)
 
 
-def memory(samples: list[tuple[float, float]], seconds: float) -> dict[str, float]:
-    """Medians of the first and of the last fifth of the time after warming up, their ratio, and the peak."""
-    after = [(at, value) for at, value in samples if at >= WARM_SHARE * seconds]
+def memory(samples: list[tuple[float, dict[str, float]]], seconds: float) -> dict[str, Any]:
+    """Of each kind: medians of the first and of the last fifth of the time after warming up, their ratio, and the peak."""
+    warm = min(WARM_SECONDS, WARM_SHARE * seconds)
+    after = [each for at, each in samples if at >= warm]
     fifth = max(1, len(after) // 5)
-    first, last = (statistics.median(value for _, value in part) for part in (after[:fifth], after[-fifth:]))
-    peak = max(value for _, value in after)
-    return {"first_mib": round(first, 1), "last_mib": round(last, 1), "ratio": round(last / first, 4), "peak_mib": round(peak, 1)}
+    found: dict[str, Any] = {"after_seconds": warm}
+    for name in MEMORY:
+        first, last = (statistics.median(each[name] for each in part) for part in (after[:fifth], after[-fifth:]))
+        sizes = {"first_mib": first, "last_mib": last, "ratio": last / first, "peak_mib": max(each[name] for each in after)}
+        found[name] = {what: round(value, 4 if what == "ratio" else 1) for what, value in sizes.items()}
+    return found
 
 
 def soak(root: Path, process: Any, port: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -192,7 +201,7 @@ def soak(root: Path, process: Any, port: int, options: argparse.Namespace) -> di
     seconds = 60.0 * options.minutes
     questions = questions_of(open_run(root), 200)
     load = Load(f"http://127.0.0.1:{port}", questions, time.monotonic() + seconds)
-    samples: list[tuple[float, float]] = []
+    samples: list[tuple[float, dict[str, float]]] = []
     pace = options.clients / options.rate
     threads = [threading.Thread(target=asking, args=(load, pace, seed)) for seed in range(options.clients)]
     threads += [

@@ -63,14 +63,16 @@ class DenseCandidates(Source):
         snapshot: the published embeddings of the documents.
         index: the search over them.
         inputs: corpus and featuriser.
+        exclude: int64 [m], ids of blocks that no question gets; None: every live block may be a candidate.
     """
 
-    def __init__(self, embedder: Embedder, snapshot: Snapshot, index: MipsIndex, inputs: BlockInputs):
+    def __init__(self, embedder: Embedder, snapshot: Snapshot, index: MipsIndex, inputs: BlockInputs, exclude: np.ndarray | None = None):
         super().__init__()
         self.embedder = embedder
         self.snapshot = snapshot
         self.index = index
         self.inputs = inputs
+        self.exclude = exclude
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         """The k best live blocks for each question; the gradient of a score reaches the embedder through the question's side.
@@ -85,7 +87,8 @@ class DenseCandidates(Source):
         query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
-        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False)
+        left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
+        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=left_out)
         rows = np.full(found.block_ids.shape, -1, np.int64)
         rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))

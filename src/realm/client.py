@@ -185,11 +185,19 @@ class Client:
         """Close the connection; the next call opens another."""
         self._connection.close()
 
-    def answer(self, questions: Sequence[str], *, k: int = 5, abstain_below: float = 0.0, timeout_ms: int = 10_000) -> list[Answer]:
-        """Answers in the order of the questions; those less sure than ``abstain_below`` are ``abstained``."""
-        body = {"questions": list(questions), "k": k, "abstain_below": abstain_below, "timeout_ms": timeout_ms}
-        found = self._ask("/v1/answer", body)
-        return cast(list[Answer], found["answers"])
+    def answer(
+        self,
+        questions: Sequence[str],
+        *,
+        k: int = 5,
+        abstain_below: float = 0.0,
+        exclude_documents: Sequence[str] = (),
+        timeout_ms: int = 10_000,
+    ) -> list[Answer]:
+        """Answers in the order of the questions, read from other documents than ``exclude_documents``; those less sure than
+        ``abstain_below`` are ``abstained``."""
+        how = {"k": k, "abstain_below": abstain_below, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
+        return cast(list[Answer], self._ask("/v1/answer", {"questions": list(questions), **how})["answers"])
 
     def search(self, texts: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[list[Hit]]:
         """The k nearest blocks of each text."""
@@ -227,7 +235,7 @@ class Client:
 
     def document(self, doc_id: str) -> ShownDocument:
         """One document, block by block."""
-        return cast(ShownDocument, self._ask(f"/v1/documents/{quote(doc_id, safe='')}"))
+        return cast(ShownDocument, self._ask(f"/v1/documents?id={quote(doc_id, safe='')}"))
 
     def documents(self, page: int = 1000) -> Iterator[Listed]:
         """All documents; ``page`` are fetched at a time."""

@@ -18,7 +18,7 @@ from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.effects import Candidate, document_effects, likelihood
-from realm.errors import ConfigError, DataError, RunError
+from realm.errors import ConfigError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
@@ -241,17 +241,12 @@ def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:
 
 def _excluded_blocks(inputs: BlockInputs, sentence: ClozeText, targets: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     """int64, ascending: live blocks that must not be retrieved."""
-    store = inputs.store
-    rows = [np.empty(0, np.int64)]
-    for document in documents:
-        found = store.rows_of_document(document)
-        if not store.live[found].any():
-            raise DataError(f"no document '{document}' in the corpus", path=store.path, cure="Give the id of a document, not a title.")
-        rows.append(found)
-    if targets:
-        rows += [store.rows_with_sentence(hash64(filled)) for filled in sentence.filled_sentences(targets)]
-    chosen = np.unique(np.concatenate(rows))
-    return np.asarray(store.block_ids)[chosen[store.live[chosen]]]
+    store, ids = inputs.store, inputs.blocks_of_documents(documents)
+    if not targets:
+        return ids
+    holding = [store.rows_with_sentence(hash64(filled)) for filled in sentence.filled_sentences(targets)]
+    rows = np.concatenate([np.empty(0, np.int64), *holding])
+    return np.union1d(ids, np.asarray(store.block_ids)[rows[store.live[rows]]])
 
 
 def _assemble(

@@ -3,11 +3,11 @@
 import math
 import time
 from collections.abc import Sequence as SequenceOf
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from realm.answerer import Answer, Answerer, Evidence
 from realm.candidates import Source
@@ -76,16 +76,33 @@ def passages_of(inputs: BlockInputs, rows: np.ndarray) -> list[list[Passage]]:
     return [[(block.title, block.text) for block in found] for found in blocks]
 
 
-def stage_answerer(
-    paths: RunPaths, stage: str, inputs: BlockInputs, source: Source, model: RealmModel, *, versions: dict[str, int]
-) -> Answerer:
-    """Answers by the reader of a published stage, of whichever kind it is, with the temperature that was fitted to it.
+@dataclass(frozen=True)
+class StageReader:
+    """The reader of a published stage, of whichever kind it is, in memory: what answers over any state of the corpus.
+
+    Attributes:
+        reader: its network.
+        temperature: that was fitted to it; None where none was.
+    """
+
+    reader: nn.Module
+    temperature: float | None
+
+    def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
+        """Its answerer; arguments as for ``Answerer``. Reads nothing from the stage."""
+        if isinstance(self.reader, FusionReader):
+            return FusionAnswerer(inputs, source, self.reader, versions=versions, temperature=self.temperature)
+        return Answerer(inputs, source, self.reader, versions=versions, temperature=self.temperature)
+
+
+def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device) -> StageReader:
+    """The reader of a published stage.
 
     Args:
         paths: of the run.
         stage: name of the stage.
-        inputs, source, versions: as for ``Answerer``.
         model: the stage's networks.
+        device: for a reader that is not one of them.
 
     Raises:
         RunError: the stage has no reader.
@@ -93,8 +110,19 @@ def stage_answerer(
     temperature = stage_facts(paths, stage).get("temperature")
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
-        device = next(source.parameters()).device
-        return FusionAnswerer(inputs, source, FusionReader.load(directory).to(device), versions=versions, temperature=temperature)
+        return StageReader(FusionReader.load(directory).to(device), temperature)
     if model.reader is None:
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
-    return Answerer(inputs, source, model.reader, versions=versions, temperature=temperature)
+    return StageReader(model.reader, temperature)
+
+
+def stage_answerer(
+    paths: RunPaths, stage: str, inputs: BlockInputs, source: Source, model: RealmModel, *, versions: dict[str, int]
+) -> Answerer:
+    """Answers by the reader of a published stage: ``load_reader``, whose arguments and errors it has, over one state of the corpus.
+
+    Args:
+        inputs, source, versions: as for ``Answerer``.
+    """
+    reader = load_reader(paths, stage, model, device=next(source.parameters()).device)
+    return reader.over(inputs, source, versions=versions)

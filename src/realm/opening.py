@@ -1,6 +1,7 @@
 """Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
-from realm.generative import stage_answerer
+from realm.generative import StageReader, load_reader
 from realm.index.generations import generation_path
 from realm.index.live import LiveIndex
 from realm.index.manifest import require_whole
@@ -76,7 +77,13 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     sha = None if tuned is None else state_sha256(tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
     require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
-    return OpenRun(paths, recipe, inputs, generation, tuned)
+
+    @functools.cache
+    def reader() -> StageReader:
+        assert tuned is not None
+        return load_reader(paths, "finetune", tuned, device=torch.device(device))
+
+    return OpenRun(paths, recipe, inputs, generation, tuned, reader)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class OpenRun:
         inputs: its corpus, with the featuriser.
         generation: the index, with the document embedder that made it.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
+        reader: loads what reads answers when it is asked for first; kept when the corpus changes, whatever becomes of the stage on disk.
     """
 
     paths: RunPaths
@@ -95,6 +103,7 @@ class OpenRun:
     inputs: BlockInputs
     generation: Generation
     tuned: RealmModel | None
+    reader: Callable[[], StageReader]
 
     @property
     def versions(self) -> dict[str, int]:
@@ -105,9 +114,12 @@ class OpenRun:
     @cached_property
     def source(self) -> DenseCandidates:
         """The question embedder (before fine-tuning: the one embedder) over the index."""
+        return self._source(None)
+
+    def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
-        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs).eval()
+        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs, exclude).eval()
 
     @cached_property
     def answerer(self) -> Answerer:
@@ -122,7 +134,26 @@ class OpenRun:
                 f'realm index search {self.paths.root} "..."'
             )
             raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
-        return stage_answerer(self.paths, "finetune", self.inputs, self.source, self.tuned, versions=self.versions)
+        return self.reader().over(self.inputs, self.source, versions=self.versions)
+
+    def answerer_without(self, documents: Sequence[str]) -> Answerer:
+        """The answerer as if some documents were not there.
+
+        Args:
+            documents: their ids.
+
+        Raises:
+            RunError: the run has no reader.
+            DataError: one of them is not in the corpus.
+            ConfigError: nothing would be left to read.
+        """
+        answerer = self.answerer
+        if not documents:
+            return answerer
+        exclude = self.inputs.blocks_of_documents(documents)
+        if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
+            raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
+        return self.reader().over(self.inputs, self._source(exclude), versions=self.versions)
 
     @cached_property
     def pretrained(self) -> RealmModel:

@@ -57,6 +57,14 @@ def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
     assert "12 documents" in browser.text("#documents-main") and server.call("GET", "/v1/run")["corpus"]["documents"] == 12
 
 
+def test_ids_that_no_path_can_hold(browser: Browser, server: Server) -> None:
+    """A browser takes dots out of a path before it sends it."""
+    for name, words in ((".", "One dot is the whole name."), ("..", "Two dots are another name.")):
+        server.call("POST", "/v1/documents", {"documents": [{"id": name, "title": "", "text": words}]})
+        browser.open(f"{server.url}/#documents?{urlencode({'id': name})}")
+        browser.sees(".document", words)
+
+
 def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path: Path) -> None:
     """All documents are replaced, so that no old answer can be left."""
     browser.open(server.url)

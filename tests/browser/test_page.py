@@ -1,11 +1,12 @@
 """What a person does with the page: ask, read the evidence, explain, look at the run; on a phone, in the dark, with keys alone."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from .tools import Browser, Server
+from .tools import Browser, Server, until
 
 pytestmark = pytest.mark.browser
 QUESTION = "What is the currency of Arvad?"
@@ -52,24 +53,80 @@ def test_a_link_asks(browser: Browser, shared: Server) -> None:
     assert len(browser.all(".evidence > li")) == 3 and browser.run("return document.querySelector('#question').value") == QUESTION
 
 
-HELD = """
-const real = window.fetch;
-window.fetch = async (...request) => {
-  const response = await real(...request);
-  if (!String(request[0]).endsWith("v1/answer")) return response;
-  const found = await response.json();
-  Object.assign(found.answers[0], {abstained: true, confidence: 0.125});
-  return new Response(JSON.stringify(found), {status: 200});
-};
-"""
-"""Makes every answer one that is held back."""
+def _slide(browser: Browser, percent: int) -> None:
+    """Move the control for how sure an answer must be, as a hand would."""
+    script = "const e = document.querySelector('#ask-below'); e.value = arguments[0]; e.dispatchEvent(new Event('input', {bubbles: true}))"
+    browser.run(script, str(percent))
 
 
 def test_an_answer_that_is_held_back(browser: Browser, shared: Server) -> None:
+    """At once, without asking again; the tab remembers it; the server is told."""
     browser.open(shared.url)
-    browser.run(HELD)
     browser.ask(QUESTION)
-    assert "Not sure enough to answer" in browser.text(".held") and "0.125" in browser.text(".answer .scores")
+    given = shared.call("POST", "/v1/answer", {"questions": [QUESTION], "k": 5})["answers"][0]
+    sure = given["p"] if given["confidence"] is None else given["confidence"]
+    assert sure < 0.95 and browser.text(".said") == given["answer"] and browser.text("#ask-below-said") == "off"
+    _slide(browser, 95)
+    assert browser.text(".said") == "No answer" and f"{sure:.3f}, below 0.95" in browser.text(".held")
+    assert not browser.one(".guess .said").is_displayed() and len(browser.all(".evidence > li")) == 5
+    browser.shot("held")
+    browser.one(".guess summary").click()
+    assert browser.text(".guess .said") == given["answer"]
+    browser.run("window.sent = []; const real = fetch; window.fetch = (...r) => { sent.push(r); return real(...r) }")
+    browser.press("Ask", "#ask-form")
+    browser.sees(".held", "below 0.95")
+    assert '"abstain_below":0.95' in browser.run("return sent.map(r => r[1].body).join()")
+    browser.driver.refresh()
+    browser.sees(".said", "No answer")
+    assert browser.text("#ask-below-said") == "95 %"
+    _slide(browser, 0)
+    assert browser.text(".said") == given["answer"] and not browser.all(".held")
+
+
+def test_leaving_documents_out(browser: Browser, shared: Server) -> None:
+    """From the evidence, one after the other; both answers side by side; taken back by chips; a link holds it."""
+    browser.open(shared.url)
+    browser.ask(QUESTION)
+    first = shared.call("POST", "/v1/answer", {"questions": [QUESTION], "k": 5})["answers"][0]
+    out = [first["evidence"][0]["doc_id"]]
+    browser.press("Leave out and ask again", ".evidence > li")
+    browser.sees(".pair", "WITHOUT 1 DOCUMENT")
+    body = {"questions": [QUESTION], "k": 5, "exclude_documents": out}
+    wanted = shared.call("POST", "/v1/answer", body)["answers"][0]
+    assert [card.text for card in browser.all(".pair .said")] == [first["answer"], wanted["answer"]]
+    ids = [found.text for found in browser.all(".evidence .id")]
+    assert ids == [item["doc_id"] for item in wanted["evidence"]] and out[0] not in ids
+    browser.shot("left-out")
+    browser.press("Leave out and ask again", ".evidence > li")
+    browser.sees(".pair", "WITHOUT 2 DOCUMENTS")
+    gone = [first["evidence"][0], wanted["evidence"][0]]
+    chips = [chip.text for chip in browser.all(".chips li > span")]
+    assert all(item["title"] in chip and item["doc_id"] in chip for chip, item in zip(chips, gone, strict=True))
+    link = browser.run("return location.href")
+    browser.one(".chips li button").click()
+    until(lambda: len(browser.all(".chips li")) == 1)
+    browser.quiet()
+    browser.one(".chips li button").click()
+    until(lambda: not browser.all(".chips li"))
+    browser.quiet()
+    browser.sees(".pair", "NOW, WITH ALL DOCUMENTS")
+    assert browser.all(".pair .said")[1].text == first["answer"] and out[0] in [found.text for found in browser.all(".evidence .id")]
+    for look in ({"width": 360, "height": 740}, {"scheme": "dark"}):
+        browser.open(link, **look)
+        browser.one(".said")
+        assert len(browser.all(".chips li")) == 2 and out[0] not in [found.text for found in browser.all(".evidence .id")]
+        assert not _too_wide(browser)
+        browser.shot(f"left-out-{'-'.join(look)}")
+    browser.press("Take all back", "#ask-without")
+    browser.sees(".pair", "NOW, WITH ALL DOCUMENTS")
+
+
+def test_leaving_everything_out(browser: Browser, shared: Server) -> None:
+    names = [row["id"] for row in shared.call("GET", "/v1/documents")["documents"]]
+    browser.open(f"{shared.url}/#ask?{urlencode([('q', QUESTION), ('k', 3), *(('without', name) for name in names)])}")
+    browser.sees("#ask-result", "Every document is left out")
+    assert len(browser.all(".chips li")) == len(names)
+    assert all("422" in line for line in browser.complaints())
 
 
 def test_explain(browser: Browser, shared: Server) -> None:

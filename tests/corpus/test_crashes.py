@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from realm.corpus import locking
+from realm.corpus import locking, merging
 from realm.corpus.blocks import BlockStore
 from realm.corpus.build import build_corpus
 from realm.corpus.compaction import compact_corpus
 from realm.corpus.living import add_documents, remove_documents, update_documents
 from realm.corpus.locking import writer_lock
 from realm.corpus.manifest import current_version
+from realm.corpus.merging import tidy_corpus
 from realm.errors import CorpusError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -86,6 +87,7 @@ CHANGES: dict[str, Change] = {
     "remove": lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"]),
     "compact": lambda corpus: compact_corpus(corpus),
     "purge": lambda corpus: compact_corpus(corpus, purge=True),
+    "tidy": lambda corpus: tidy_corpus(corpus),
 }
 
 
@@ -93,6 +95,7 @@ CHANGES: dict[str, Change] = {
 def test_killed_at_every_step(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Killed at the first call that changes the disk, at the second, ... until it runs through."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here, and hundreds of waits for a disk are saved
+    monkeypatch.setattr(merging, "MOST_SMALL", 1)
     change, old_version, old = CHANGES[name], current_version(corpus), content(corpus)
     whole = shutil.copytree(corpus, tmp_path / "whole")
     change(whole)

@@ -10,6 +10,7 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
+from realm.index import shards
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.snapshot import (
@@ -53,6 +54,27 @@ def assert_unmixed(snapshot: Snapshot) -> None:
     np.testing.assert_array_equal(snapshot.vectors, rows(snapshot.manifest.generation, snapshot.block_ids))
 
 
+def test_large_vectors_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MAPPED_FROM", 200)
+    publish(tmp_path / "index")
+    snapshot = open_snapshot(tmp_path / "index")
+    assert isinstance(snapshot.vectors, np.memmap) and not isinstance(snapshot.block_ids, np.memmap)
+    assert_unmixed(snapshot)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not say which files are open")
+def test_many_additions_hold_no_descriptors(tmp_path: Path) -> None:
+    """A server that takes in single documents all day has a shard for each."""
+    publish(tmp_path / "index", n=6)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = []
+    for number in range(20, 40):
+        ids = np.array([number])
+        append_delta(tmp_path / "index", 1, rows(1, ids), ids, corpus_version=number)
+        opened.append(open_snapshot(tmp_path / "index"))
+    assert len(opened[-1].shards) == 21 and len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
 def test_round_trip(tmp_path: Path) -> None:
     assert current_generation(tmp_path / "index") is None and next_generation(tmp_path / "index") == 1
     manifest = publish(tmp_path / "index", segments=(("seg-0", 6),), tombstone_version=2)
@@ -60,7 +82,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert snapshot.manifest == manifest
     assert (manifest.generation, manifest.revision, manifest.count, manifest.dim) == (1, 0, 6, 4)
     assert manifest.segments == (("seg-0", 6),) and manifest.tombstone_version == 2
-    assert isinstance(snapshot.vectors, np.memmap)
+    assert not isinstance(snapshot.vectors, np.memmap)  # too small to hold a descriptor for
     assert_unmixed(snapshot)
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["000001", "CURRENT"]
     assert ExactIndex(snapshot.vectors, snapshot.block_ids).dim == 4

@@ -1,5 +1,6 @@
 """Every endpoint gives what the same question gives without a server, in the shape that the OpenAPI document describes."""
 
+import shutil
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -8,6 +9,7 @@ from starlette.testclient import TestClient
 
 from realm import client as records
 from realm.answerer import Answerer
+from realm.corpus.living import remove_documents
 from realm.explain import explain
 from realm.opening import open_run
 from realm.serve import shapes
@@ -37,6 +39,26 @@ def test_answers_that_are_not_sure_enough_are_marked(client: TestClient) -> None
     for below in (0.0, max(sure), 1):
         rows = client.post("/v1/answer", json={**body, "abstain_below": below}).json()["answers"]
         assert [row["abstained"] for row in rows] == [value < below for value in sure] and all(row["answer"] for row in rows)
+
+
+def test_documents_that_are_left_out(client: TestClient, tiny_run: Path, tmp_path: Path) -> None:
+    """As if they had been removed, for these questions alone."""
+    out = ["Arvad/0", "Arvad/1", "Carsin/0"]
+    copy = shutil.copytree(tiny_run, tmp_path / "run")
+    remove_documents(copy / "corpus", out)
+    body = {"questions": QUESTIONS, "k": 4}
+    rows = client.post("/v1/answer", json={**body, "exclude_documents": out}).json()["answers"]
+    for got, wanted in zip(rows, open_run(copy).answerer.answer(QUESTIONS, k=4), strict=True):
+        assert got["answer"] == wanted.answer and got["p"] == pytest.approx(wanted.p, abs=1e-5)
+        assert [e["block_id"] for e in got["evidence"]] == [e.block_id for e in wanted.evidence]
+    everything = client.post("/v1/answer", json=body).json()["answers"]
+    assert any(e["doc_id"] in out for answer in everything for e in answer["evidence"])
+    names = [row["id"] for row in client.get("/v1/documents").json()["documents"]]
+    few = client.post("/v1/answer", json={**body, "exclude_documents": names[2:]}).json()["answers"][0]
+    assert {e["doc_id"] for e in few["evidence"]} == set(names[:2])
+    for wrong, word in ((["nobody"], "no document 'nobody'"), (names, "every document is left out"), (["x"] * 65, "exclude_documents")):
+        refused = client.post("/v1/answer", json={**body, "k": 2, "exclude_documents": wrong})
+        assert refused.status_code == 422 and word in refused.json()["error"]["message"]
 
 
 def test_the_clients_records_are_the_documents(client: TestClient) -> None:
@@ -112,7 +134,9 @@ def test_documents_are_listed_and_shown(client: TestClient) -> None:
     shown = shapes.DocumentResponse.model_validate(client.get("/v1/documents/Arvad/0").json())
     assert shown.title == "Arvad" and shown.blocks[0].start == 0 and "Tirel" in shown.blocks[0].text
     assert client.get("/v1/documents/Arvad%2F0").json() == client.get("/v1/documents/Arvad/0").json()
-    assert client.get("/v1/documents/nobody").status_code == 404
+    assert client.get("/v1/documents", params={"id": "Arvad/0"}).json() == client.get("/v1/documents/Arvad/0").json()
+    assert client.get("/v1/documents/nobody").status_code == 404 == client.get("/v1/documents?id=nobody").status_code
+    assert client.get("/v1/documents?id=").status_code == 422
 
 
 def test_openapi_names_every_endpoint(client: TestClient) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from realm.corpus import merging
 from realm.corpus.living import add_documents, remove_documents
 from realm.opening import open_run
 from realm.paths import RunPaths, write_json
@@ -44,6 +45,55 @@ def test_a_document_lives(living: TestClient, run_copy: Path) -> None:
     assert living.delete("/v1/documents/Novaria/0").json()["removed"] == ["Novaria/0"]
     assert "Novaria/0" not in found(living) and living.get("/v1/documents/Novaria/0").status_code == 404
     assert not list((run_copy / "uploads").glob("*.jsonl"))  # its text is in the corpus alone
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/../b", "%2e%2e", "a?b#c&d=e", " a  b "])
+def test_any_id_can_be_named(living: TestClient, name: str) -> None:
+    """In the query; a path loses dots on its way here."""
+    added = living.post("/v1/documents", json={"documents": [{**NOVARIA, "id": name}]}).json()["documents"]
+    shown = living.get("/v1/documents", params={"id": name})
+    assert shown.json()["id"] == added[0]["id"] and "Belmor crown" in shown.json()["blocks"][0]["text"]
+    assert living.post("/v1/documents/remove", json={"ids": [name]}).is_success
+    assert living.get("/v1/documents", params={"id": name}).status_code == 404
+
+
+def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was loaded with its networks. What lies in the stage later may be another's, so nothing of it is read."""
+
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("the reader is loaded once more")
+
+    monkeypatch.setattr("realm.opening.load_reader", load)
+    before = living.serving.current  # type: ignore[attr-defined]
+    assert living.post("/v1/documents", json={"documents": [NOVARIA]}).is_success
+    (run_copy / "stages" / "finetune" / "stage.json").rename(run_copy / "away.json")
+    assert living.delete("/v1/documents/Novaria/0").is_success
+    after = living.serving.current  # type: ignore[attr-defined]
+    assert after is not before and after.opened.answerer.reader is before.opened.answerer.reader
+    assert after.opened.answerer.temperature == before.opened.answerer.temperature is not None
+    assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
+
+
+def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are merged while questions are asked; nothing that was removed comes back, and an open state goes on."""
+    monkeypatch.setattr(merging, "MOST_SMALL", 4)
+    monkeypatch.setattr(merging, "LEAST_REMOVED", 3)
+    living.serving._stopped.set()  # type: ignore[attr-defined]
+    living.serving._watcher.join()  # type: ignore[attr-defined]
+    most, tidied = 0, 0
+    for number in range(12):
+        name = f"new/{number}"
+        row = document(name, f"Novaria pays with crown {number}.", "Novaria")
+        assert living.post("/v1/documents", json={"documents": [row]}).is_success
+        if number % 2:
+            assert living.delete(f"/v1/documents/{name}").is_success
+        tidied += living.serving.tidy()  # type: ignore[attr-defined]
+        current = living.serving.current  # type: ignore[attr-defined]
+        most = max(most, len(current.opened.inputs.store.segments))
+        wanted = {f"new/{n}" for n in range(number + 1) if n % 2 == 0}
+        assert {name for name in found(living, "Novaria crown", 12 + len(wanted)) if name.startswith("new/")} == wanted
+        assert living.post("/v1/answer", json={"questions": ["Who pays with crown 0?"], "k": 3}).status_code == 200
+    assert tidied >= 2 and most <= 5 and current.opened.inputs.store.manifest.removed <= 5
 
 
 def test_an_added_vector_is_a_rebuilt_one(living: TestClient, run_copy: Path) -> None:

@@ -17,6 +17,10 @@ from realm.corpus.forgetting import forget_words
 from realm.corpus.lookup import finish_segment
 from realm.corpus.manifest import CorpusManifest, SegmentInfo
 from realm.corpus.publishing import changing, publish_version, sweep
+from realm.corpus.views import Segment
+
+Part = tuple[Segment, np.ndarray]
+"""A segment, and which of its rows are kept, bool [rows]."""
 
 
 def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
@@ -75,7 +79,10 @@ def _rewrite(store: BlockStore, staging: Path, groups: Sequence[Sequence[int]]) 
     # From the first segment that changes on all get new names, so that those which stay come first in the manifest: ids must ascend.
     first = next(position for position, group in enumerate(groups) if _needs_rewriting(store, group))
     kept = tuple(store.manifest.segments[number] for group in groups[:first] for number in group)
-    merged = [_merge(store, group, staging / manifests.SEGMENTS_DIRECTORY / f"{place}.arrow") for place, group in enumerate(groups[first:])]
+    parts = list(zip(store.segments, _live_parts(store), strict=True))
+    files = [staging / manifests.SEGMENTS_DIRECTORY / f"{place}.arrow" for place in range(len(groups) - first)]
+    vocab = store.manifest.vocab_size
+    merged = [write_merged([parts[number] for number in group], file, vocab) for group, file in zip(groups[first:], files, strict=True)]
     forget_words(store)
     manifest = replace(
         store.manifest,
@@ -86,25 +93,30 @@ def _rewrite(store: BlockStore, staging: Path, groups: Sequence[Sequence[int]]) 
     return publish_version(store.path, staging, manifest, len(kept), np.empty(0, np.int64))
 
 
-def _merge(store: BlockStore, group: Sequence[int], path: Path) -> SegmentInfo:
-    """Write the live rows of some segments as one."""
+def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentInfo:
+    """Write rows of some segments as one.
+
+    Args:
+        parts: neighbours, in order of their ids.
+        path: the file to write; its look-up files come beside it.
+        vocab_size: of the corpus.
+    """
     tokens = 0
-    schema = layout.segment_schema(layout.token_dtype(store.manifest.vocab_size))
+    schema = layout.segment_schema(layout.token_dtype(vocab_size))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in _batches(store, group):
+        for batch in _batches(parts):
             tokens += len(batch.column("token_ids").flatten())
             writer.write_batch(batch)
     return finish_segment(path, tokens)
 
 
-def _batches(store: BlockStore, group: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The live rows of some segments, in full batches but for the last of all."""
-    parts = _live_parts(store)
+def _batches(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    """The rows that are kept of some segments, in full batches but for the last of all."""
     pending: list[pa.RecordBatch] = []
-    for number in group:
+    for segment, keep in parts:
         start = 0
-        for view in store.segments[number].batches:
-            pending.append(view.select(parts[number][start : start + view.rows]))
+        for view in segment.batches:
+            pending.append(view.select(keep[start : start + view.rows]))
             start += view.rows
             if sum(len(batch) for batch in pending) >= layout.BATCH_ROWS:
                 whole = pa.concat_batches(pending)

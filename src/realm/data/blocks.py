@@ -8,6 +8,7 @@ import numpy as np
 from realm.corpus.blocks import NULL_BLOCK, BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.types import Sequence
+from realm.errors import DataError
 
 
 class BlockInputs:
@@ -28,6 +29,20 @@ class BlockInputs:
         rows = np.full(block_ids.shape, -1, np.int64)
         rows[real] = self.store.rows_of(block_ids[real])
         return rows
+
+    def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:
+        """Ids of the live blocks of some documents, int64 [n], ascending.
+
+        Raises:
+            DataError: one of them is not in the corpus.
+        """
+        rows = [np.empty(0, np.int64)]
+        for document in documents:
+            rows.append(self.store.live_rows_of_document(document))
+            if not len(rows[-1]):
+                cure = "Give the id of a document, not a title."
+                raise DataError(f"no document '{document}' in the corpus", path=self.store.path, cure=cure)
+        return np.asarray(self.store.block_ids)[np.unique(np.concatenate(rows))]
 
     def block(self, row: int) -> Sequence:
         """The embedder's input of one row; row -1 is the null document."""

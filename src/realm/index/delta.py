@@ -14,7 +14,7 @@ from realm.index.building import Building, Parts, build_key, parts_from, writing
 from realm.index.checks import check_block_ids
 from realm.index.generations import BUILDING_SUFFIX, generation_path
 from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, require_whole, write_manifest
-from realm.index.shards import read_shard
+from realm.index.shards import next_number, read_shard
 from realm.paths import fsync_directory
 from realm.write_points import reached
 
@@ -77,7 +77,7 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors
     """
     root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
     key = build_key(manifest.generation, block_ids, facts)
-    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=len(manifest.shards), dim=manifest.dim)
+    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_number(manifest.shards), dim=manifest.dim)
     for part in parts_from(vectors, build.rows):
         build.append(part)
     shard = build.finish(block_ids)

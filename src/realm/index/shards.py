@@ -4,11 +4,13 @@ bfloat16 is stored as uint16; int8 as the codes of a row and behind them, in SCA
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from realm.corpus.lookup import MAPPED_FROM
 from realm.errors import SnapshotError
 from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
 from realm.paths import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
@@ -33,6 +35,11 @@ def shard_names(number: int) -> tuple[str, str]:
     return f"vectors-{number:05d}.npy", f"block_ids-{number:05d}.npy"
 
 
+def next_number(shards: Iterable[Shard]) -> int:
+    """The number of a shard that comes after these; not how many there are, since merged ones have gone."""
+    return 1 + max((int(Path(shard.file).stem.rpartition("-")[2]) for shard in shards), default=-1)
+
+
 def row_params_name(number: int) -> str:
     """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
     return f"row_params-{number:05d}.npy"
@@ -53,7 +60,7 @@ def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
 
 
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors float32 [r,d] (memory-mapped if stored as float32) and ids int64 [r] of one shard.
+    """The vectors float32 [r,d] (memory-mapped if large and stored as float32) and ids int64 [r] of one shard.
 
     Args:
         verify: compare the SHA-256 of both files; without it only shapes and types are checked.
@@ -61,10 +68,15 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     Raises:
         DamagedSnapshot: a file is missing, cut short, changed, or not what the manifest says.
     """
+    stored, block_ids = read_stored(directory, shard, manifest, verify)
+    return decode(stored), block_ids
+
+
+def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors as they are stored and the ids int64 [r] of one shard; arguments and errors as for ``read_shard``."""
     shape = shard.rows, stored_width(manifest.dim, manifest.dtype)
     vectors = _read(directory / shard.file, shard.sha256, shape, STORED[manifest.dtype], verify)
-    block_ids = _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
-    return decode(vectors), block_ids
+    return vectors, _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
 
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
@@ -138,8 +150,9 @@ def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, veri
     try:
         if verify and sha256_file(path) != sha256:
             raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
-        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable.
-        array = load_array(path, "c" if shape[0] else None)
+        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable. Small ones are read:
+        # every mapping holds a descriptor, and a generation gets a shard with every document that is added to it.
+        array = load_array(path, "c" if path.stat().st_size >= MAPPED_FROM else None)
     except FileNotFoundError:
         raise DamagedSnapshot("missing", path=path) from None
     except OSError as error:  # not damage as far as we know: nothing is put aside

@@ -254,7 +254,18 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
         ForeignSnapshot: it belongs to another corpus, tokenizer or document embedder.
         MixedGeneration: one document embedder is expected, and its rows were embedded by several.
     """
-    manifest = read_manifest(path, generation)
+    while True:
+        manifest = read_manifest(path, generation)
+        try:
+            return _read_revision(path, manifest, expected, verify)
+        except DamagedSnapshot:
+            # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
+            if read_manifest(path, generation).revision == manifest.revision:
+                raise
+
+
+def _read_revision(path: Path, manifest: SnapshotManifest, expected: dict[str, str | None], verify: bool) -> Snapshot:
+    """``read_generation`` of the revision that a manifest describes."""
     for field, value in expected.items():
         found = getattr(manifest, field)
         if value is not None and found != value:

@@ -15,6 +15,7 @@ from realm.errors import SnapshotError
 from realm.index.delta import append_delta
 from realm.index.generations import generation_path
 from realm.index.manifest import require_whole
+from realm.index.merging import merge_shards
 from realm.index.snapshot import Snapshot, SnapshotFacts, current_generation, publish_snapshot
 from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
@@ -194,5 +195,6 @@ def add_difference(
             versions = {"corpus_version": store.version, "tombstone_version": store.version}
             ids = np.asarray(store.block_ids)[rows]
             append_delta(paths.index, generation.number, parts, ids, segments=_segments(store, rows), **versions)
+            merge_shards(paths.index, generation.number)
             generation = extended(generation, paths, inputs)
     return generation, len(rows)

@@ -35,13 +35,14 @@ class Current:
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers to questions from k blocks each."""
+    """Answers to questions from k blocks each, none of them of the documents left out."""
 
     k: int
+    exclude_documents: tuple[str, ...] = ()
 
     def __call__(self, current: Current, questions: list[str]) -> list[Result]:
         opened = current.opened
-        found = opened.answerer.answer(questions, k=opened.require_k(self.k))
+        found = opened.answerer_without(self.exclude_documents).answer(questions, k=opened.require_k(self.k))
         return [(answer, opened.versions) for answer in found]
 
 

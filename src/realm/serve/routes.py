@@ -9,6 +9,7 @@ from fastapi.responses import PlainTextResponse
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
 from realm.serve.documents import Documents
+from realm.serve.limits import LIMITS
 from realm.serve.reading import run_page
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
@@ -17,6 +18,9 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
+AnyId = Annotated[
+    str | None, Query(alias="id", min_length=1, max_length=LIMITS.id_chars, description="an id of a document, which is then shown")
+]
 Start = Annotated[int, Query(ge=0, le=2**53)]
 PageSize = Annotated[int, Query(ge=1, le=1000)]
 
@@ -37,7 +41,7 @@ def question_routes(serving: Serving) -> APIRouter:
     @router.post("/answer", responses=_described(shapes.AnswerResponse))
     async def answer(request: shapes.AnswerRequest) -> Response:
         """Answer questions with their evidence."""
-        results = await serving.ask(Answers(request.k), request.questions, request.timeout_ms)
+        results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         answers = [found.abstaining(request.abstain_below).to_dict() for found, _ in results]
@@ -86,10 +90,10 @@ def document_routes(documents: Documents) -> APIRouter:
         """Remove documents; no answer holds them when this has returned."""
         return Json(documents.remove(request.ids))
 
-    @router.get("", responses=_described(shapes.ListResponse))
-    def listed(start: Start = 0, limit: PageSize = 100) -> Response:
-        """List documents, a page at a time."""
-        return Json(documents.page(start, limit))
+    @router.get("", responses=_described(shapes.ListResponse | shapes.DocumentResponse))
+    def listed(start: Start = 0, limit: PageSize = 100, doc_id: AnyId = None) -> Response:
+        """List documents, a page at a time; or show the one with this id, which may be one that no path can hold, such as two dots."""
+        return Json(documents.page(start, limit) if doc_id is None else documents.get(doc_id))
 
     @router.get("/{doc_id:path}", responses=_described(shapes.DocumentResponse))
     def get(doc_id: DocId) -> Response:

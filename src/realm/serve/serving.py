@@ -17,12 +17,14 @@ from typing import Any
 from realm.answerer import BATCH
 from realm.corpus.locking import held
 from realm.corpus.manifest import current_version
+from realm.corpus.merging import needs_tidying, tidy_corpus
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.nn.model import RealmModel
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
 from realm.serve.asking import Current, Question, Result
 from realm.serve.batching import Batcher
+from realm.serve.heap import give_back
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.refusals import not_found_yet
@@ -106,6 +108,19 @@ class Serving:
             self._swap(self._with_added(self.current))
             return True
 
+    def tidy(self) -> bool:
+        """Merge the files that single changes of documents have left in the corpus, if they are many. Returns whether they were.
+
+        Raises:
+            RealmError: somebody else changes the corpus for long, or it cannot be written to; nothing is changed.
+        """
+        if not needs_tidying(self.current.opened.inputs.store):
+            return False
+        with self._changing:
+            tidy_corpus(self.paths.corpus)
+            self._swap(self._with_added(self.current))
+        return True
+
     def close(self) -> None:
         """Answer what was asked, then end."""
         self._stopped.set()
@@ -133,6 +148,7 @@ class Serving:
 
         self.batcher.between(put)
         self.meter.swapped()
+        give_back()  # the state before has gone, or goes with the next batch
 
     def _corpus_changed(self) -> bool:
         return current_version(self.paths.corpus) != self.current.opened.inputs.store.version
@@ -145,6 +161,7 @@ class Serving:
         while not self._stopped.wait(WATCH_SECONDS):
             try:
                 self.follow()
+                self.tidy()
                 self._told = ""
             except Exception as error:  # whatever is wrong on disk, what is in memory goes on answering
                 said = error.problem if isinstance(error, RealmError) else type(error).__name__

@@ -22,6 +22,7 @@ def _known(value: str) -> Any:
 Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=r"\S")]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
 DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
+LeftOut = Annotated[list[DocumentId], Field(max_length=LIMITS.texts, description="ids of documents that are not retrieved")]
 K = Annotated[int, Field(ge=1, le=LIMITS.k)]
 Timeout = Annotated[int, Field(ge=1, le=LIMITS.longest_timeout_ms, description="milliseconds after which the answer is 504")]
 
@@ -33,11 +34,15 @@ class Asked(BaseModel):
 
 
 class AnswerRequest(Asked):
-    """Questions to be answered from the k blocks most relevant to each; answers less sure than ``abstain_below`` are marked as such."""
+    """Questions to be answered from the k blocks most relevant to each; answers less sure than ``abstain_below`` are marked as such.
+
+    Blocks of ``exclude_documents`` are not read.
+    """
 
     questions: Texts
     k: K = 5
     abstain_below: Annotated[float, Field(ge=0, le=1)] = 0.0
+    exclude_documents: LeftOut = []
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 
@@ -55,7 +60,7 @@ class ExplainRequest(Asked):
     text: Text
     targets: Annotated[list[Text], Field(max_length=LIMITS.texts)] = []
     k: K = 8
-    exclude_documents: Annotated[list[DocumentId], Field(max_length=LIMITS.texts)] = []
+    exclude_documents: LeftOut = []
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 

@@ -96,10 +96,11 @@ async function asking(method, path, body, { signal, waiting } = {}) {
   }
 }
 
-const place = (id) => `v1/documents/${encodeURIComponent(id)}`;
+// In the query, where any id can stand: browsers take "." and ".." out of a path.
+const place = (id) => `v1/documents?id=${encodeURIComponent(id)}`;
 
 export const api = {
-  answer: (question, k, how) => asking("POST", "v1/answer", { questions: [question], k }, how),
+  answer: (question, wishes, how) => asking("POST", "v1/answer", { questions: [question], ...wishes }, how),
   search: (text, k, how) => asking("POST", "v1/search", { texts: [text], k }, how),
   explain: (body, how) => asking("POST", "v1/explain", body, how),
   run: (how) => asking("GET", "v1/run", undefined, how),

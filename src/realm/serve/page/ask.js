@@ -6,6 +6,7 @@ import { byId, button, el, notice, show } from "./dom.js";
 import { count, plural, probability } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount, runFacts } from "./run-facts.js";
+import { called, chooseThreshold, drawLeftOut, leftOut, threshold } from "./wishes.js";
 
 const STARTS = [
   ["#explain", "Explain", "Hide words of a sentence and see which document helps to fill them in."],
@@ -13,7 +14,8 @@ const STARTS = [
   ["#run", "This run", "What is served, what it reached, and the curves of its training."],
 ];
 const place = new Place(byId("ask-result"));
-let last = null; // {question, k, found}: the newest answer
+let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
+let without = []; // ids of the documents that are left out
 let newest = 0; // the corpus that the last response named
 
 server.addEventListener("versions", ({ detail }) => {
@@ -21,31 +23,44 @@ server.addEventListener("versions", ({ detail }) => {
   drawStale();
 });
 
-const linkTo = (question, k) => `#ask?${new URLSearchParams({ q: question, k })}`;
+const linkTo = (question, k, without) =>
+  `#ask?${new URLSearchParams([["q", question], ["k", k], ...without.map((id) => ["without", id])])}`;
+
+const same = (one, other) => one.length === other.length && one.every((id, i) => id === other[i]);
 
 /** The last question and its link, if its answer is of older documents than there are now; else null. */
 export const stale = () =>
   last !== null && newest > last.found.versions.corpus
-    ? { question: last.question, link: linkTo(last.question, last.k) }
+    ? { question: last.question, link: linkTo(last.question, last.k, last.without) }
     : null;
 
 /** Show the view for what its link says. */
 export async function showAsk(parameters) {
   const question = parameters.get("q") ?? "";
   if (question.trim() === "") return empty();
+  without = leftOut(parameters);
+  drawLeftOut(without, leaveOut);
   byId("question").value = question;
   const k = Number(parameters.get("k")) || Number(byId("ask-k").value) || 5;
   chooseCount(byId("ask-k"), k);
   document.title = `${question} – REALM`;
-  if (last !== null && last.question === question && last.k === k && place.element.childElementCount) return;
-  await ask(question, k, null);
+  const again = last !== null && last.question === question && last.k === k;
+  if (again && same(last.without, without) && place.element.childElementCount) return;
+  await ask(question, k, again && !same(last.without, without) ? last : null);
+}
+
+/** Ask the question of the page once more, without these documents and no others. */
+function leaveOut(ids) {
+  without = ids;
+  drawLeftOut(ids, leaveOut);
+  const question = last?.question ?? byId("question").value.trim();
+  if (question) location.hash = linkTo(question, last?.k ?? Number(byId("ask-k").value), ids);
 }
 
 /** Ask the last question once more, and show both answers. */
 export async function askAgain() {
-  const before = last.found;
   byId("question").value = last.question;
-  await ask(last.question, last.k, before);
+  await ask(last.question, last.k, last);
 }
 
 async function ask(question, k, before) {
@@ -53,11 +68,12 @@ async function ask(question, k, before) {
   if (facts !== null && !facts.reader) return search(question, k);
   await place.fill(
     `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
-    (how) => api.answer(question, k, how),
+    (how) => api.answer(question, { k, abstain_below: threshold(), exclude_documents: without }, how),
     (response) => {
       const found = response.answers[0];
-      last = { question, k, found };
-      return drawn(found, before);
+      for (const item of found.evidence) called(item.doc_id, item.title);
+      last = { question, k, without, found, before: before && { ...before, before: null } };
+      return drawn(last);
     },
   );
   drawStale();
@@ -73,23 +89,32 @@ async function search(question, k) {
   );
 }
 
-function drawn(found, before) {
-  const cards = before === null ? answerCard(found) : comparison(before, found);
-  return [cards, evidenceList(found), timings(found)];
+function drawn({ found, before }) {
+  const cards = before === null ? answerCard(found, "Answer", threshold()) : comparison(before, last);
+  const leave = (id) => leaveOut([...without.filter((other) => other !== id), id]);
+  return [cards, evidenceList(found, leave), timings(found)];
 }
 
-/** Two answers to one question, older documents left. */
+/** What an answer was given for, in a word: the documents left out, else the version of the corpus. */
+const named = (asked, other) =>
+  same(asked.without, other.without)
+    ? `corpus version ${asked.found.versions.corpus}`
+    : asked.without.length
+      ? `without ${plural(asked.without.length, "document")}`
+      : "with all documents";
+
+/** Two answers to one question, the older one left. */
 function comparison(before, now) {
-  const changed = before.answer !== now.answer;
-  const moved = `probability ${probability(before.p)} before, ${probability(now.p)} now`;
+  const changed = before.found.answer !== now.found.answer;
+  const moved = `probability ${probability(before.found.p)} before, ${probability(now.found.p)} now`;
   const verdict = changed ? `The answer changed: ${moved}.` : `The answer is the same: ${moved}.`;
   return [
     el("p", { class: changed ? "verdict changed" : "verdict" }, verdict),
     el(
       "div",
       { class: "pair" },
-      answerCard(before, `Before, corpus version ${before.versions.corpus}`),
-      answerCard(now, `Now, corpus version ${now.versions.corpus}`),
+      answerCard(before.found, `Before, ${named(before, now)}`, threshold()),
+      answerCard(now.found, `Now, ${named(now, before)}`, threshold()),
     ),
   ];
 }
@@ -120,11 +145,15 @@ byId("ask-form").addEventListener("submit", (event) => {
   const question = byId("question").value.trim();
   if (!question) return byId("question").focus();
   const k = Number(byId("ask-k").value);
-  if (last?.question === question && last.k === k) {
+  if (last?.question === question && last.k === k && same(last.without, without)) {
     if (stale() !== null) return askAgain();
     last = null; // asked for once more: it is computed once more
   }
-  const link = linkTo(question, k);
+  const link = linkTo(question, k, without);
   if (location.hash !== link) location.hash = link;
   else ask(question, k, null);
+});
+
+chooseThreshold(() => {
+  if (last !== null && place.element.querySelector(".answer")) show(place.element, drawn(last));
 });

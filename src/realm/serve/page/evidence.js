@@ -2,6 +2,7 @@
 
 import { bar, button, copy, el, score } from "./dom.js";
 import { milliseconds, probability } from "./format.js";
+import { sureness } from "./wishes.js";
 
 const QUOTED = 140;
 
@@ -19,16 +20,27 @@ const same = (one, other) => one.trim().toLowerCase() === other.trim().toLowerCa
 export const documentLink = (id, from, to) =>
   `#documents?${new URLSearchParams({ id, ...(from === undefined ? {} : { from, to }) })}`;
 
-/** The answer itself: text, how sure, where from. ``heading`` names it. */
-export function answerCard(found, heading = "Answer") {
-  const best = found.evidence.find((item) => same(item.answer, found.answer)) ?? found.evidence[0];
-  const held = found.abstained === true;
+/** The answer itself: text, how sure, where from. ``heading`` names it. One less sure than ``below`` is held back, and shown if wanted. */
+export function answerCard(found, heading, below) {
+  const text = answerText(found, heading);
+  if (sureness(found) >= below) return el("article", { class: "card answer" }, text);
+  const what = Number.isFinite(found.confidence) ? "confidence" : "probability";
+  const why = `${what} ${probability(sureness(found))}, below ${below.toFixed(2)}`;
   return el(
     "article",
     { class: "card answer" },
     el("h2", { class: "kicker" }, heading),
-    held ? el("p", { class: "held" }, "Not sure enough to answer. The best guess would be:") : null,
-    el("p", { class: held || !found.answer ? "said weak" : "said" }, found.answer || "no answer"),
+    el("p", { class: "said weak" }, "No answer"),
+    el("p", { class: "held" }, `The documents read do not make it sure enough: ${why}.`),
+    el("details", { class: "guess" }, el("summary", {}, "Show the best guess"), answerText(found, "Best guess")),
+  );
+}
+
+function answerText(found, heading) {
+  const best = found.evidence.find((item) => same(item.answer, found.answer)) ?? found.evidence[0];
+  return [
+    el("h2", { class: "kicker" }, heading),
+    el("p", { class: found.answer ? "said" : "said weak" }, found.answer || "no answer"),
     best ? el("p", { class: "from" }, "from ", el("a", { href: markedAt(best) }, best.title || best.doc_id)) : null,
     el(
       "dl",
@@ -49,7 +61,7 @@ export function answerCard(found, heading = "Answer") {
         : null,
     ),
     best ? el("div", { class: "line" }, citation(best, found)) : null,
-  );
+  ];
 }
 
 /** Embedding, search and reading, in milliseconds. */
@@ -62,13 +74,13 @@ export function timings(found) {
   return el("p", { class: "note" }, parts.map(([name, value]) => `${name} ${milliseconds(value)}`).join(" · "));
 }
 
-/** The blocks read, best first. */
-export function evidenceList(found) {
-  const items = found.evidence.map((item) => evidence(item, found));
+/** The blocks read, best first. ``leaveOut(id)`` is called when a document is to be left out. */
+export function evidenceList(found, leaveOut) {
+  const items = found.evidence.map((item) => evidence(item, found, leaveOut));
   return el("section", { class: "plain-section" }, el("h2", {}, "Evidence"), el("ol", { class: "evidence" }, items));
 }
 
-function evidence(item, found) {
+function evidence(item, found, leaveOut) {
   const agrees = same(item.answer, found.answer);
   return el(
     "li",
@@ -90,6 +102,7 @@ function evidence(item, found) {
       "div",
       { class: "line" },
       el("a", { class: "button quiet boxed", href: markedAt(item) }, "Show in document"),
+      button("Leave out and ask again", () => leaveOut(item.doc_id)),
       citation(item, found),
     ),
   );

@@ -1,0 +1,115 @@
+"""Shards of single additions become few; readers, killed writers and damage."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm import write_points
+from realm.corpus import merging
+from realm.index import snapshot as snapshots
+from realm.index.delta import append_delta
+from realm.index.manifest import DamagedSnapshot, read_manifest
+from realm.index.merging import merge_shards
+from realm.index.sweeping import sweep
+
+from .test_snapshot import open_snapshot, publish, rows
+
+
+@pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
+def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nine blocks, and six that came one by one."""
+    monkeypatch.setattr(merging, "MOST_SMALL", 4)
+    publish(tmp_path / "index", n=9, dtype=request.param)
+    for number in range(20, 26):
+        add(tmp_path / "index", number)
+    return tmp_path / "index"
+
+
+def add(index: Path, block_id: int) -> None:
+    ids = np.array([block_id])
+    append_delta(index, 1, rows(1, ids), ids, corpus_version=block_id)
+
+
+def content(index: Path) -> tuple[Any, Any]:
+    found = open_snapshot(index)
+    return found.vectors.tolist(), found.block_ids.tolist()
+
+
+def test_small_shards_become_one(index: Path) -> None:
+    """Bit for bit the same rows; files go with the next who holds the index; additions go on under new names."""
+    before, opened = content(index), open_snapshot(index)
+    manifest = merge_shards(index, 1)
+    assert (manifest.revision, manifest.count, len(manifest.shards)) == (7, 15, 2) and content(index) == before
+    assert merge_shards(index, 1) == manifest  # nothing to do
+    sweep(index)
+    assert {path.name for path in (index / "000001").iterdir()} == {
+        *(name for shard in manifest.shards for name in shard.files),
+        "manifest.json",
+    }
+    assert (opened.vectors.tolist(), opened.block_ids.tolist()) == before
+    add(index, 30)
+    assert content(index)[1] == [*before[1], 30] and len({shard.file for shard in open_snapshot(index).manifest.shards}) == 3
+    for number in range(31, 50):
+        add(index, number)
+        assert len(merge_shards(index, 1).shards) <= 4
+        sweep(index)
+    assert content(index)[1] == [*before[1], *range(30, 50)]
+
+
+@pytest.mark.parametrize("index", ["float32"], indirect=True)
+def test_a_killed_merge(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every point where something on disk has changed: the old revision or the new one, and the next call brings it to an end."""
+    before, survive = content(index), 0
+
+    class Killed(BaseException):
+        pass
+
+    while True:
+        left = survive
+
+        def listener(point: str, path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed(point)
+
+        monkeypatch.setattr(write_points, "listener", listener)
+        try:
+            merge_shards(index, 1)
+        except Killed:
+            monkeypatch.setattr(write_points, "listener", None)
+            assert content(index) == before
+            sweep(index)
+            assert content(index) == before
+            survive += 1
+        else:
+            break
+    assert survive >= 4 and content(index) == before
+
+
+@pytest.mark.parametrize("index", ["float32"], indirect=True)
+def test_a_reader_that_comes_too_late(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the manifest, and the shards go: it reads the next one, and puts nothing aside as damaged."""
+    before, real = content(index), snapshots.read_shard
+
+    def slow(*arguments: Any) -> Any:
+        monkeypatch.setattr(snapshots, "read_shard", real)
+        merge_shards(index, 1)
+        sweep(index)
+        return real(*arguments)
+
+    monkeypatch.setattr(snapshots, "read_shard", slow)
+    assert content(index) == before and [path.name for path in index.glob("*quarantined*")] == []
+
+
+@pytest.mark.parametrize("index", ["float32"], indirect=True)
+def test_damage_is_not_copied(index: Path) -> None:
+    shard = read_manifest(index / "000001", 1).shards[-1]
+    data = bytearray((index / "000001" / shard.file).read_bytes())
+    data[-1] ^= 1
+    (index / "000001" / shard.file).write_bytes(data)
+    with pytest.raises(DamagedSnapshot, match="SHA-256"):
+        merge_shards(index, 1)
+    assert len(read_manifest(index / "000001", 1).shards) == 7

@@ -1,0 +1,26 @@
+"""Free pages go back to the system where the C library can do that, and nothing happens where it cannot."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from realm.serve import heap
+
+
+def test_free_memory_goes_back() -> None:
+    pieces = [np.ones(1000) for _ in range(1000)]
+    del pieces
+    heap.give_back()
+
+
+@pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])
+def test_another_c_library(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def refuse(_: None) -> None:
+        raise error("no malloc_trim here")
+
+    heap._trim.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    heap.give_back()
+    assert heap._trim() is None
+    heap._trim.cache_clear()
