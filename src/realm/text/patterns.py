@@ -48,8 +48,8 @@ def _match(compiled: "regex.Pattern[str]", text: str, timeout_s: float, anywhere
 class PatternSearch:
     """Searches patterns anywhere in many texts: one that exceeds its time ``strikes`` times, or is slow everywhere, is not tried again.
 
-    Without that, a pattern that never ends costs its whole time limit in each of a corpus's texts. Time is the processor's, not the clock's:
-    on a machine that is busy with other things no pattern is lost.
+    Without that, a pattern that never ends costs its whole time limit in each of a corpus's texts. Time is the processor's, not the
+    clock's: on a machine that is busy with other things no pattern is lost.
 
     Args:
         timeout_s: the limit for one pattern in one text.
