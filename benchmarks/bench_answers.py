@@ -1,9 +1,9 @@
-"""How long it takes to find where answers stand in a corpus: strings by the inverted list, patterns in one pass, patterns tried on every block.
+"""How long it takes to find where answers stand in a corpus: strings by the inverted list, patterns in one pass or tried on every block.
 
     python benchmarks/bench_answers.py --corpus CORPUS --strings webquestions/train.jsonl.xz --patterns curatedtrec/train.jsonl.xz
 
-Every row takes all blocks of the corpus, so that its places serve every beam; the last two take some of the questions, and the blocks of one
-beam or all of them. Seconds are the processor's. The last line of its output is one JSON object.
+The first two take all questions and all blocks, so that their places serve every beam; the last two take some of the questions, and the
+blocks of one beam or all of them. Seconds are the processor's. The last line of its output is one JSON object.
 """
 
 import argparse

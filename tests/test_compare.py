@@ -34,7 +34,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tup
     """All rows on the tiny run, two seeds and two files of questions: the directory and what was returned."""
     root = tmp_path_factory.mktemp("compared")
     path = write_tiny(root)
-    path.write_text(path.read_text().replace('qa = "qa.jsonl"', 'qa = ["qa.jsonl", "patterns.jsonl"]'))
+    both = '= ["qa.jsonl", "patterns.jsonl"]'
+    path.write_text(path.read_text().replace('qa = "qa.jsonl"', f"qa {both}").replace('train = "qa.jsonl"', f"train {both}"))
     patterns = [{"id": f"p{at}", "question": "Who pays?", "answers": ["cents?"], "answer_type": "regex"} for at in range(3)]
     (root / "patterns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns), "utf-8")
     recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
