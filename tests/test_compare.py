@@ -29,14 +29,20 @@ NAMES = [contender.name for contender in CONTENDERS]
 Write = Callable[[Path], Path]
 
 
+def write_both(root: Path, write_tiny: Write) -> Path:
+    """The tiny recipe, which learns from and is asked two files: one with strings, one with patterns."""
+    path, both = write_tiny(root), '= ["qa.jsonl", "patterns.jsonl"]'
+    path.write_text(path.read_text().replace('qa = "qa.jsonl"', f"qa {both}").replace('train = "qa.jsonl"', f"train {both}"))
+    patterns = [{"id": f"p{at}", "question": "Who pays?", "answers": ["cents?"], "answer_type": "regex"} for at in range(3)]
+    (root / "patterns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns), "utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tuple[Path, dict[str, Any]]:
     """All rows on the tiny run, two seeds and two files of questions: the directory and what was returned."""
     root = tmp_path_factory.mktemp("compared")
-    path = write_tiny(root)
-    path.write_text(path.read_text().replace('qa = "qa.jsonl"', 'qa = ["qa.jsonl", "patterns.jsonl"]'))
-    patterns = [{"id": f"p{at}", "question": "Who pays?", "answers": ["cents?"], "answer_type": "regex"} for at in range(3)]
-    (root / "patterns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns), "utf-8")
+    path = write_both(root, write_tiny)
     recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("realm.recipes.closed_book.BATCH", 8)
@@ -134,7 +140,7 @@ def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny
 
 
 def test_killed_and_started_again(tmp_path: Path, write_tiny: Write, interrupt_each: Any, compared: tuple[Path, dict[str, Any]]) -> None:
-    recipe = load_recipe(write_tiny(tmp_path))
+    recipe = load_recipe(write_both(tmp_path, write_tiny))
     interrupt_each({"tfidf", "orqa"})
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):

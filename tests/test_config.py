@@ -152,6 +152,14 @@ def test_one_question_file_or_several(tmp_path: Path) -> None:
     several = load_recipe(write(tmp_path, '[eval]\nqa = ["a.jsonl", "b/c.csv"]\n'))
     assert several.asked == (str(tmp_path.resolve() / "a.jsonl"), str(tmp_path.resolve() / "b" / "c.csv"))
     assert build_recipe(tomllib.loads(dump_recipe(several))) == several
+    taught = load_recipe(write(tmp_path, '[finetune]\ntrain = ["a.jsonl", "b.jsonl"]\ndev = []\npublish = "best"\npatience = 2\n'))
+    assert taught.taught == taught.finetune.train == tuple(str(tmp_path.resolve() / name) for name in ("a.jsonl", "b.jsonl"))
+    assert taught.watched == () and build_recipe(tomllib.loads(dump_recipe(taught))) == taught
+    assert load_recipe(write(tmp_path, '[finetune]\ntrain = []\ndev = [""]\n')).watched == ()
+    with pytest.raises(ConfigError, match=r"no dev to watch"):
+        load_recipe(write(tmp_path, '[finetune]\ntrain = ["a.jsonl"]\ndev = []\npatience = 2\n'))
+    with pytest.raises(ConfigError, match=r"'finetune.train' cannot be \['a', 3\]"):
+        load_recipe(write(tmp_path, '[finetune]\ntrain = ["a", 3]\n'))
     with pytest.raises(ConfigError, match=r"'eval.qa' cannot be \[3\]"):
         load_recipe(write(tmp_path, "[eval]\nqa = [3]\n"))
     with pytest.raises(ConfigError, match=r"'eval.qa' cannot be True"):

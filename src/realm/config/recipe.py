@@ -149,7 +149,20 @@ class Recipe:
         return self.eval.read or self.finetune.read
 
     @property
+    def taught(self) -> tuple[str, ...]:
+        """The question files of [finetune] train; none where nothing is fine-tuned."""
+        return _named(self.finetune.train)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The question files of [finetune] dev."""
+        return _named(self.finetune.dev)
+
+    @property
     def asked(self) -> tuple[str, ...]:
         """The question files of [eval] qa; none where nothing is asked."""
-        named = (self.eval.qa,) if isinstance(self.eval.qa, str) else self.eval.qa
-        return tuple(name for name in named if name)
+        return _named(self.eval.qa)
+
+
+def _named(files: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in ((files,) if isinstance(files, str) else files) if name)

@@ -146,10 +146,10 @@ class FinetuneConfig:
 
     preset: str = ""
     """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
-    train: str = ""
-    """Questions to learn from, in any format of docs/data-formats.md."""
-    dev: str = ""
-    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
+    train: str | tuple[str, ...] = ""
+    """Questions to learn from, in any format of docs/data-formats.md; a list of files is learnt from as one."""
+    dev: str | tuple[str, ...] = ""
+    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them. A list of files is asked in turn."""
     reader: str = "span"
     """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
     seq2seq: str = ""
@@ -180,7 +180,7 @@ class FinetuneConfig:
     """Blocks that the reader reads."""
     match: str = "wordpiece"
     """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
-    normalised (words, as they are scored). The last two need the extra eval."""
+    normalised (words, as they are scored). The last two need the extra eval. Patterns are found where they match."""
     rename_rate: float = 0.5
     """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
     eval_every: int = 100

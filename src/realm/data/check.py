@@ -10,6 +10,7 @@ from realm.corpus.blocks import BlockStore
 from realm.data.matching import locate_answers
 from realm.data.qa import answer_wordpieces
 from realm.data.questions import QuestionFile, QuestionOptions, read_questions
+from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.progress import Counting
@@ -36,7 +37,7 @@ def check_question_file(
         match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.
-        counting: told how far the search for patterns is.
+        counting: told how many of how many blocks were searched for patterns.
 
     Raises:
         DataError: a malformed question, or an answer that no block can hold; file and line are named.
@@ -79,19 +80,19 @@ def _against(
     pieces = [answer_wordpieces(store, q) for q in questions]
     fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
     live = store.live
-    located = locate_answers(store, questions, match)
-    found = [any(live[row] and (match != "wordpiece" or _short(spans, max_span)) for row, spans in rows.items()) for rows in located]
     patterns = PatternSearch()
-    regexes = [number for number, q in enumerate(questions) if q.answer_type == "regex"]
-    texts = [store.block(int(row)).text for row in np.flatnonzero(live)] if regexes else []
-    for done, number in enumerate(regexes, 1):
-        found[number] = any(patterns.found(text, questions[number].answers) for text in texts)
-        counting("data check: patterns", done, len(regexes))
+    located = locate_answers(store, questions, match, patterns, lambda done, total: counting("data check: patterns", done, total))
+    by_row = [match != "wordpiece" and q.answer_type == "string" for q in questions]
+    found = [_answerable(spans, live, None if whole else max_span) for spans, whole in zip(located, by_row, strict=True)]
     known = set(store.documents())
     lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]
     return {
         "match": match,
         "answerable": sum(found) / len(questions),
+        "answerable_by_type": {
+            kind: float(np.mean([hit for hit, q in zip(found, questions, strict=True) if q.answer_type == kind]))
+            for kind in sorted({q.answer_type for q in questions})
+        },
         "too_long": sum(bool(some) and not fits for some, fits in zip(pieces, fitting, strict=True)) / len(questions),
         "cut_questions": sum(length > query_length - 2 for length in lengths),
         "slow_patterns": len(patterns.too_slow),
@@ -99,8 +100,12 @@ def _against(
     }
 
 
-def _short(spans: list[tuple[int, int]], max_span: int) -> bool:
-    return any(end - start <= max_span for start, end in spans)
+def _answerable(spans: Spans, live: np.ndarray, max_span: int | None) -> bool:
+    """Whether a live block holds an answer, of at most so many wordpieces that can be marked if that is to count."""
+    table = spans.table[live[spans.table[:, 0]]]
+    if max_span is None:
+        return len(table) > 0
+    return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= max_span)).any())
 
 
 def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:

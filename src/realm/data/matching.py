@@ -6,37 +6,57 @@ from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 from realm.corpus.blocks import BlockStore
+from realm.data.pattern_places import Counting, locate_patterns
 from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import MissingExtra
 from realm.text.answer_ranges import Range, normalised_ranges, normalised_text, raw_ranges
-
-Spans = dict[int, list[tuple[int, int]]]
-"""Row -> (start, end) wordpieces of its body that are an answer. A row without any holds an answer that ends inside of wordpieces."""
+from realm.text.patterns import PatternSearch
 
 
-def locate_answers(store: BlockStore, questions: SequenceOf[Question], match: str) -> list[Spans]:
-    """Rows with an answer of each question, and the wordpieces that a reader is to mark there. Nothing for regex questions.
+def locate_answers(
+    store: BlockStore,
+    questions: SequenceOf[Question],
+    match: str,
+    patterns: PatternSearch | None = None,
+    counting: Counting = lambda done, total: None,
+) -> list[Spans]:
+    """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
         store: the corpus.
         questions: whose answers are located.
-        match: one of ``answer_ranges.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are
-            those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words; spans are what stands
-            there, however the document spells it.
+        match: how strings are found, one of ``answer_ranges.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters;
+            the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
+            spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
+        patterns: searches for regex answers, and knows afterwards which it gave up.
+        counting: told how many blocks were searched for them.
 
     Raises:
         MissingExtra: raw and normalised need an automaton over all answers at once.
     """
+    strings = [question for question in questions if question.answer_type == "string"]
+    regexes = [question for question in questions if question.answer_type == "regex"]
+    located = dict(zip(map(id, strings), _located_strings(store, strings, match), strict=True)) if strings else {}
+    if regexes:
+        wanted = dict.fromkeys(pattern for question in regexes for pattern in question.answers)
+        tables = locate_patterns(store, wanted, patterns or PatternSearch(), counting)
+        for question in regexes:
+            located[id(question)] = Spans.union([tables[pattern] for pattern in question.answers if pattern in tables])
+    return [located[id(question)] for question in questions]
+
+
+def _located_strings(store: BlockStore, questions: SequenceOf[Question], match: str) -> list[Spans]:
     locator = AnswerLocator(store)
     if match == "wordpiece":
-        return [locator.spans(answer_wordpieces(store, question)) for question in questions]
+        return [Spans.of(locator.spans(answer_wordpieces(store, question))) for question in questions]
     rows = _rows_with(store, questions, *_PREPARED[match])
     located: list[Spans] = []
     for number, question in enumerate(questions):
         spellings = set(question.answers) if match == "raw" else _spellings(store, question, rows[number])
         spans = locator.spans([ids for ids in store.tokenizer.encode(sorted(spellings)) if ids]) if rows[number] else {}
-        located.append({row: spans.get(row, []) for row in rows[number]})
+        located.append(Spans.of({row: spans.get(row, []) for row in rows[number]}))
     return located
 
 
@@ -52,7 +72,7 @@ def _rows_with(
     """Rows that hold an answer of each question, ascending."""
     owners: dict[str, set[int]] = defaultdict(set)
     for number, question in enumerate(questions):
-        for answer in question.answers if question.answer_type == "string" else ():
+        for answer in question.answers:
             if needle(answer).strip():
                 owners[needle(answer)].add(number)
     found: list[list[int]] = [[] for _ in questions]

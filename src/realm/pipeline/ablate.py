@@ -152,7 +152,7 @@ def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[s
     with timed(pretrained.paths, "eval"):
         before = on_first(partial(evaluate_stage, pretrained.context, "pretrain"))
     after: dict[str, Any] = {}
-    if recipe.finetune.train:
+    if recipe.taught:
         last = shared.publish(FINETUNE, recipe, {"pretrain": pretrained})
         with timed(last.paths, "eval"):
             after = on_first(partial(evaluate_stage, last.context, "finetune"))

@@ -6,9 +6,10 @@ from pathlib import Path
 from realm.config import Recipe
 from realm.corpus.blocks import BlockStore
 from realm.data.check import require_readable
-from realm.data.qa import load_questions
-from realm.errors import CorpusError, MissingExtra
+from realm.data.questions import dataset_names, load_questions
+from realm.errors import CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
+from realm.recipes.closed_book import written
 
 
 def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
@@ -19,19 +20,39 @@ def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
         baselines: whether the baselines will run, if the recipe wants them.
 
     Raises:
-        DataError: naming file and line.
+        ConfigError: a file is named twice for one purpose.
+        DataError: naming file and line; or the closed-book baseline has nothing to learn from.
         MissingExtra: the baselines need one.
     """
+    for files in (recipe.taught, recipe.watched, recipe.asked):
+        dataset_names([Path(file) for file in files])
     for path in question_files(recipe):
         load_questions(path)
-    if baselines and recipe.eval.baselines and importlib.util.find_spec("bm25s") is None:
+    if not (baselines and recipe.eval.baselines):
+        return
+    if recipe.taught:
+        check_closed_book(recipe, "Set eval.baselines = false")
+    if importlib.util.find_spec("bm25s") is None:
         raise MissingExtra("the BM25 baseline", "bm25")
+
+
+def check_closed_book(recipe: Recipe, without: str) -> None:
+    """The closed-book baseline has answers to write.
+
+    Args:
+        without: how to do without it.
+
+    Raises:
+        DataError: all answers are patterns.
+    """
+    if not any(written(load_questions(Path(name))) for name in recipe.taught):
+        cure = f"{without}, or name questions with answers as strings, too."
+        raise DataError("the closed-book baseline writes answers and cannot learn from patterns alone", path=recipe.taught[0], cure=cure)
 
 
 def question_files(recipe: Recipe) -> list[Path]:
     """The question files that the recipe names, each once."""
-    names = (recipe.finetune.train, recipe.finetune.dev, *recipe.asked)
-    return [Path(name) for name in dict.fromkeys(names) if name]
+    return [Path(name) for name in dict.fromkeys((*recipe.taught, *recipe.watched, *recipe.asked))]
 
 
 def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
@@ -47,7 +68,7 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
     section = recipe.pretrain
     beside = int(section.exclude and not section.sentences) - int(section.null)
     wanted = {"pretrain.candidates": (section.candidates, beside), "eval.read": (recipe.eval.read, 0)}
-    wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.finetune.train else {}
+    wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.taught else {}
     for key, (k, more) in wanted.items():
         if blocks < k + more:
             cure = (

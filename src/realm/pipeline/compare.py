@@ -10,6 +10,7 @@ from typing import Any
 from realm.config import Recipe
 from realm.errors import ConfigError, MissingExtra
 from realm.paths import RunPaths, write_json
+from realm.pipeline.checks import check_closed_book
 from realm.pipeline.directory import read_json
 from realm.pipeline.run import STAGES, run_recipe
 from realm.progress import Progress
@@ -90,9 +91,11 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
-    if not recipe.finetune.train or not recipe.asked:
+    if not recipe.taught or not recipe.asked:
         cure = "Name question files in [finetune] train and in [eval] qa."
         raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
+    if any(c.name == "closed_book" for c in chosen):
+        check_closed_book(recipe, "Leave it out with --rows")
     if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):
         raise ConfigError("the row orqa starts from ICT and the warm stage, and this recipe skips one", cure="Leave it out with --rows.")
     if world() > 1:

@@ -26,7 +26,7 @@ from realm.pipeline.directory import build_run_corpus, settle
 from realm.pipeline.forecast import forecast
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
-from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps
+from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
 from realm.recipes.context import StageContext, new_model, open_context
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain import PretrainTask
@@ -145,7 +145,7 @@ class _Probe:
         refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
         rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
         rows["pretrain"]["seconds"] += refreshes * refresh
-        if recipe.finetune.train:
+        if recipe.taught:
             rows |= self._with_questions()
         return rows
 
@@ -168,7 +168,7 @@ class _Probe:
         recipe, context, model = self.context.recipe, self.context, self.model.with_parts(embedder=None)
         sentences = sentence_steps(recipe, recipe.warm.steps if recipe.pretrain.from_warm else 0, recipe.pretrain.steps)
         rows = [self._time(SentencesTask(context, model), sentences)]
-        rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(questions))))
+        rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(written(questions)))))
         return sum(row["seconds"] for row in rows)
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
@@ -226,7 +226,7 @@ def _disk(context: StageContext, parameters: dict[str, int]) -> int:
     corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
     embedder, encoder = parameters["embedder"], parameters["encoder"]
     both = embedder + encoder
-    stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.finetune.train else 0)
+    stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.taught else 0)
     stages += 2 * encoder if context.recipe.eval.baselines else 0
     vectors = int(context.store.live.sum()) * context.recipe.model.projection
     return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))

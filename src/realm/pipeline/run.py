@@ -145,7 +145,7 @@ def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]
     for stage in wanted:
         if stage in unused:
             skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
-        elif stage in ("finetune", "eval") and not run.recipe.finetune.train:
+        elif stage in ("finetune", "eval") and not run.recipe.taught:
             skipped += [] if skipped else [_without_questions(run)]
         elif stage in TRAIN:
             with timed(run.paths, stage):

@@ -22,7 +22,7 @@ from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.paths import write_json
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
-from realm.recipes.reading import training_questions
+from realm.recipes.reading import files_of, training_questions
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.recipes.sentences import pretraining_sentences
 from realm.recipes.warm import one_document_nll
@@ -79,18 +79,24 @@ class SentencesTask(ClosedBookTask):
 
 
 class QuestionsTask(ClosedBookTask):
-    """Fine-tuning on questions; of several accepted answers the first short enough is learnt."""
+    """Fine-tuning on questions; of several accepted answers the first short enough is learnt.
+
+    Patterns are no answers that can be written: questions with them are left out, as are those whose answers are all too long. ``skipped``
+    counts both.
+    """
 
     def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
         super().__init__("closed_book", context, model, BATCH)
         encode = context.store.tokenizer.encode
         self.items: list[tuple[TokenIds, TokenIds]] = []
-        for question, ids in zip(questions, encode([q.text for q in questions]), strict=True):
+        strings = written(questions)
+        for question, ids in zip(strings, encode([q.text for q in strings]), strict=True):
             short = [a for a in encode(list(question.answers)) if 0 < len(a) <= LONGEST_ANSWER]
-            if short and question.answer_type == "string":
+            if short:
                 self.items.append((ids[: room(context)], short[0]))
         if not self.items:
-            raise DataError("no question has an answer of at most six wordpieces", path=context.recipe.finetune.train)
+            raise DataError("no question has an answer of at most six wordpieces", path=files_of(context.recipe.taught))
+        self.skipped = {"patterns": len(questions) - len(strings), "too_long": len(strings) - len(self.items)}
         self.order = EpochOrder(len(self.items), self.name, context.seed)
 
     def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
@@ -98,6 +104,11 @@ class QuestionsTask(ClosedBookTask):
         features = self.context.inputs.featurizer
         rest = [features.pad] * (LONGEST_ANSWER - len(answer))
         return with_masks(self.context, ids), list(range(len(ids), len(ids) + LONGEST_ANSWER)), [*answer, *rest]
+
+
+def written(questions: list[Question]) -> list[Question]:
+    """The questions whose answers can be written."""
+    return [question for question in questions if question.answer_type == "string"]
 
 
 def room(context: StageContext) -> int:
@@ -154,7 +165,7 @@ def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
 
 
 def question_steps(recipe: Recipe, questions: int) -> int:
-    """Steps over so many training questions."""
+    """Steps over so many training questions with answers that can be written."""
     return max(1, recipe.eval.closed_book_epochs * questions // BATCH)
 
 
@@ -162,7 +173,7 @@ def run_closed_book(context: StageContext) -> None:
     """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``."""
     mark = fingerprint(context, "closed_book", "pretrain")
     started = time.perf_counter()
-    questions, _ = training_questions(context)
+    questions = training_questions(context)[0]
     if not is_published(context, "closed_book", mark):
         model = new_model(context).with_parts(embedder=None).to(context.device)
         recipe = context.recipe
@@ -170,11 +181,20 @@ def run_closed_book(context: StageContext) -> None:
         steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
         section = dataclasses.replace(recipe.warm, lr=LR, steps=steps, batch=BATCH, accumulate=1)
         train(context, SentencesTask(context, model), section, mark)
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(questions)), batch=BATCH, accumulate=1)
-        steps = train(context, QuestionsTask(context, model, questions), section, mark)
-        publish_stage(context, "closed_book", model, mark, {"steps": steps})
+        task = QuestionsTask(context, model, questions)
+        _name_skipped(context, task)
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
+        steps = train(context, task, section, mark)
+        publish_stage(context, "closed_book", model, mark, {"steps": steps, "questions": len(task.items), "skipped": task.skipped})
         on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
     on_first(lambda: _evaluate(context, questions, started))
+
+
+def _name_skipped(context: StageContext, task: QuestionsTask) -> None:
+    if task.skipped["patterns"]:
+        learnt, patterns, too_long = len(task.items), task.skipped["patterns"], task.skipped["too_long"]
+        why = f"{patterns} with patterns, which cannot be written, and {too_long} with answers of more than {LONGEST_ANSWER} wordpieces"
+        context.say(f"closed book: learns from {learnt} questions; skipped are {why}")
 
 
 def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
@@ -182,7 +202,7 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     model = load_stage(context, "closed_book")
     test = pooled(load_datasets(context.recipe.asked))
     hits = share_correct(context, model, test)
-    learnt = share_correct(context, model, [q for q in questions if q.answer_type == "string"][:TRAIN_SAMPLE])
+    learnt = share_correct(context, model, written(questions)[:TRAIN_SAMPLE])
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
     row |= {"train_em": sum(learnt) / max(1, len(learnt)), "seconds": time.perf_counter() - started}
     write_json(context.paths.results / "closed_book.json", row)

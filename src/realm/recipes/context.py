@@ -186,10 +186,15 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
-        names = (recipe.finetune.train, recipe.finetune.dev)
-        known["questions"] = [sha256_file(Path(name)) if name and Path(name).is_file() else "" for name in names]
+        known["questions"] = [_contents(files) for files in (recipe.taught, recipe.watched)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _contents(files: tuple[str, ...]) -> str | list[str]:
+    """What is in question files: one has its hash alone, so that a recipe means the same with it in a list."""
+    hashes = [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
+    return hashes if len(hashes) > 1 else "".join(hashes)
 
 
 def train(context: StageContext, task: Task, section: Any, mark: str) -> int:

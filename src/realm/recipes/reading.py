@@ -5,6 +5,7 @@ counts only where something correct was found.
 """
 
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import Candidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.qa import load_questions
+from realm.data.questions import Datasets, load_datasets, pooled
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
@@ -32,6 +33,7 @@ from realm.train.loop import Metrics, StepResult, Task
 DEV_QUESTIONS = 200
 HELD_OUT = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
+PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
 SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
@@ -43,7 +45,7 @@ class ReadingTask(Task):
         context: the run.
         source: where candidates come from.
         reader: the span reader, or one that writes (``generating.py``).
-        questions: to learn from; regex questions have no wordpieces to mark and are left out.
+        questions: to learn from; those that have patterns for answers and no valid one are left out.
         dev: watched every ``eval_every`` steps; may be empty.
     """
 
@@ -53,12 +55,12 @@ class ReadingTask(Task):
         self.section = context.recipe.finetune
         self.model = nn.ModuleDict({"source": source, "reader": reader})
         self.source, self.reader = source, reader
-        self.questions = [q for q in questions if q.answer_type == "string"]
+        located = locate_answers(context, questions)
+        self.questions, self.answers, self.skipped = located.questions, located.spans, located.skipped
         if not self.questions:
-            raise DataError("no question with string answers", path=self.section.train, cure="Fine-tuning marks answers in the text.")
+            raise DataError("no valid pattern among the answers", path=files_of(context.recipe.taught), cure=PATTERN_CURE)
         self.dev = dev[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
-        self.answers = locate_answers(context, self.questions)
         self.order = EpochOrder(len(self.questions), name, context.seed)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
         self._highest, self._evaluated_since = -1.0, 0
@@ -97,7 +99,7 @@ class ReadingTask(Task):
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer, [b, c]."""
         wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
-        correct = [np.isin(rows, list(self.answers[i])) for i, rows in zip(items, wide.rows, strict=True)]
+        correct = [np.isin(rows, self.answers[i].rows) for i, rows in zip(items, wide.rows, strict=True)]
         return wide, torch.from_numpy(np.stack(correct))
 
     def examples(self, step: int) -> list[dict[str, Any]]:
@@ -151,28 +153,39 @@ def q_texts(questions: list[Question]) -> list[str]:
     return [q.text for q in questions]
 
 
+def files_of(names: tuple[str, ...]) -> str:
+    """Question files as an error names them."""
+    return ", ".join(names)
+
+
 def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
     """Questions to learn from and to watch, as the recipe names them; see ``HELD_OUT`` for where it names none to watch.
 
     Raises:
         DataError: too few questions to hold some out.
     """
-    section = context.recipe.finetune
-    questions = load_questions(Path(section.train))
-    if section.dev:
-        return questions, load_questions(Path(section.dev))
-    if section.publish == "last":
+    recipe = context.recipe
+    questions = pooled(load_datasets(recipe.taught))
+    if recipe.watched:
+        return questions, in_turn(load_datasets(recipe.watched))
+    if recipe.finetune.publish == "last":
         return questions, []
     if len(questions) < HELD_OUT:
         problem = f"{len(questions)} questions are too few to hold some out, by which the best weights are known"
-        raise DataError(problem, path=section.train, cure='Name others in finetune.dev, or set finetune.publish = "last".')
+        raise DataError(problem, path=files_of(recipe.taught), cure='Name others in finetune.dev, or set finetune.publish = "last".')
     return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
+
+
+def in_turn(datasets: Datasets) -> list[Question]:
+    """The questions of several datasets by turns, so that the first few are of all of them."""
+    return [question for drawn in zip_longest(*datasets.values()) for question in drawn if question is not None]
 
 
 def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
     """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
     steps = train(context, task, context.recipe.finetune, mark)
     facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
+    facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
     if task.best_by:
         found = on_first(lambda: _best(context.paths.checkpoints(task.name)))
         if found is not None:

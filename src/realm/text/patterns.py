@@ -1,14 +1,19 @@
 """Patterns that somebody else wrote: compiled with the official evaluation's flags, matched within a time limit, given up when hopeless."""
 
 import re
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import TypeVar
 
 import regex
 
 _FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+MEAN_S = 5e-4
+"""Seconds of a processor that a pattern may take for a text in the long run: forty times what usual ones take for a block."""
+Found = TypeVar("Found")
 
 
 def pattern_matches(pattern: str, text: str, timeout_s: float, *, anywhere: bool = False) -> bool:
@@ -41,35 +46,73 @@ def _match(compiled: "regex.Pattern[str]", text: str, timeout_s: float, anywhere
 
 
 class PatternSearch:
-    """Searches patterns anywhere in many texts: one that exceeds its time ``strikes`` times is not tried again.
+    """Searches patterns anywhere in many texts: one that exceeds its time ``strikes`` times, or is slow everywhere, is not tried again.
 
-    Without that, a pattern that never ends costs its whole time limit in each of a corpus's texts.
+    Without that, a pattern that never ends costs its whole time limit in each of a corpus's texts. Time is the processor's, not the
+    clock's: on a machine that is busy with other things no pattern is lost.
 
     Args:
         timeout_s: the limit for one pattern in one text.
         strikes: how often it may exceed that.
+        grace_s: what it may take over all texts beyond ``MEAN_S`` for each.
     """
 
-    def __init__(self, timeout_s: float = 0.5, strikes: int = 2):
+    def __init__(self, timeout_s: float = 0.5, strikes: int = 2, grace_s: float = 2.0):
         self.timeout_s = timeout_s
         self.strikes = strikes
+        self.grace_s = grace_s
         self._exceeded: Counter[str] = Counter()
+        self._lost: dict[str, float] = {}
+        self._suspects: set[str] = set()
 
     def found(self, text: str, patterns: Iterable[str]) -> bool:
         """Whether any of the patterns matches somewhere in the text."""
-        return any(self._found(text, pattern) for pattern in patterns)
+        return any(self._tried(pattern, lambda compiled: _match(compiled, text, self.timeout_s, True), False) for pattern in patterns)
+
+    def begins(self, text: str, pattern: str) -> bool:
+        """Whether the pattern matches at the start of the text, as of an answer that is right."""
+        return self._tried(pattern, lambda compiled: _match(compiled, text, self.timeout_s, False), False)
+
+    def ranges(self, text: str, pattern: str) -> list[tuple[int, int]]:
+        """(start, end) of the pattern's matches in the text, in order and not overlapping. Matches without a character do not count."""
+
+        def look(compiled: "regex.Pattern[str]") -> list[tuple[int, int]]:
+            spans = (match.span() for match in compiled.finditer(text, timeout=self.timeout_s))
+            return [(start, end) for start, end in spans if start < end]
+
+        return self._tried(pattern, look, [])
 
     @property
     def too_slow(self) -> list[str]:
         """Patterns that exceeded their time at least once: what is said of them depends on the machine."""
         return sorted(self._exceeded)
 
-    def _found(self, text: str, pattern: str) -> bool:
+    def gave_up(self, pattern: str) -> bool:
+        """Whether the pattern is not tried any more."""
+        return self._exceeded[pattern] >= self.strikes
+
+    def _tried(self, pattern: str, look: Callable[["regex.Pattern[str]"], Found], otherwise: Found) -> Found:
         compiled = compiled_pattern(pattern)
-        if compiled is None or self._exceeded[pattern] >= self.strikes:
-            return False
+        if compiled is None or self.gave_up(pattern):
+            return otherwise
+        # The clock, which runs on while the machine does other things, is asked in a twentieth of the time that the processor's takes.
+        clock = time.thread_time if pattern in self._suspects else time.perf_counter
+        began = clock()
         try:
-            return _match(compiled, text, self.timeout_s, True)
+            return look(compiled)
         except (TimeoutError, MemoryError):
             self._exceeded[pattern] += 1
-            return False
+            return otherwise
+        finally:
+            self._charge(pattern, clock() - began)
+
+    def _charge(self, pattern: str, seconds: float) -> None:
+        """Note the time of a pattern in one text: what is slow by the clock is suspected, and given up if it is slow by the processor."""
+        lost = self._lost.get(pattern, 0.0) + seconds - MEAN_S
+        if lost > self.grace_s and pattern in self._suspects:
+            self._exceeded[pattern] = self.strikes
+        elif lost > self.grace_s:
+            self._suspects.add(pattern)
+            self._lost[pattern] = 0.0
+        elif lost > 0 or pattern in self._lost:
+            self._lost[pattern] = max(0.0, lost)

@@ -1,0 +1,167 @@
+"""Where patterns match, as wordpieces: against the standard library's engine and every span of every block; hostile patterns."""
+
+import json
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm.corpus.blocks import BlockStore
+from realm.corpus.build import build_corpus
+from realm.corpus.living import remove_documents
+from realm.data.check import check_question_file
+from realm.data.matching import locate_answers
+from realm.data.pattern_places import locate_patterns
+from realm.data.spans import NO_SPAN, Spans
+from realm.data.types import Question
+from realm.text.answers import regex_match
+from realm.text.patterns import PatternSearch
+
+PATTERNS = [
+    "1[0-9]{3}",
+    "pound\\s+sterling",
+    "\\s?euro",
+    "Besan\\w+",
+    "ames",  # begins inside of a wordpiece: in a text, and no answer
+    "t.*n",
+    "the",
+    "Paris and|Paris",
+    "x*",
+    "|London",  # the empty string comes first everywhere, and London after it
+    "London|",
+    "\\bof\\b(?= France)",  # right in the text, and not by itself
+    "^The",
+    "[.]",
+    "\\s",
+    "(",
+    "nowhere",
+]
+HOSTILE = "([\\w ]|\\w)+\\d{9}"
+
+
+def slow_places(store: BlockStore, pattern: str) -> dict[int, list[tuple[int, int]]]:
+    """Every match of the standard library's engine in every block, every span of wordpieces tried for each."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for row in range(len(store)):
+        text = store.block(row).text
+        ids, offsets = store.tokenizer.encode_offsets(text)
+        assert ids == store.token_ids(row).tolist()
+        for match in re.finditer(pattern, text, re.IGNORECASE | re.UNICODE | re.MULTILINE):
+            if not match.group():
+                continue
+            touched = [at for at, (start, end) in enumerate(offsets) if start < match.end() and end > match.start()]
+            spans = found.setdefault(row, [])
+            for first in range(len(ids)):
+                for last in range(first, len(ids)):
+                    right = regex_match(text[offsets[first][0] : offsets[last][1]], [pattern])
+                    if right and touched == list(range(first, last + 1)) and (first, last + 1) not in spans:
+                        spans.append((first, last + 1))
+    return {row: sorted(spans) for row, spans in found.items()}
+
+
+@pytest.mark.parametrize("automaton", [True, False])
+def test_places_are_those_of_a_slow_search(store: BlockStore, automaton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not automaton:
+        monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
+    found = locate_patterns(store, PATTERNS, PatternSearch())
+    assert set(found) == set(PATTERNS) - {"("}
+    for pattern, table in found.items():
+        assert Spans(table) == slow_places(store, pattern), pattern
+    assert Spans(found["pound\\s+sterling"]) and not Spans(found["x*"]) and found["|London"].tolist() == found["London|"].tolist()
+    inside = Spans(found["ames"])
+    assert inside and not any(inside.values()), "the block holds it, and nothing can be marked"
+
+
+def test_a_question_has_the_places_of_all_its_patterns(store: BlockStore) -> None:
+    patterns = ("Paris", "(", "1666|Paris", "ames")
+    (found,) = locate_answers(store, [Question("q", "?", patterns, answer_type="regex")], "wordpiece")
+    expected: dict[int, set[tuple[int, int]]] = {}
+    for pattern in ("Paris", "1666|Paris", "ames"):
+        for row, spans in slow_places(store, pattern).items():
+            expected[row] = expected.get(row, set()) | set(spans)
+    assert {row: set(spans) for row, spans in found.items()} == expected
+    assert all(len(spans) == len(set(spans)) for spans in found.values())
+    again = locate_answers(store, [Question("q", "?", patterns, answer_type="regex"), Question("s", "?", ("Paris",))], "wordpiece")
+    assert again[0] == found and again[1], "strings and patterns side by side"
+
+
+def test_several_sentences_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
+    monkeypatch.setattr("realm.data.pattern_places.ROWS", 2)
+    texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
+    rows = [{"id": str(at), "title": "T", "text": text} for at, text in enumerate(texts)]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", vocab_size=300)
+    store, told = BlockStore.open(tmp_path / "corpus"), []
+    patterns = ["here\\.\\s+It", "\\d+", "zürich.s", "180[0-9]\\."]
+    found = locate_patterns(store, patterns, PatternSearch(), lambda done, total: told.append((done, total)))
+    for pattern in patterns:
+        assert len(Spans(found[pattern])) == 5 and Spans(found[pattern]) == slow_places(store, pattern)
+    assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
+    shutil.copytree(tmp_path / "corpus", tmp_path / "less")
+    remove_documents(tmp_path / "less", ["3"])
+    less = BlockStore.open(tmp_path / "less")
+    left = Spans(locate_patterns(less, ["\\d+"], PatternSearch())["\\d+"])
+    assert {less.doc_id(row) for row in left} == {"0", "1", "2", "4"}
+
+
+def test_a_pattern_that_never_ends_is_given_up(store: BlockStore) -> None:
+    search, began = PatternSearch(timeout_s=0.1), time.process_time()
+    found = locate_patterns(store, [HOSTILE, "Paris"], search)
+    assert list(found) == ["Paris"] and search.gave_up(HOSTILE) and search.too_slow == [HOSTILE]
+    assert time.process_time() - began < 20, "not its time limit in every block, let alone for ever"
+
+
+def test_a_pattern_that_is_slow_everywhere_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps within its limit in each text, and not within its share over all of them; by the clock alone it is only suspected."""
+    ticks = {"perf_counter": 0.0, "thread_time": 0.0}
+
+    def clock(name: str, step: float):  # type: ignore[no-untyped-def]
+        def tell() -> float:
+            ticks[name] += step
+            return ticks[name]
+
+        return tell
+
+    def tries_until_given_up(processor: float) -> int:
+        search = PatternSearch(grace_s=1.0)
+        monkeypatch.setattr("realm.text.patterns.time.perf_counter", clock("perf_counter", 0.1))
+        monkeypatch.setattr("realm.text.patterns.time.thread_time", clock("thread_time", processor))
+        for tried in range(100):
+            if search.gave_up("a"):
+                return tried
+            assert search.ranges("banana", "a") == [(1, 2), (3, 4), (5, 6)]
+        return 100
+
+    assert tries_until_given_up(0.1) == 22, "eleven tries to be suspected, eleven to be given up"
+    assert tries_until_given_up(1e-4) == 100, "a busy machine is no fault of the pattern"
+
+
+def test_ranges_and_beginnings() -> None:
+    search = PatternSearch()
+    assert search.ranges("In 1969 and 1970", "19\\d\\d") == [(3, 7), (12, 16)] and search.ranges("aaa", "b*") == []
+    assert search.ranges("x", "(") == [] and not search.begins("x", "(")
+    assert search.begins("1969 or so", "19\\d\\d") and not search.begins("in 1969", "19\\d\\d")
+
+
+def test_spans_are_a_mapping() -> None:
+    spans = Spans.of({7: [(4, 5), (1, 2), (1, 2)], 3: [], 900_000: [(0, 9)]})
+    assert spans == {3: [], 7: [(1, 2), (4, 5)], 900_000: [(0, 9)]} and spans.rows.tolist() == [3, 7, 900_000]
+    assert spans.get(5, []) == spans.get(1_000_000, []) == [] and 7 in spans and 8 not in spans
+    with pytest.raises(KeyError):
+        spans[4]
+    both = Spans.union([spans.table, np.array([(3, *NO_SPAN), (3, 2, 4), (8, 0, 1)], np.int32)])
+    assert both == {**spans, 3: [(2, 4)], 8: [(0, 1)]}
+    assert not Spans.of({}) and not Spans.union([]) and Spans.of({}).rows.tolist() == []
+
+
+def test_data_check_says_how_many_patterns_a_corpus_answers(data_dir: Path, corpus: Path, tmp_path: Path) -> None:
+    """CuratedTrec's training questions over a corpus that answers few of them, and one that answers every second."""
+    train = data_dir / "curatedtrec" / "train.jsonl.xz"
+    found = check_question_file(train, corpus)
+    assert found["answer_types"] == {"regex": found["questions"]} and found["invalid_patterns"] == found["slow_patterns"] == 0
+    assert found["answerable_by_type"] == {"regex": found["answerable"]} and 0 < found["answerable"] < 0.3

@@ -1,0 +1,218 @@
+"""Fine-tuning on answers that are patterns: the loss of the strings they match, learning, same weights again, what is skipped and said."""
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from realm.config import load_recipe
+from realm.data.questions import load_questions
+from realm.data.types import Question
+from realm.errors import ConfigError, DataError
+from realm.nn.model import RealmModel
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline.checks import check_closed_book, check_questions
+from realm.pipeline.evaluation import evaluate_stage
+from realm.recipes.closed_book import QuestionsTask, run_closed_book
+from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.recipes.finetune import run_finetune
+from realm.recipes.generating import GeneratingTask
+from realm.recipes.reading import ReadingTask, q_texts, training_questions
+from realm.recipes.scoring import exact_match_share
+
+HOSTILE = "([\\w ]|\\w)+\\d{9}"
+
+
+def write(path: Path, questions: list[Question]) -> str:
+    rows = [{"id": q.id, "question": q.text, "answers": list(q.answers), "answer_type": q.answer_type} for q in questions]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def as_patterns(questions: list[Question]) -> list[Question]:
+    """The same questions, their answers written as patterns that match nothing else."""
+    return [
+        dataclasses.replace(q, answers=tuple(f"nowhere|{a[0]}[{a[1]}]{a[2:]}" for a in q.answers), answer_type="regex") for q in questions
+    ]
+
+
+@pytest.fixture
+def fresh(tiny_run: Path, tmp_path: Path) -> Path:
+    """The tiny run without its fine-tuning, its questions also as patterns, and half of them as these."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    shutil.rmtree(run / "stages" / "finetune")
+    strings = load_questions(tiny_run.parent / "qa.jsonl")
+    write(tmp_path / "strings.jsonl", strings)
+    write(tmp_path / "patterns.jsonl", as_patterns(strings))
+    write(tmp_path / "half-strings.jsonl", strings[:3])
+    write(tmp_path / "half-patterns.jsonl", as_patterns(strings[3:]))
+    return run
+
+
+def context_of(run: Path, *names: str, said: list[str] | None = None, **finetune: Any) -> StageContext:
+    files = tuple(str(run.parent / f"{name}.jsonl") for name in names)
+    recipe = load_recipe(run / "config.toml", {"finetune": {"train": files, "dev": files, **finetune}})
+    return open_context(RunPaths(run), recipe, lambda *_: None, (said if said is not None else []).append)
+
+
+def task_of(context: StageContext, tiny_run: Path) -> ReadingTask:
+    opened = open_run(tiny_run)
+    assert opened.tuned is not None and opened.tuned.reader is not None
+    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
+    task.model.eval()
+    return task
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return RealmModel.from_pretrained(run / "stages" / "finetune").state_dict()
+
+
+def test_the_loss_is_that_of_the_strings(fresh: Path, tiny_run: Path) -> None:
+    losses, found = [], []
+    for names in (("strings",), ("patterns",), ("half-strings", "half-patterns")):
+        task = task_of(context_of(fresh, *names, rename_rate=0.0, batch=6), tiny_run)
+        with torch.no_grad():
+            result = task.step(0)
+        losses.append(float(result.loss))
+        found.append((result.metrics["found"], [dict(spans) for spans in task.answers]))
+    assert losses[0] == losses[1] == losses[2] > 0 and found[0] == found[1] == found[2] and found[0][0] == 1.0
+
+
+def test_long_matches_count_for_the_retriever_alone(fresh: Path, tiny_run: Path) -> None:
+    long = Question("long", "Where?", ("People in Arvad.*",), answer_type="regex")
+    write(fresh.parent / "long.jsonl", [long])
+    task = task_of(context_of(fresh, "long", batch=1, read=12, rename_rate=0.0), tiny_run)
+    with torch.no_grad():
+        metrics = task.step(0).metrics
+    assert (metrics["found"], metrics["readable"]) == (1.0, 0.0)
+    write(fresh.parent / "short.jsonl", [dataclasses.replace(long, answers=("People in Arvad",))])
+    with torch.no_grad():
+        assert task_of(context_of(fresh, "short", batch=1, read=12, rename_rate=0.0), tiny_run).step(0).metrics["readable"] == 1.0
+
+
+def test_it_learns(fresh: Path, tiny_run: Path) -> None:
+    """Exact match by patterns on the questions that were learnt, before and after."""
+    context = context_of(fresh, "patterns", steps=80, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)
+    questions, _ = training_questions(context)
+    task = task_of(context, tiny_run)
+    task.reader = load_stage(context, "pretrain").with_reader(context.seed).reader
+    before = exact_match_share(task.answerer.answer(q_texts(questions), k=3), questions)
+    run_finetune(context)
+    after = exact_match_share(open_run(fresh).answerer.answer(q_texts(questions), k=3), questions)
+    assert before <= 2 / 6 and after >= 5 / 6
+    assert evaluate_stage(context, "finetune")["regex_em"] is None, "the questions that are asked have strings"
+    assert stage_facts(context.paths, "finetune")["skipped_patterns"] == {"invalid": 0, "slow": 0}
+
+
+def test_same_seed_same_weights_and_a_resumed_run(fresh: Path, interrupt_each: Callable[[set[str]], None]) -> None:
+    """Two whole runs, and one that was interrupted between two checkpoints; strings and patterns in one batch."""
+    runs = [fresh, *(shutil.copytree(fresh, fresh.parent / name) for name in ("again", "resumed"))]
+    contexts = [context_of(run, "half-strings", "half-patterns") for run in runs]
+    run_finetune(contexts[0])
+    run_finetune(contexts[1])
+    interrupt_each({"finetune"})
+    with pytest.raises(KeyboardInterrupt):
+        run_finetune(contexts[2])
+    assert list(contexts[2].paths.checkpoints("finetune").iterdir())
+    run_finetune(contexts[2])
+    first, *others = (weights(run) for run in runs)
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
+    assert stage_facts(contexts[0].paths, "finetune")["questions"] == 6
+
+
+def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh: Path, tiny_run: Path) -> None:
+    questions = as_patterns(load_questions(Path(fresh.parent / "strings.jsonl")))[:2]
+    questions = [dataclasses.replace(questions[0], answers=(*questions[0].answers, HOSTILE, "(")), questions[1]]
+    write(fresh.parent / "bad.jsonl", [*questions, Question("none", "Who?", ("(", "[z"), answer_type="regex")])
+    said: list[str] = []
+    context, began = context_of(fresh, "bad", said=said), time.process_time()
+    task = task_of(context, tiny_run)
+    assert time.process_time() - began < 20
+    assert [q.id for q in task.questions] == [q.id for q in questions] and all(task.answers), "other patterns of a question are found"
+    assert said == [
+        "answers: 2 patterns do not compile, and are skipped: (   [z",
+        f"answers: 1 patterns took too long and were given up, and are skipped: {HOSTILE}",
+    ]
+    again = task_of(context, tiny_run)
+    assert (
+        again.answers == task.answers and again.skipped == task.skipped == {"invalid": ("(", "[z"), "slow": (HOSTILE,)} and len(said) == 2
+    )
+    run_finetune(context)
+    facts = stage_facts(context.paths, "finetune")
+    assert facts["skipped_patterns"] == {"invalid": 2, "slow": 1} and facts["questions"] == 2
+    write(fresh.parent / "none.jsonl", [Question("none", "Who?", ("(",), answer_type="regex")])
+    with pytest.raises(DataError, match=r"none.jsonl: no valid pattern among the answers"):
+        task_of(context_of(fresh, "none"), tiny_run)
+
+
+def test_files_in_a_list(fresh: Path) -> None:
+    one, same = context_of(fresh, "half-strings"), context_of(fresh, "half-strings")
+    single = dataclasses.replace(same.recipe.finetune, train=same.recipe.taught[0], dev=same.recipe.watched[0])
+    same = dataclasses.replace(same, recipe=dataclasses.replace(same.recipe, finetune=single))
+    both, turned = context_of(fresh, "half-strings", "half-patterns"), context_of(fresh, "half-patterns", "half-strings")
+    marks = [fingerprint(context, "finetune", "pretrain") for context in (one, same, both, turned)]
+    assert marks[0] == marks[1] and len(set(marks)) == 3
+    questions, dev = training_questions(both)
+    assert [q.answer_type for q in questions] == ["string"] * 3 + ["regex"] * 3
+    assert [q.answer_type for q in dev] == ["string", "regex"] * 3, "the first few are of all files"
+    assert {q.id for q in questions} == {q.id for q in dev}
+    with pytest.raises(ConfigError, match="named twice"):
+        check_questions(context_of(fresh, "patterns", "patterns").recipe)
+
+
+def test_the_closed_book_skips_patterns_and_says_so(fresh: Path, tiny_run: Path) -> None:
+    said: list[str] = []
+    context = context_of(fresh, "half-strings", "half-patterns", said=said)
+    run_closed_book(context)
+    assert stage_facts(context.paths, "closed_book")["skipped"] == {"patterns": 3, "too_long": 0}
+    (line,) = said
+    assert line.startswith("closed book: learns from 3 questions; skipped are 3 with patterns, which cannot be written, and 0 with ")
+    alone = context_of(fresh, "patterns")
+    with pytest.raises(DataError, match="at most six wordpieces"):
+        QuestionsTask(alone, load_stage(context, "closed_book"), training_questions(alone)[0])
+    with pytest.raises(DataError, match=r"patterns.jsonl: the closed-book baseline .* cannot learn from patterns alone. Leave it out"):
+        check_closed_book(alone.recipe, "Leave it out")
+    baselines = dataclasses.replace(alone.recipe, eval=dataclasses.replace(alone.recipe.eval, baselines=True))
+    with pytest.raises(DataError, match=r"eval.baselines = false"):
+        check_questions(baselines)
+    check_questions(baselines, baselines=False)
+    check_closed_book(context.recipe, "")
+
+
+class _Written:
+    """In place of a reader that writes: a loss of 1, and what was to be written."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def loss(self, questions: list[str], passages: list[Any], answers: list[str]) -> torch.Tensor:
+        assert len(questions) == len(passages) == len(answers)
+        self.asked += zip(questions, answers, strict=True)
+        return torch.ones(len(answers))
+
+
+def test_a_generative_reader_learns_to_write_what_patterns_match(fresh: Path, tiny_run: Path) -> None:
+    nowhere = Question("nowhere", "Who knows?", ("at nobody",), answer_type="regex")
+    several = Question("several", "When?", ("in 1950|has one", "y{0}"), answer_type="regex")
+    long = Question("long", "Where?", ("The Tirel.*",), answer_type="regex")
+    string = Question("string", "What?", ("anything",))
+    write(fresh.parent / "mixed.jsonl", [nowhere, several, long, string])
+    context = context_of(fresh, "mixed", read=13, match="wordpiece")
+    opened, reader = open_run(tiny_run), _Written()
+    task = GeneratingTask(context, opened.source, torch.nn.Identity(), *training_questions(context))  # type: ignore[arg-type]
+    task.fusion = reader  # type: ignore[assignment]
+    with torch.no_grad():
+        wide, _ = task.wide([0, 1, 2, 3], task.tokens)
+        for position in range(8):
+            loss, learnt = task.reading([position] * 4, [0, 1, 2, 3], task.tokens, wide.best(13))
+            assert learnt.tolist() == [False, True, False, True] and loss.tolist() == [0, 1, 0, 1]
+    written = {question: {answer for asked, answer in reader.asked if asked == question} for question in ("When?", "What?")}
+    assert written == {"When?": {"in 1950", "has one"}, "What?": {"anything"}}

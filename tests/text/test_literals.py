@@ -1,0 +1,110 @@
+"""The strings that a pattern's matches must hold: against the pattern itself, tried on every text."""
+
+import json
+import sys
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realm.data.questions import load_questions
+from realm.text.literals import LikelyPatterns, folded, required_strings
+from realm.text.patterns import compiled_pattern
+
+FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+
+
+@pytest.mark.parametrize(
+    ("pattern", "strings"),
+    [
+        ("1969", {"1969"}),
+        ("Pound Sterling", {"pound sterling"}),
+        ("Pirates?", {"pirate"}),
+        ("Neil\\s+Armstrong", {"armstrong"}),
+        ("Morgan|Charles", {"morgan", "charles"}),
+        ("colou?r", {"color", "colour"}),
+        ("1[34].* billion years", {" billion years"}),
+        ("[Nn]ew|old", {"new", "old"}),
+        ("(foo|ba[rz])+", {"foo", "bar", "baz"}),
+        ("(?:red ){3}", {"red "}),
+        ("\\bcat\\b(?= sat)", {"cat"}),
+        ("(?>ab|cd)ef", {"abef", "cdef"}),
+        ("\\$", {"$"}),
+        ("\\b7\\b|seven", {"7", "seven"}),
+        ("\\{\\}|ab", {"{}", "ab"}),
+        ("a|b", set()),  # letters stand everywhere
+        ("foo|.*", set()),
+        ("(foo)?", set()),
+        ("\\d{4}", set()),
+        ("x*", set()),
+        ("København", {"benhavn"}),  # what else ø may be written as is not said here
+        ("(?:foo){e<=1}", set()),  # the engine allows for an error
+        ("foo[[:digit:]]", set()),  # and reads this as a class
+        ("(a)?(?(1)foo|bar)", set()),
+        ("(" * 2000 + "ab" + ")" * 2000, set()),
+    ],
+)
+def test_required_strings(pattern: str, strings: set[str]) -> None:
+    assert required_strings(pattern) == strings
+
+
+def test_letters_of_the_same_kind_are_folded_alike() -> None:
+    """Every character that the engine takes for a character of ASCII is that character in a folded text."""
+    everything = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    for code in range(128):
+        character = chr(code)
+        found = regex.findall(regex.escape(character), everything, FLAGS)
+        assert {folded(one) for one in found} == {character.lower()}
+    assert len(folded(everything)) == len(everything)
+
+
+LETTERS = st.sampled_from(["\\.", *"abkKs1 -Kſıé"])
+ATOMS = st.one_of(LETTERS, st.sampled_from([".", "\\d", "\\s", "\\w", "[ab]", "[^a]", "[a-k]", "\\b", "^", "$"]))
+
+
+def combined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    sequences = st.lists(parts, min_size=1, max_size=4).map("".join)
+    groups = st.tuples(st.sampled_from(["(", "(?:", "(?>", "(?=", "(?!", "(?<=", "(?i:"]), sequences).map(
+        lambda pair: pair[0] + pair[1] + ")"
+    )
+    branches = st.lists(sequences, min_size=2, max_size=3).map(lambda some: f"(?:{'|'.join(some)})")
+    repeats = st.tuples(st.one_of(LETTERS, branches), st.sampled_from(["?", "*", "+", "{2}", "{1,2}", "*?", "++"])).map("".join)
+    return st.one_of(sequences, groups, branches, repeats)
+
+
+@settings(max_examples=300)
+@given(st.recursive(ATOMS, combined, max_leaves=8), st.lists(st.text("abkKs1 -.KſıéİABS\n", max_size=12), min_size=1, max_size=8))
+def test_no_match_is_missed(pattern: str, texts: list[str]) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    compiled = compiled_pattern(pattern)
+    if compiled is None:
+        return
+    likely = LikelyPatterns([pattern])
+    for text in texts:
+        assert not compiled.search(text) or pattern in likely.of(text), (required_strings(pattern), text)
+
+
+def test_several_patterns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ahocorasick_rs")
+    patterns = ["seven|\\b7\\b", "Neil\\s+Armstrong", "\\w+", "armstrong|aldrin"]
+    assert LikelyPatterns(patterns).of("Then ARMSTRONG left") == ["\\w+", "Neil\\s+Armstrong", "armstrong|aldrin"]
+    assert LikelyPatterns(patterns).of("") == ["\\w+"] and LikelyPatterns([]).of("x") == []
+    monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
+    assert set(LikelyPatterns(patterns).of("")) == set(patterns), "without the extra all are tried"
+
+
+def test_real_patterns_on_real_texts(data_dir) -> None:  # type: ignore[no-untyped-def]
+    """A hundred of CuratedTrec's patterns over the contexts of some of SQuAD's paragraphs: none is missed, most are not tried."""
+    pytest.importorskip("ahocorasick_rs")
+    patterns = [q.answers[0] for q in load_questions(data_dir / "curatedtrec" / "dev.jsonl.xz")][:100]
+    texts = [q.text + " " + json.dumps(q.answers) for q in load_questions(data_dir / "webquestions" / "dev.jsonl.xz")]
+    texts += [f"It was {pattern} indeed" for pattern in patterns]
+    likely, tried = LikelyPatterns(patterns), 0
+    for text in texts:
+        possible = set(likely.of(text))
+        tried += len(possible)
+        for pattern in patterns:
+            compiled = compiled_pattern(pattern)
+            assert compiled is not None and (pattern in possible or not compiled.search(text))
+    assert tried < len(patterns) * len(texts) / 5
