@@ -14,7 +14,9 @@ from realm.generative import FusionAnswerer
 from realm.nn.fusion import FusionReader
 from realm.opening import open_run
 from realm.paths import RunPaths
+from realm.pipeline import plan
 from realm.pipeline.evaluation import evaluate_stage
+from realm.pipeline.plan import STEPS
 from realm.recipes.context import open_context, stage_facts
 from realm.recipes.finetune import run_finetune
 
@@ -107,6 +109,15 @@ def test_a_run_that_writes_its_answers(seq2seq: Path, tiny_run: Path, tmp_path: 
     for evidence in answer.evidence:
         assert evidence.text[evidence.start : evidence.end] == evidence.answer
     json.dumps(answer.to_dict())
+
+
+def test_a_plan_times_the_reader_that_writes(seq2seq: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    loss_of = FusionReader.loss
+    monkeypatch.setattr(FusionReader, "loss", lambda self, *of: calls.append(len(of[0])) or loss_of(self, *of))
+    recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"reader": "generative", "seq2seq": str(seq2seq)}})
+    assert plan(recipe, tiny_run)["stages"]["finetune"]["seconds_per_step"] > 0
+    assert calls == [recipe.finetune.batch] * STEPS
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
@@ -28,6 +29,9 @@ from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
 from realm.recipes.context import StageContext, new_model, open_context
+from realm.recipes.document_side import BothSidesTask
+from realm.recipes.generating import GeneratingTask
+from realm.recipes.holding_out import evaluate_held_out
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain import PretrainTask
 from realm.recipes.reading import DEV_QUESTIONS, ReadingTask, training_questions
@@ -40,6 +44,8 @@ STEPS = 3
 """Real steps timed for each stage; the first, which warms caches, does not count."""
 EMBEDDED = 128
 """Blocks embedded to learn how long the whole corpus takes."""
+EVALUATED = 32
+"""Held-out sentences filled to learn how long all take."""
 ANSWERED = 32
 """Questions answered to learn how long an evaluation takes."""
 FLOAT = 4
@@ -54,7 +60,8 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
     Returns:
         {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "corpus": corpus_info, "teaches", "advice",
         "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the
-        rest where nothing was measured. Memory is the peak of this process during the probe; warm may end before its last step.
+        rest where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
+        answers in the corpus). Memory is the peak of this process during the probe; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
@@ -141,27 +148,51 @@ class _Probe:
             rows["warm"] = self._time(WarmTask(context, model.with_parts(embedder=None)), recipe.warm.steps)
         if recipe.pretrain.from_ict:
             rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
-        rows["pretrain"] = self._time(self._pretrain_task(), recipe.pretrain.steps)
+        task = self._pretrain_task()
+        rows["pretrain"] = self._time(task, recipe.pretrain.steps)
         refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
-        rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
-        rows["pretrain"]["seconds"] += refreshes * refresh
+        _add_refreshes(rows["pretrain"], refreshes, refresh)
+        if task.held_out:
+            self._add_evaluations(rows["pretrain"], task)
         if recipe.taught:
-            rows |= self._with_questions()
+            rows |= self._with_questions(refresh)
         return rows
 
-    def _with_questions(self) -> dict[str, dict[str, Any]]:
-        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too."""
+    def _add_evaluations(self, row: dict[str, Any], task: PretrainTask) -> None:
+        """Those on held-out sentences: before the first step, every so many steps, after the last."""
+        section = self.context.recipe.pretrain
+        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.held_out[:EVALUATED]
+        started = time.perf_counter()
+        evaluate_held_out(task, sample, section.batch)
+        each = (time.perf_counter() - started) * len(task.held_out) / len(sample)
+        row |= {"evaluations": evaluations, "seconds_per_evaluation": round(each, 3)}
+        row["seconds"] += evaluations * each
+
+    def _with_questions(self, refresh: float) -> dict[str, dict[str, Any]]:
+        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too.
+
+        Args:
+            refresh: seconds in which the corpus is embedded, which is done again and again where the document side learns.
+        """
         recipe, (questions, dev) = self.context.recipe, training_questions(self.context)
+        started = time.perf_counter()
         task = self._reading_task(questions)
+        located = time.perf_counter() - started
         rows = {"finetune": self._time(task, recipe.finetune.steps)}
         answering = self._seconds_per_answer(task, questions)
         looks = -(-recipe.finetune.steps // recipe.finetune.eval_every)
         rows["finetune"]["seconds"] += looks * min(len(dev), DEV_QUESTIONS) * answering
+        learning = rows["finetune"]["seconds"]  # a baseline's reader takes as long, and finds the answers located
+        rows["finetune"] |= {"seconds_located": round(located, 3)}
+        rows["finetune"]["seconds"] += located
+        if recipe.finetune.documents == "trained":
+            # Between steps, and once more under the document side as it is in the end.
+            _add_refreshes(rows["finetune"], 1 + max(0, recipe.finetune.steps - 1) // recipe.finetune.refresh_every, refresh)
         if recipe.asked:
             scored = len(pooled(load_datasets(recipe.asked)))
             rows["eval"] = {"seconds": scored * answering}
             if recipe.eval.baselines:
-                rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + rows["finetune"]["seconds"] + scored * answering}
+                rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + learning + scored * answering}
         return rows
 
     def _closed_book_seconds(self, questions: list[Question]) -> float:
@@ -207,10 +238,16 @@ class _Probe:
         return task
 
     def _reading_task(self, questions: list[Question]) -> ReadingTask:
-        model = self.model.with_reader(0).to(self.context.device)
+        """The task that the recipe's reader and document side ask for."""
+        context, section = self.context, self.context.recipe.finetune
+        model = self.model.fork_document_embedder().with_reader(0).to(context.device)
         assert model.embedder is not None and model.reader is not None
-        source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, self.context.inputs)
-        return ReadingTask("finetune", self.context, source, model.reader, questions, [])
+        source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, context.inputs)
+        if section.reader == "generative":
+            return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
+        if section.documents == "trained":
+            return BothSidesTask(context, model, source, self.generation, questions, [])
+        return ReadingTask("finetune", context, source, model.reader, questions, [])
 
     def _refresh_seconds(self) -> float:
         """Embedding the whole corpus, from a sample of it."""
@@ -219,6 +256,11 @@ class _Probe:
         started = time.perf_counter()
         embed_corpus(self.model.documents, self.context.inputs, sample)
         return (time.perf_counter() - started) * len(rows) / len(sample)
+
+
+def _add_refreshes(row: dict[str, Any], refreshes: int, seconds: float) -> None:
+    row |= {"refreshes": refreshes, "seconds_per_refresh": round(seconds, 3)}
+    row["seconds"] += refreshes * seconds
 
 
 def _disk(context: StageContext, parameters: dict[str, int]) -> int:
