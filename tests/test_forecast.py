@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from realm.cli import main
 from realm.config import Recipe, build_recipe, load_recipe
 from realm.data.types import TokenInputs
-from realm.pipeline.forecast import DEVICES, SHARE, forecast, meta_model
+from realm.pipeline.forecast import DEVICES, MASKS, SHARE, forecast, meta_model
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "paper-base.toml"
 
@@ -49,18 +50,31 @@ def test_it_builds_without_memory(paper: Recipe) -> None:
 
 
 def test_the_work_is_counted_right() -> None:
-    """A body's forward pass as torch's own counter sees it; a stage is a sum of such passes."""
-    sizes = {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96, "query_length": 16}
-    ict = {"steps": 7, "batch": 3}
-    recipe = build_recipe({"model": sizes, "corpus": {"block_length": 32}, "ict": ict, "warm": {"steps": 0}})
-    body = meta_model(recipe, 300).documents.body
+    """Forward passes as torch's own counter sees them, the last layer where it is read; a stage is a sum of such passes."""
+    sizes = {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96, "query_length": 16, "pooling": "cls"}
+    ict, pretrain, finetune = {"steps": 7, "batch": 3}, {"batch": 2, "candidates": 4}, {"batch": 3, "read": 2}
+    values = {"model": sizes, "corpus": {"block_length": 32}, "ict": ict, "warm": {"steps": 0}, "pretrain": pretrain}
+    recipe = build_recipe({**values, "finetune": finetune})
+    model = meta_model(recipe, 300)
+    assert model.encoder is not None and model.reader is not None
 
-    def counted(length: int) -> int:
+    def inputs(length: int) -> TokenInputs:
         ids = torch.zeros(1, length, dtype=torch.long, device="meta")
         mask = torch.ones(1, length, dtype=torch.bool)  # where the mask lies decides nothing about the count
+        return TokenInputs(ids, mask, ids, unpadded=True)
+
+    def flops_of(run: Callable[[], object]) -> int:
         with FlopCounterMode(display=False) as counter:
-            body(TokenInputs(ids, mask, ids, unpadded=True))
-        return counter.get_total_flops() - 2 * 64 * 64  # the pooler reads one token only and is not worth forecasting
+            run()
+        return counter.get_total_flops()
+
+    def counted(length: int) -> int:
+        return flops_of(lambda: model.documents.body.pooled(inputs(length)))
+
+    joint, masks = 16 + 32 - 1, torch.zeros(1, MASKS, dtype=torch.long, device="meta")
+    filling = flops_of(lambda: model.encoder.logits(model.encoder.body.states_at(inputs(joint), masks)))
+    reading = flops_of(lambda: model.reader.body(inputs(joint)))
+    assert counted(32) < flops_of(lambda: model.documents.body(inputs(32))), "less than all of the last layer"
 
     found = forecast(recipe, blocks=10, vocabulary=300)
     assert found["stages"]["ict"] | {"activation_bytes": 0} == {
@@ -69,6 +83,12 @@ def test_the_work_is_counted_right() -> None:
         "activation_bytes": 0,
     }
     assert found["refresh_flops"] == 10 * counted(32) and "warm" not in found["stages"]
+    assert found["stages"]["pretrain"]["flops_per_step"] == 3 * (2 * counted(16) + 8 * counted(32) + 8 * filling)
+    assert found["stages"]["finetune"]["flops_per_step"] == 3 * (3 * counted(16) + 6 * reading)
+    trained = forecast(build_recipe({**values, "finetune": {**finetune, "documents": "trained"}}), blocks=10, vocabulary=300)
+    assert trained["stages"]["finetune"]["flops_per_step"] == 3 * (3 * counted(16) + 12 * counted(32) + 6 * reading)
+    frozen, learning = (each["devices"][0]["seconds"]["refreshes"] for each in (found, trained))
+    assert learning / frozen == pytest.approx((7 + 4) / 7), "pre-training embeds the corpus 7 times, fine-tuning 4 times"
     row = found["devices"][0]
     device = DEVICES[0]
     assert row["fits"] and row["devices"] == 1

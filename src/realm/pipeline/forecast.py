@@ -76,7 +76,7 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
     sizes = part_sizes(model)
     stages = _stages(recipe, sizes, vocabulary)
     number = BFLOAT16 if recipe.run.bf16 else FLOAT
-    refresh = blocks * _body_flops(recipe, recipe.corpus.block_length)
+    refresh = blocks * _embedding_flops(recipe, recipe.corpus.block_length)
     per_token = recipe.model.layers * recipe.model.hidden * ACTIVATION_NUMBERS * number
     memory = {name: stage.parameters * STATE + stage.tokens * per_token for name, stage in stages.items()}
     return {
@@ -100,34 +100,61 @@ def meta_model(recipe: Recipe, vocabulary: int) -> RealmModel:
         return RealmModel(spec)
 
 
-def _body_flops(recipe: Recipe, length: int) -> float:
-    """Forward FLOPs of one sequence through a body: its matrices, and attention between all pairs."""
+def _body_flops(recipe: Recipe, length: int, read: int) -> float:
+    """Forward FLOPs of one sequence through a body: its matrices, and attention between all pairs.
+
+    Args:
+        length: of the sequence.
+        read: positions whose states are read. The last layer makes keys and values everywhere, and all else there alone.
+    """
     model = recipe.model
-    matrices = 4 * model.hidden * model.hidden + 2 * model.hidden * model.intermediate
-    return 2.0 * model.layers * length * (matrices + 2 * length * model.hidden)
+    square, feed_forward = model.hidden * model.hidden, 2 * model.hidden * model.intermediate
+    layer = length * (4 * square + feed_forward + 2 * length * model.hidden)
+    last = length * 2 * square + read * (2 * square + feed_forward + 2 * length * model.hidden)
+    return 2.0 * ((model.layers - 1) * layer + last)
+
+
+def _embedding_flops(recipe: Recipe, length: int) -> float:
+    return _body_flops(recipe, length, length if recipe.model.pooling == "mean" else 1)
+
+
+def pretraining_refreshes(recipe: Recipe) -> int:
+    """How often pre-training embeds the corpus, if it does as often as it may."""
+    section = recipe.pretrain
+    return 2 if section.refresh == "frozen" else 1 + -(-section.steps // section.refresh_every)
+
+
+def finetuning_refreshes(recipe: Recipe) -> int:
+    """How often fine-tuning does: between steps, and once more under the document side as it is in the end; never if that is frozen."""
+    section = recipe.finetune
+    return 1 + max(0, section.steps - 1) // section.refresh_every if section.documents == "trained" else 0
 
 
 def _stages(recipe: Recipe, sizes: dict[str, int], vocabulary: int) -> dict[str, Step]:
     """Every stage at its longest inputs."""
     query, block = recipe.model.query_length, recipe.corpus.block_length
     joint, hidden = query + block - 1, recipe.model.hidden
-    head = 2.0 * MASKS * (hidden * hidden + hidden * vocabulary)
+    filling = _body_flops(recipe, joint, MASKS) + 2.0 * MASKS * (hidden * hidden + hidden * vocabulary)
+    reading = _body_flops(recipe, joint, joint)
 
-    def flops(queries: int, blocks: int, joints: int) -> float:
-        return queries * _body_flops(recipe, query) + blocks * _body_flops(recipe, block) + joints * (_body_flops(recipe, joint) + head)
+    def flops(queries: int, blocks: int, joints: int, each: float) -> float:
+        return queries * _embedding_flops(recipe, query) + blocks * _embedding_flops(recipe, block) + joints * each
 
     def tokens(queries: int, blocks: int, joints: int) -> int:
         return queries * query + blocks * block + joints * joint
 
     pretrain, finetune = recipe.pretrain, recipe.finetune
     candidates, read = pretrain.batch * pretrain.candidates, finetune.batch * finetune.read
+    # A document side that learns embeds the blocks that are read and as many others that hold an answer.
+    sides = 2 if finetune.documents == "trained" else 1
+    fresh = 2 * read * (sides - 1)
     counts = {
-        "warm": ((0, 0, recipe.warm.batch), recipe.warm.steps * pretrain.from_warm, sizes["encoder"]),
-        "ict": ((recipe.ict.batch, recipe.ict.batch, 0), recipe.ict.steps * pretrain.from_ict, sizes["embedder"]),
-        "pretrain": ((pretrain.batch, candidates, candidates), pretrain.steps, sizes["embedder"] + sizes["encoder"]),
-        "finetune": ((finetune.batch, 0, read), finetune.steps, sizes["embedder"] + sizes["reader"]),
+        "warm": ((0, 0, recipe.warm.batch), filling, recipe.warm.steps * pretrain.from_warm, sizes["encoder"]),
+        "ict": ((recipe.ict.batch, recipe.ict.batch, 0), 0.0, recipe.ict.steps * pretrain.from_ict, sizes["embedder"]),
+        "pretrain": ((pretrain.batch, candidates, candidates), filling, pretrain.steps, sizes["embedder"] + sizes["encoder"]),
+        "finetune": ((finetune.batch, fresh, read), reading, finetune.steps, sides * sizes["embedder"] + sizes["reader"]),
     }
-    return {name: Step(flops(*work), tokens(*work), trained, steps) for name, (work, steps, trained) in counts.items() if steps}
+    return {name: Step(flops(*work, each), tokens(*work), trained, steps) for name, (work, each, steps, trained) in counts.items() if steps}
 
 
 def _on(
@@ -145,6 +172,6 @@ def _on(
         return row | {"seconds": {}, "total_seconds": None}
     speed = needed * device.tflops * 1e12 * SHARE
     seconds = {name: stage.steps * BACKWARD * stage.flops / speed for name, stage in stages.items()}
-    refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
+    refreshes = pretraining_refreshes(recipe) + (finetuning_refreshes(recipe) if recipe.finetune.steps else 0)
     seconds["refreshes"] = refreshes * refresh / speed
     return row | {"seconds": seconds, "total_seconds": sum(seconds.values())}

@@ -24,7 +24,7 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, settle
-from realm.pipeline.forecast import forecast
+from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
@@ -150,8 +150,7 @@ class _Probe:
             rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
         task = self._pretrain_task()
         rows["pretrain"] = self._time(task, recipe.pretrain.steps)
-        refreshes = 2 if recipe.pretrain.refresh == "frozen" else 1 + -(-recipe.pretrain.steps // recipe.pretrain.refresh_every)
-        _add_refreshes(rows["pretrain"], refreshes, refresh)
+        _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
         if task.held_out:
             self._add_evaluations(rows["pretrain"], task)
         if recipe.taught:
@@ -185,9 +184,8 @@ class _Probe:
         learning = rows["finetune"]["seconds"]  # a baseline's reader takes as long, and finds the answers located
         rows["finetune"] |= {"seconds_located": round(located, 3)}
         rows["finetune"]["seconds"] += located
-        if recipe.finetune.documents == "trained":
-            # Between steps, and once more under the document side as it is in the end.
-            _add_refreshes(rows["finetune"], 1 + max(0, recipe.finetune.steps - 1) // recipe.finetune.refresh_every, refresh)
+        if refreshes := finetuning_refreshes(recipe):
+            _add_refreshes(rows["finetune"], refreshes, refresh)
         if recipe.asked:
             scored = len(pooled(load_datasets(recipe.asked)))
             rows["eval"] = {"seconds": scored * answering}
