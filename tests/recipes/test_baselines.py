@@ -14,6 +14,7 @@ import torch
 from realm.candidates import Bm25Candidates
 from realm.config import Recipe, load_recipe
 from realm.data.questions import load_datasets, pooled
+from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.model import RealmModel
@@ -251,5 +252,5 @@ def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> N
     around = np.array([loss_at(scale) for scale in SCALES])
     assert np.ptp(around) > ENOUGH, "the scale matters"
     assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + ENOUGH)
-    task.answers = [{} for _ in task.questions]
+    task.answers = [Spans.of({}) for _ in task.questions]
     assert starting_scale(task) == 1.0, "nothing is found: nothing is known"
