@@ -43,7 +43,7 @@ def lines_of(path: Path, word: str) -> Iterator[str]:
         text = "\n".join(fenced(path, "") + fenced(path, "sh"))
     else:
         text = re.sub(r"^# +", "", path.read_text("utf-8"), flags=re.M)
-    for line in text.splitlines():
+    for line in re.sub(r"\\\n +", "", text).splitlines():  # a line that goes on in the next is one
         if line.startswith(f"{word} "):
             yield re.split(r"   +|  #", line)[0].strip()
 
