@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 Counting = Callable[[str, int, int], None]
 """Told (what, done, total) by what may take long."""
+Advance = Callable[[int, int], None]
+"""Told (done, total) of one thing that may take long."""
 EVERY_SECONDS = 5.0
 SHOWN = 4
 TELLING = {

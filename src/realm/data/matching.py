@@ -3,15 +3,16 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import Any
 
 from realm.corpus.blocks import BlockStore
-from realm.data.pattern_places import Counting, locate_patterns
+from realm.data.pattern_places import locate_patterns
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import MissingExtra
+from realm.progress import Advance
 from realm.text.answer_ranges import Range, normalised_ranges, normalised_text, raw_ranges
+from realm.text.literals import automaton
 from realm.text.patterns import PatternSearch
 
 
@@ -20,7 +21,7 @@ def locate_answers(
     questions: SequenceOf[Question],
     match: str,
     patterns: PatternSearch | None = None,
-    counting: Counting = lambda done, total: None,
+    counting: Advance = lambda done, total: None,
 ) -> list[Spans]:
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
@@ -77,20 +78,14 @@ def _rows_with(
                 owners[needle(answer)].add(number)
     found: list[list[int]] = [[] for _ in questions]
     needles = list(owners)
-    automaton = _automaton(needles)
+    finder = automaton(needles)
+    if finder is None:
+        raise MissingExtra("matching answers other than by wordpieces", "eval")
     for row in range(len(store)):
-        hits = {place[0] for place in automaton.find_matches_as_indexes(prepared(store.block(row).text), overlapping=True)}
+        hits = {place[0] for place in finder.find_matches_as_indexes(prepared(store.block(row).text), overlapping=True)}
         for number in {owner for hit in hits for owner in owners[needles[hit]]}:
             found[number].append(row)
     return found
-
-
-def _automaton(needles: list[str]) -> Any:
-    try:
-        import ahocorasick_rs
-    except ImportError:
-        raise MissingExtra("matching answers other than by wordpieces", "eval") from None
-    return ahocorasick_rs.AhoCorasick(needles)
 
 
 def _padded(text: str) -> str:

@@ -1,24 +1,24 @@
 """Where patterns match in a whole corpus, as wordpieces that a reader can mark: found in one pass over the blocks."""
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
 
 from realm.corpus.blocks import BlockStore
 from realm.data.spans import NO_SPAN
+from realm.progress import Advance
 from realm.text.answer_ranges import Range
 from realm.text.literals import LikelyPatterns
 from realm.text.patterns import PatternSearch, compiled_pattern
 
 ROWS = 256
 """Blocks whose texts are held, and tokenised together, at a time."""
-Counting = Callable[[int, int], None]
 
 
 def locate_patterns(
-    store: BlockStore, patterns: Iterable[str], search: PatternSearch, counting: Counting = lambda done, total: None
+    store: BlockStore, patterns: Iterable[str], search: PatternSearch, counting: Advance = lambda done, total: None
 ) -> dict[str, np.ndarray]:
     """The places of each pattern that is valid and was not given up: int32 [n, 3], row, start and end of body wordpieces, ascending.
 

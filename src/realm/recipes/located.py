@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     def locate() -> None:
         if _read(path) is None:
             search = PatternSearch()
-            found = matching.locate_answers(store, questions, match, search)
+            found = matching.locate_answers(store, questions, match, search, partial(context.count, "answers: blocks searched"))
             numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
             slow = _distinct(questions, search.gave_up)
             _name(context, "do not compile", invalid)

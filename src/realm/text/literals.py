@@ -142,7 +142,7 @@ class LikelyPatterns:
             if not needed:
                 self.anywhere.append(pattern)
         self._strings = list(self._owners)
-        self._automaton = _automaton(self._strings)
+        self._automaton = automaton(self._strings)
         if self._automaton is None:
             self.anywhere = list(dict.fromkeys((*self.anywhere, *(one for some in self._owners.values() for one in some))))
 
@@ -154,8 +154,8 @@ class LikelyPatterns:
         return [*self.anywhere, *dict.fromkeys(owner for hit in sorted(hits) for owner in self._owners[self._strings[hit]])]
 
 
-def _automaton(strings: list[str]) -> Any:
-    """Finds all of some strings at once; None without the extra, and where there are none."""
+def automaton(strings: list[str]) -> Any:
+    """Finds all of some strings at once; None without the extra ``eval``."""
     try:
         import ahocorasick_rs
     except ImportError:
