@@ -60,6 +60,16 @@ def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path: Path) -
     assert run.rung == [] and run.reported == 10
 
 
+def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path: Path) -> None:
+    run = Run(tmp_path, usual_alarms())
+    lost = {"dev_recall": 0.2, "dev_recall_gain": -0.06}
+    run.feed(("finetune", 0, {"dev_recall": 0.26}), ("pretrain", 50, lost), ("finetune", 50, {**lost, "dev_recall_gain": -0.05}))
+    assert run.rung == []
+    run.feed(*(("finetune", step, lost) for step in (100, 150)))
+    row = next(row for row in run.log.rows() if "alarm" in row)
+    assert run.rung == [(100, "recall")] and row["stage"] == "finetune" and "-0.060" in run.said[0] and "finetune.lr" in row["cure"]
+
+
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_resumed_run_rings_as_the_whole_one(tmp_path: Path, cut: int) -> None:
     feed = [*rows(range(300, 400, 20), marginal_utility=-2e-7), *rows(range(400, 460, 20)), *rows(range(460, 560, 20), distinct=0.01)]

@@ -182,6 +182,39 @@ def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrup
     assert hashes[0] == hashes[1]
 
 
+def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realm.recipes.reading.DEV_DEPTH", 2)
+    task = task_of(tiny_run, eval_every=2, steps=6)
+    task.dev = task.questions
+    store = task.context.store
+
+    def share() -> float:
+        tokens = store.tokenizer.encode([question.text for question in task.dev])
+        with torch.no_grad():
+            everything = task.source([question.text for question in task.dev], tokens, len(store))
+        right = 0
+        for question, rows in zip(task.dev, everything.rows, strict=True):
+            bodies = [f" {' '.join(map(str, store.token_ids(int(row)).tolist()))} " for row in rows[:2]]
+            wanted = [f" {' '.join(map(str, ids))} " for ids in store.tokenizer.encode(list(question.answers))]
+            right += any(ids in body for body in bodies for ids in wanted)
+        return right / len(task.dev)
+
+    before = share()
+    assert 0 < before < 1 and task.between(0) == {"dev_recall": before} and task.between(1) is None
+    found = task.between(2)
+    assert found is not None and set(found) == {"dev_em", "dev_recall"}, "so few questions tell of no change"
+    with torch.no_grad():
+        for parameter in task.source.parameters():
+            parameter.mul_(-1)
+    monkeypatch.setattr("realm.recipes.reading.DEV_ENOUGH", len(task.dev))
+    other = task_of(tiny_run, eval_every=2, steps=6)
+    other.dev = task.dev
+    other.restore(task.state())
+    other.source.load_state_dict(task.source.state_dict())
+    found = other.between(4)
+    assert found is not None and found["dev_recall"] == share() != before and found["dev_recall_gain"] == found["dev_recall"] - before
+
+
 def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
     monkeypatch.setattr("realm.recipes.reading.exact_match_share", lambda *_: next(scores))

@@ -1,4 +1,4 @@
-"""Alarms: what goes wrong in pre-training is said while it runs and written into metrics.jsonl, not found in the report the day after."""
+"""Alarms: what goes wrong in training is said while it runs and written into metrics.jsonl, not found in the report the day after."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,13 +7,15 @@ from realm.config import Recipe
 from realm.train.loop import Metrics
 from realm.train.metrics import MetricsLog, rounded
 
-STAGE = "pretrain"
 LATE = 0.25
 """Share of the stage before which a utility around 0 is the ordinary start."""
 ROWS = 3
 """Rows in a row that must show it: one row is the mean of 20 steps and may be luck."""
 FEW_DISTINCT = 0.25
 """Share of distinct documents among those that could be distinct; a healthy retriever stays far above."""
+
+LOST_RECALL = 0.05
+"""Recall on dev that fine-tuning may cost: 10 of 200 questions may be luck."""
 
 Report = Callable[[str, int, int, Metrics], None]
 
@@ -29,6 +31,7 @@ class Alarm:
         problem: what is wrong; {value} stands for the number.
         cure: what to try.
         rows: so many rows in a row must show it.
+        stage: whose rows.
     """
 
     name: str
@@ -37,10 +40,11 @@ class Alarm:
     problem: str
     cure: str
     rows: int = ROWS
+    stage: str = "pretrain"
 
 
 def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[Alarm, ...]:
-    """The alarms of pre-training.
+    """The alarms of pre-training and of fine-tuning.
 
     Args:
         attainable: the largest share of distinct documents that the corpus allows in one batch.
@@ -77,6 +81,15 @@ def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[
             "Give the refresher more (refresher.threads, workers or devices), raise pretrain.refresh_every, or look into refresher.log.",
             rows=1,
         ),
+        Alarm(
+            "recall",
+            "dev_recall_gain",
+            lambda value, step, steps: value < -LOST_RECALL,
+            "recall on dev has changed by {value:+.3f} since fine-tuning began: the retriever unlearns what it could find",
+            "Lower finetune.lr, or fine-tune for fewer steps.",
+            rows=1,
+            stage="finetune",
+        ),
     )
 
 
@@ -105,38 +118,37 @@ class Alarms:
         self._say = say
         self._log = log
         self._alarms = alarms
-        self._seen: dict[str, int] | None = None
+        self._seen: dict[str, dict[str, int]] = {}
 
     def __call__(self, stage: str, step: int, steps: int, metrics: Metrics) -> None:
         self._report(stage, step, steps, metrics)
-        if stage != STAGE:
-            return
-        if self._seen is None:
-            self._look_back(steps)
-        for alarm in self._raised(step, steps, metrics):
+        if stage not in self._seen:
+            self._look_back(stage, steps)
+        for alarm in self._raised(stage, step, steps, metrics):
             problem = alarm.problem.format(value=metrics[alarm.column])
             self._say(f"warning: step {step}: {problem}. {alarm.cure}")
-            self._log.write(STAGE, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
+            self._log.write(stage, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
 
-    def _look_back(self, steps: int) -> None:
-        """Count what the rows before the newest one showed."""
-        self._seen = {}
-        earlier = [row for row in self._log.rows() if row["stage"] == STAGE and "alarm" not in row]
+    def _look_back(self, stage: str, steps: int) -> None:
+        """Count what the stage's rows before the newest one showed."""
+        self._seen[stage] = {}
+        earlier = [row for row in self._log.rows() if row["stage"] == stage and "alarm" not in row]
         for row in earlier[:-1]:
-            self._raised(row["step"], steps, row)
+            self._raised(stage, row["step"], steps, row)
 
-    def _raised(self, step: int, steps: int, metrics: Metrics) -> list[Alarm]:
-        """The alarms whose trouble has just lasted for their number of rows."""
-        assert self._seen is not None
-        raised = []
+    def _raised(self, stage: str, step: int, steps: int, metrics: Metrics) -> list[Alarm]:
+        """The stage's alarms whose trouble has just lasted for their number of rows."""
+        seen, raised = self._seen[stage], []
         for alarm in self._alarms:
+            if alarm.stage != stage:
+                continue
             value = metrics.get(alarm.column)
             if value is None:
                 continue
             # Rounded as the log rounds: what is read back must count as it did.
             now = alarm.shows(rounded(value), step, steps)
-            self._seen[alarm.name] = self._seen.get(alarm.name, 0) + 1 if now else 0
-            if self._seen[alarm.name] == alarm.rows:
+            seen[alarm.name] = seen.get(alarm.name, 0) + 1 if now else 0
+            if seen[alarm.name] == alarm.rows:
                 raised.append(alarm)
         return raised
 

@@ -24,13 +24,18 @@ from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.recipes.calibration import calibrate
 from realm.recipes.context import StageContext, train
+from realm.recipes.evaluate import rank
 from realm.recipes.located import locate_answers
-from realm.recipes.scoring import exact_match_share
+from realm.recipes.scoring import Relevance, exact_match_share, recall_at
 from realm.train.best import find_best, load_weights
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 DEV_QUESTIONS = 200
+DEV_DEPTH = 20
+"""Blocks among which an answer to a dev question is looked for: recall at 20."""
+DEV_ENOUGH = 100
+"""Dev questions from which on a change of their recall is told: of fewer it would be chance."""
 HELD_OUT = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
 PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
@@ -64,6 +69,7 @@ class ReadingTask(Task):
         self.order = EpochOrder(len(self.questions), name, context.seed)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
         self._highest, self._evaluated_since = -1.0, 0
+        self._recall_before = 0.0
 
     @cached_property
     def renaming(self) -> Renaming:
@@ -127,13 +133,27 @@ class ReadingTask(Task):
         return Answerer(self.context.inputs, self.source, self.reader, versions={})
 
     def between(self, step: int) -> Metrics | None:
-        if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
+        if not self.dev or (step % self.section.eval_every and step != self.section.steps):
             return None
+        recall = on_first(self._dev_recall)
+        if step == 0:
+            self._recall_before = recall
+            return {"dev_recall": recall}
         texts = q_texts(self.dev)
         score = on_first(lambda: exact_match_share(self.answerer.answer(texts, k=self.section.read), self.dev))
         self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
         self._highest = max(self._highest, score)
-        return {"dev_em": score}
+        gain = {"dev_recall_gain": recall - self._recall_before} if len(self.dev) >= DEV_ENOUGH else {}
+        return {"dev_em": score, "dev_recall": recall, **gain}
+
+    @cached_property
+    def _relevance(self) -> Relevance:
+        return Relevance(self.context.store, self.context.recipe.eval.match)
+
+    def _dev_recall(self) -> float:
+        """Share of dev questions with an answer among the best blocks, as the question side is now."""
+        rankings = rank(self.source, self._relevance, self.dev, DEV_DEPTH)
+        return recall_at([ranking.by_answer for ranking in rankings], [DEV_DEPTH])[str(DEV_DEPTH)]
 
     def finished(self, step: int) -> bool:
         return bool(self.section.patience) and self._evaluated_since >= self.section.patience
@@ -143,10 +163,10 @@ class ReadingTask(Task):
         return on_first(lambda: calibrate(self.answerer, self.dev, self.section.read)) if self.dev else {}
 
     def state(self) -> dict[str, Any]:
-        return {"highest": self._highest, "evaluated_since": self._evaluated_since}
+        return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self._recall_before}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._highest, self._evaluated_since = state["highest"], state["evaluated_since"]
+        self._highest, self._evaluated_since, self._recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
 
 
 def q_texts(questions: list[Question]) -> list[str]:

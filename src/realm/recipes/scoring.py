@@ -1,6 +1,7 @@
 """Scores of answers and of rankings; all rates are fractions 0..1 (design decision 17)."""
 
 from collections.abc import Sequence as SequenceOf
+from functools import cached_property
 
 import numpy as np
 
@@ -56,8 +57,12 @@ class Relevance:
     def __init__(self, store: BlockStore, match: str = "wordpiece"):
         self.store = store
         self.match = match
-        self.locator = AnswerLocator(store)
         self.patterns = PatternSearch()
+
+    @cached_property
+    def locator(self) -> AnswerLocator:
+        """Made when the first string is looked for by wordpieces: it holds the whole corpus."""
+        return AnswerLocator(self.store)
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""

@@ -69,6 +69,12 @@ def troubles(run: RunRecord) -> list[Trouble]:
             "Check that the answers stand in the documents word for word (realm data check), widen finetune.beam, pre-train for longer.",
             found is not None and found < FEW_FOUND,
         ),
+        Trouble(
+            "Fine-tuning lowers recall on dev",
+            "The question embedder moves further than a few questions can guide it: what pre-training taught it to find is lost.",
+            "Lower finetune.lr, fine-tune for fewer steps, or publish the best weights on dev (finetune.publish).",
+            "recall" in rung,
+        ),
     ]
 
 

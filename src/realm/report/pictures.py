@@ -40,6 +40,7 @@ CAPTIONS = {
     "found": "Questions with an answer in the beam",
     "readable": "Questions with an answer in the blocks read",
     "dev_em": "Exact match on dev",
+    "dev_recall": "Recall on dev: an answer among 20 blocks",
     "lr": "Learning rate",
     "grad_norm": "Gradient norm",
     "skipped": "Steps skipped",
@@ -57,9 +58,9 @@ LEGEND = {
     **dict.fromkeys(("token_accuracy_null", "held_out_accuracy_null"), "with nothing"),
 }
 RANKED = "utility_rank_"
-NOT_DRAWN = (*SHARES, "seconds_left")
+NOT_DRAWN = (*SHARES, "seconds_left", "dev_recall_gain")
 RATES = ("accuracy", "filled_with_block", "token_accuracy", "held_out_accuracy", "p_null", "distinct", "probe_recall", "found", "readable")
-FRACTIONS = (*RATES, "dev_em", "excluded_share", "collapsed", "skipped", "topk_overlap", "stale_share", "embedded_share")
+FRACTIONS = (*RATES, "dev_em", "dev_recall", "excluded_share", "collapsed", "skipped", "topk_overlap", "stale_share", "embedded_share")
 SIGNED = ("marginal_utility", "held_out_utility", "utility_rank_1")
 REFRESH = ("topk_overlap", "stale_share", "embedded_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
 SPEED = ("tokens_per_second", "seconds_per_step")
