@@ -22,7 +22,7 @@ TELLING = {
     "ict": ("loss", "accuracy"),
     "warm": ("loss", "span_log_prob", "filled_with_block", "filled_without"),
     "pretrain": ("loss", "marginal_utility", "p_null", "distinct"),
-    "finetune": ("reader_loss", "retriever_loss", "found", "dev_em", "dev_recall"),
+    "finetune": ("reader_loss", "found", "dev_em", "dev_recall"),
 }
 """The numbers of a stage that say whether it learns, at most ``SHOWN`` of them."""
 MACHINERY = ("lr", "grad_norm", "skipped", "valid", "time")

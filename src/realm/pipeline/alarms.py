@@ -13,7 +13,6 @@ ROWS = 3
 """Rows in a row that must show it: one row is the mean of 20 steps and may be luck."""
 FEW_DISTINCT = 0.25
 """Share of distinct documents among those that could be distinct; a healthy retriever stays far above."""
-
 LOST_RECALL = 0.05
 """Recall on dev that fine-tuning may cost: 10 of 200 questions may be luck."""
 
