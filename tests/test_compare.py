@@ -13,8 +13,9 @@ import pytest
 
 from realm.cli import main
 from realm.config import load_recipe
+from realm.corpus import locking
 from realm.data.questions import load_datasets, pooled
-from realm.errors import ConfigError
+from realm.errors import ConfigError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths, sha256_file
 from realm.pipeline.compare import chosen_rows, compare
@@ -51,6 +52,18 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tup
 
 def tree(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log"}
+
+
+def test_two_comparisons_do_not_train_in_one_directory(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(write_both(tmp_path, write_tiny))
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
+    (tmp_path / "out").mkdir()
+    with (
+        locking.held(tmp_path / "out", lambda named: RunError(named)),
+        pytest.raises(RunError, match=r"another process \(process \d+\) trains here.*compare\.txt"),
+    ):
+        compare(recipe, tmp_path / "out", progress=QUIET)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["LOCK"]
 
 
 def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from realm.cli import main
 from realm.config import Recipe, build_recipe, load_recipe
+from realm.corpus import locking
 from realm.corpus.records import SourceDocument
 from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
@@ -101,6 +104,24 @@ def test_killed_and_started_again(tmp_path: Path, write_tiny: Write) -> None:
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
+def test_two_processes_do_not_train_in_one_run(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second waits, is refused by name, and changes nothing; when the first has ended it goes on."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    shutil.rmtree(run / "stages" / "finetune")
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != "LOCK"}
+    with locking.held(run, lambda named: RunError(named)):
+        assert main(["finetune", str(run)]) == 2
+        # Nor is the recipe changed under the first, where a free section differs.
+        assert main(["run", str(run / "config.toml"), "--out", str(run), "--set", "eval.k=[1]"]) == 2
+        assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != "LOCK"} == before
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"another process (process {os.getpid()}) trains here. Wait until it has ended" in said
+    assert main(["finetune", str(run)]) == 0 and (run / "stages" / "finetune").is_dir()
+
+
 def test_another_recipe_is_refused(tiny_run: Path) -> None:
     recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
     for section, key, value in (("ict", "steps", 6), ("run", "seed", 1), ("corpus", "vocab_size", 301), ("model", "hidden", 64)):
@@ -109,6 +130,24 @@ def test_another_recipe_is_refused(tiny_run: Path) -> None:
     assert tree(tiny_run) == before
     with pytest.raises(ConfigError, match="no stage 'pretain'"):
         run_recipe(recipe, tiny_run, stages=("pretain",), progress=QUIET)
+
+
+def test_fine_tuning_alone_may_be_made_anew(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other values are refused with what is in their way; with that gone all else stays as it was."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    shutil.rmtree(run / "stages" / "bm25", ignore_errors=True)
+    other = ["run", str(run / "config.toml"), "--out", str(run), "--set", "finetune.retriever_rate=0.5"]
+    assert main(other) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    there = [name for name in ("finetune", "closed_book") if (run / "stages" / name).exists()]
+    assert f"or remove {', '.join(f'stages/{name}' for name in there)} in this one" in said and "finetune.retriever_rate = 1.0" in said
+    for name in there:
+        shutil.rmtree(run / "stages" / name)
+    before, answered = weights(run), json.loads((run / "results" / "finetune.json").read_text())
+    assert main([*other, "--stages", "finetune,eval"]) == 0
+    after = weights(run)
+    assert before.items() <= after.items() and after["finetune/model.safetensors"] != weights(tiny_run)["finetune/model.safetensors"]
+    assert json.loads((run / "results" / "finetune.json").read_text())["fingerprint"] != answered["fingerprint"]
 
 
 def test_a_run_may_move_with_its_files(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,23 +8,20 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe
 from realm.corpus.info import corpus_info
-from realm.corpus.locking import held
 from realm.errors import CorpusError, RunError, TrainingError
 from realm.paths import RunPaths, write_json
 from realm.pipeline.checks import check_corpus, check_questions
-from realm.pipeline.directory import FREE, read_json, timed
+from realm.pipeline.directory import FREE, alone, read_json, timed
 from realm.pipeline.evaluation import evaluate_stage
 from realm.pipeline.run import tell_corpus
 from realm.pipeline.shared_stages import Job, SharedStage, SharedStages
 from realm.progress import Progress
-from realm.ranks import place
 from realm.recipes.ablations import PRETRAINED, Ablation, ablation_recipe
 from realm.recipes.baseline_parts import combined_fingerprint, continued_fingerprint, run_combined, run_continued
 from realm.recipes.context import fingerprint, on_cuda, stage_facts
@@ -65,7 +62,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
     recipes = _recipes(recipe, ablations, seeds)
     with joined(timeout=recipe.run.rank_timeout, cuda=on_cuda(recipe)):
         check_questions(recipe)
-        with _alone(root):
+        with alone(root, "Wait until it has ended; --table shows what is finished."):
             shared = SharedStages(root, recipe, progress)
             facts = corpus_info(shared.paths.corpus)
             tell_corpus(facts, progress)
@@ -99,17 +96,6 @@ def _recipes(recipe: Recipe, ablations: Sequence[Ablation], seeds: int) -> dict[
     """The recipe of each (row, seed): a whole seed first, so that a table is there early."""
     numbers = range(recipe.run.seed, recipe.run.seed + seeds)
     return {(ablation.name, seed): ablation_recipe(recipe, ablation, seed) for seed in numbers for ablation in ablations}
-
-
-def _alone(root: Path) -> Any:
-    """Hold the directory, on the first rank: two processes must not train the same stage."""
-    if not place().first:
-        return nullcontext()
-    if root.exists() and not root.is_dir():
-        raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
-    root.mkdir(parents=True, exist_ok=True)
-    cure = "Wait until it has ended; --table shows what is finished."
-    return held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure))
 
 
 def _check_rows(paths: RunPaths, ablations: Sequence[Ablation], recipes: Mapping[tuple[str, int], Recipe]) -> None:

@@ -11,7 +11,7 @@ from realm.config import Recipe
 from realm.errors import ConfigError, MissingExtra
 from realm.paths import RunPaths, write_json
 from realm.pipeline.checks import check_closed_book
-from realm.pipeline.directory import read_json
+from realm.pipeline.directory import alone, read_json
 from realm.pipeline.run import STAGES, run_recipe
 from realm.progress import Progress
 from realm.recipes.contenders import CONTENDERS, Contender, run_contender, sentence_contender
@@ -50,25 +50,27 @@ def compare(
     Raises:
         ConfigError: no questions, no such row, or no seed.
         MissingExtra: a row needs one.
+        RunError: another process compares here.
         RealmError: what the user can cure; started again it goes on.
     """
     chosen = chosen_rows(rows)
     _check(recipe, chosen, seeds)
     chosen += [sentence_contender(path, lambda done, total: progress.count("compare: blocks", done, total)) for path in retrievers]
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
-    for number in range(seeds):
-        seed = recipe.run.seed + number
-        own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
-        own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
-        paths = RunPaths(out / f"seed-{seed}")
-        _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
-        run_recipe(own, paths.root, stages=LEARNT, progress=progress)
-        context = open_context(paths, own, progress.report, progress.say, progress.count_long)
-        for contender in chosen:
-            row = run_contender(context, contender)
-            found[contender.name].append({"seed": seed, **row, "zero_shot": _zero_shot(paths, contender.name)})
-            progress.say(f"compare: seed {seed}, {contender.title}: EM {100 * row['em']:.1f}")
-            write_comparison(out, comparison({name: rows for name, rows in found.items() if rows}))
+    with alone(out, "Wait until it has ended; compare.txt there says what is finished."):
+        for number in range(seeds):
+            seed = recipe.run.seed + number
+            own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
+            own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
+            paths = RunPaths(out / f"seed-{seed}")
+            _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
+            run_recipe(own, paths.root, stages=LEARNT, progress=progress)
+            context = open_context(paths, own, progress.report, progress.say, progress.count_long)
+            for contender in chosen:
+                row = run_contender(context, contender)
+                found[contender.name].append({"seed": seed, **row, "zero_shot": _zero_shot(paths, contender.name)})
+                progress.say(f"compare: seed {seed}, {contender.title}: EM {100 * row['em']:.1f}")
+                write_comparison(out, comparison({name: rows for name, rows in found.items() if rows}))
     return {"out": str(out), **comparison(found)}
 
 

@@ -6,18 +6,19 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe, dump_recipe, load_recipe
+from realm.corpus.locking import held
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_json
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.recipes.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
-from realm.train.distributed import is_first
+from realm.train.distributed import is_first, on_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
@@ -47,6 +48,25 @@ def settle(paths: RunPaths, recipe: Recipe) -> None:
         write_json(paths.root / "run.json", {"format": RUN_FORMAT, "version": __version__})
 
 
+@contextmanager
+def alone(root: Path, cure: str) -> Iterator[None]:
+    """Hold a directory, on the first rank: two processes must not train the same stage.
+
+    Raises:
+        RunError: another process trains there, or a file is in its place.
+    """
+
+    def hold() -> None:
+        if root.exists() and not root.is_dir():
+            raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
+        root.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure)))
+
+    with ExitStack() as stack:
+        on_first(hold)
+        yield
+
+
 def _check_same(paths: RunPaths, recipe: Recipe) -> None:
     try:
         old = load_recipe(paths.config)
@@ -57,7 +77,16 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
         for key, value in before.items():
             if now[key] != value and not (section == "run" and key in FREE) and not _moved(section, key, value, now[key]):
                 problem = f"this run was made with {section}.{key} = {value!r}, the recipe says {now[key]!r}"
-                raise RunError(problem, path=paths.config, cure=OTHER)
+                raise RunError(problem, path=paths.config, cure=_cure(paths, section))
+
+
+def _cure(paths: RunPaths, section: str) -> str:
+    """What to do where a section differs; what fine-tuning alone was made with can be made anew without what came before it."""
+    if section != "finetune":
+        return OTHER
+    made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
+    shown = ", ".join(str(path.relative_to(paths.root)) for path in made if path.exists())
+    return f"{OTHER.rstrip('.')}; or remove {shown} in this one, and it alone is trained again."
 
 
 def _moved(section: str, key: str, before: Any, now: Any) -> bool:

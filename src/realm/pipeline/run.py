@@ -13,7 +13,7 @@ from realm.errors import ConfigError
 from realm.paths import RunPaths
 from realm.pipeline.alarms import Alarms, alarms_of
 from realm.pipeline.checks import check_corpus, check_questions
-from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
+from realm.pipeline.directory import alone, build_run_corpus, read_seconds, settle, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
@@ -56,19 +56,22 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
         {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
 
     Raises:
+        RunError: another process trains in this directory.
         RealmError: what the user can cure; the run goes on where it was when started again.
     """
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     with joined(timeout=loaded.run.rank_timeout, cuda=on_cuda(loaded)):
-        return _run(loaded, RunPaths(Path(out)), wanted, progress)
+        paths = RunPaths(Path(out))
+        if set(wanted) - {"corpus"}:
+            check_questions(loaded, baselines="eval" in wanted)
+        with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
+            on_first(lambda: settle(paths, loaded))
+            return _run(loaded, paths, wanted, progress)
 
 
 def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress) -> dict[str, Any]:
     """What :func:`run_recipe` does, on each rank: the first one builds, writes and speaks, all of them train."""
-    if set(wanted) - {"corpus"}:
-        check_questions(loaded, baselines="eval" in wanted)
-    on_first(lambda: settle(paths, loaded))
     if "corpus" in wanted:
         with timed(paths, "corpus"):
             on_first(lambda: build_run_corpus(paths, loaded, progress))
