@@ -16,7 +16,7 @@ from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel
 from realm.recipes.filling import score_candidates
-from realm.train.optim import adamw, decay_groups
+from realm.train.optim import adamw, parameter_groups
 from realm.train.timing import Stopwatch
 from step_batch import Workload, padded
 
@@ -54,7 +54,7 @@ def prepare(model: RealmModel, way: Way | None) -> torch.optim.Optimizer:
             part.body.model.set_attn_implementation("eager")  # type: ignore[operator]
     if way is None or way.fused:
         return adamw([model], lr=1e-5)
-    return torch.optim.AdamW(decay_groups([model], 0.01), lr=1e-5, eps=1e-6, foreach=False, fused=False)
+    return torch.optim.AdamW(parameter_groups([model], 0.01), lr=1e-5, eps=1e-6, foreach=False, fused=False)
 
 
 def our_loss(model: RealmModel, work: Workload) -> Tensor:

@@ -137,7 +137,7 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first == [locator.spans(answer_wordpieces(context.store, q)) for q in questions] and any(first)
     (file,) = (fresh / "answers").glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr("realm.data.matching.AnswerLocator", None)
+        patch.setattr("realm.data.matching.locate_wordpieces", None)
         assert locate_answers(context, questions).spans == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions).spans == first, "damaged: located anew"
@@ -168,6 +168,18 @@ def test_documents_learn_too(fresh: Path) -> None:
     fresh_vectors = embed_corpus(opened.tuned.documents, context.inputs, rows)
     np.testing.assert_allclose(np.asarray(opened.generation.snapshot.vectors, np.float32), fresh_vectors, atol=1e-5)
     assert opened.answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
+
+
+@pytest.mark.parametrize("documents", ["frozen", "trained"])
+def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path, documents: str) -> None:
+    """At a rate of 0 neither of its sides changes by a bit, while the reader learns."""
+    before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
+    untrained = before.with_reader(0).reader
+    run_finetune(context_of(fresh, documents=documents, retriever_rate=0.0))
+    after = RealmModel.from_pretrained(fresh / "stages" / "finetune")
+    for side in (after.embedder, after.documents):
+        assert state_sha256(side) == state_sha256(before.documents)
+    assert state_sha256(after.reader) != state_sha256(untrained)
 
 
 def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrupt_each: Any) -> None:

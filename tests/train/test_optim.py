@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from realm.train.optim import adamw, schedule
+from realm.train.optim import OPTIMIZERS, adamw, schedule
+from realm.train.stepping import one_step
+from realm.train.task import LoopOptions, StepResult, Task
 
 
 def test_linear_up_then_linear_down() -> None:
@@ -34,6 +36,30 @@ def test_biases_and_norms_do_not_decay() -> None:
     assert [id(p) for p in decay["params"]] == [id(model["dense"].weight)]
     assert len(plain["params"]) == 5 and (decay["weight_decay"], plain["weight_decay"]) == (0.01, 0.0)
     assert (decay["betas"], decay["eps"]) == ((0.9, 0.999), 1e-6)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_parts_learn_at_their_own_rates(name: str) -> None:
+    """Half the rate moves a part as half the learning rate would, none not at all, and what is not named as ever."""
+
+    def moved(lr: float, rates: dict[str, float]) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.ModuleDict({part: nn.Linear(3, 3) for part in ("reader", "source", "documents")})
+        task = Task()
+        task.name, task.model, task.rates = "parts", model, rates
+        inputs = torch.randn(4, 3)
+        task.step = lambda step, share=None: StepResult(sum(part(inputs).pow(2).sum() for part in model.values()), 4, {}, 4)  # type: ignore[method-assign, assignment]
+        options = LoopOptions(steps=3, lr=lr, warmup=0, optimizer=name)
+        optimizer = OPTIMIZERS[name].build([model], lr=lr, rates=task.rates)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        one_step(task, 1, optimizer, options)
+        return {key: value - before[key] for key, value in model.state_dict().items()}
+
+    whole, half, mixed = moved(0.1, {}), moved(0.05, {}), moved(0.1, {"source": 0.5, "documents": 0.0})
+    for key in whole:
+        expected = {"reader": whole, "source": half}.get(key.split(".")[0])
+        assert whole[key].abs().min() > 0
+        assert torch.equal(mixed[key], expected[key] if expected else torch.zeros_like(whole[key]))
 
 
 def test_a_model_of_norms_alone_trains() -> None:

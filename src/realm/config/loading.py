@@ -205,6 +205,7 @@ SHARES = (
     ("warm", "hide_rate"),
     ("warm", "partner_rate"),
     ("finetune", "rename_rate"),
+    ("finetune", "retriever_rate"),
 )
 
 

@@ -172,6 +172,8 @@ class FinetuneConfig:
     """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 5e-4
     """Peak learning rate."""
+    retriever_rate: float = 1.0
+    """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as pre-training made it."""
     warmup: int = 40
     """Steps of linear warm-up."""
     beam: int = 5000

@@ -39,6 +39,8 @@ DEV_ENOUGH = 100
 HELD_OUT = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
 PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
+RETRIEVER = ("source", "documents")
+"""Parts of a task's model that find blocks: the question side, and the document side where it learns, too."""
 SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
@@ -67,6 +69,7 @@ class ReadingTask(Task):
         self.dev = dev[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
         self.order = EpochOrder(len(self.questions), name, context.seed)
+        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
         self._highest, self._evaluated_since = -1.0, 0
         self._recall_before = 0.0

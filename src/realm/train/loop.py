@@ -99,7 +99,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
             does not answer.
     """
     options = replace(options, bf16=options.bf16 and has_bf16(options.device))
-    optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr)
+    optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
     window = Window(task, options, log.path.parent / STUDY)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)
     task.kept_states = checkpoints.task_states

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from realm.train.task import LoopOptions
+from realm.train.task import ALIKE, LoopOptions, Rates
 
 NO_DECAY = ("bias", "norm", "layernorm")
 BETAS, EPS = (0.9, 0.999), 1e-6
@@ -42,25 +42,28 @@ def cosine(step: int, *, steps: int, warmup: int) -> float:
     return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
 
 
-def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01) -> torch.optim.Optimizer:
+def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01, rates: Rates = ALIKE) -> torch.optim.Optimizer:
     """Fused AdamW (betas .9 and .999, eps 1e-6) over the trainable parameters; biases and LayerNorms do not decay, as in BERT."""
-    return torch.optim.AdamW(decay_groups(modules, weight_decay), lr=lr, betas=BETAS, eps=EPS, fused=True)
+    return torch.optim.AdamW(parameter_groups(modules, weight_decay, rates), lr=lr, betas=BETAS, eps=EPS, fused=True)
 
 
-def bert_adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01) -> torch.optim.Optimizer:
+def bert_adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01, rates: Rates = ALIKE) -> torch.optim.Optimizer:
     """:class:`BertAdamW` over the same groups of parameters."""
-    return BertAdamW(decay_groups(modules, weight_decay), lr=lr)
+    return BertAdamW(parameter_groups(modules, weight_decay, rates), lr=lr)
 
 
-def decay_groups(modules: Iterable[nn.Module], weight_decay: float) -> list[dict[str, Any]]:
-    """The trainable parameters that decay, and those that do not."""
-    decay: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
-    for module in modules:
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                (plain if any(key in name.lower() for key in NO_DECAY) else decay).append(parameter)
-    return [{"params": decay, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+def parameter_groups(modules: Iterable[nn.Module], weight_decay: float, rates: Rates = ALIKE) -> list[dict[str, Any]]:
+    """The trainable parameters that decay and those that do not, of each rate; those that ``rates`` does not name come first.
+
+    Args:
+        rates: factors on the learning rate by the first part of a parameter's name.
+    """
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    for name, parameter in (named for module in modules for named in module.named_parameters()):
+        if parameter.requires_grad:
+            decays = not any(key in name.lower() for key in NO_DECAY)
+            groups.setdefault((rates.get(name.split(".")[0], 1.0), decays), []).append(parameter)
+    return [{"params": chosen, "weight_decay": weight_decay * decays, "rate": rate} for (rate, decays), chosen in groups.items()]
 
 
 class BertAdamW(torch.optim.Optimizer):

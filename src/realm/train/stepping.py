@@ -30,7 +30,7 @@ def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: L
     task.model.train()
     factor = learning_rate_factor(options, step)
     for group in optimizer.param_groups:
-        group["lr"] = options.lr * factor
+        group["lr"] = options.lr * factor * group.get("rate", 1.0)
     optimizer.zero_grad(set_to_none=True)
     parts = [_part(task, step, share, options) for share in own_shares(options.accumulate)]
     everything = [part for parts_of_rank in exchange(parts) for part in parts_of_rank]

@@ -1,7 +1,8 @@
 """What a stage gives to the loop, and how it is trained."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 from realm.data.loader import WHOLE, Share
 
 Metrics = dict[str, float]
+Rates = Mapping[str, float]
+ALIKE: Rates = MappingProxyType({})
+"""Every parameter learns at the one rate."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,9 @@ class Task:
 
     best_by: str = ""
     """The number among those of :meth:`between` of which the highest value marks the best weights; they are kept besides the newest."""
+
+    rates: Rates = ALIKE
+    """Factors on the learning rate of the model's parts by their names; the others learn at the one rate."""
 
     kept_states: Callable[[], list[dict[str, Any]]] = list
     """What :meth:`state` gave for each checkpoint that is still kept; set by :func:`realm.train.loop.fit`."""
