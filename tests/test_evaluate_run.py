@@ -11,6 +11,7 @@ import pytest
 
 import realm.answerer
 from realm.cli import main
+from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.questions import load_questions
 from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
 from realm.opening import open_run
@@ -99,6 +100,19 @@ def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: py
         got = readings[number].answer
         assert (got.answer, [e.block_id for e in got.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
         assert got.p == pytest.approx(answer.p, abs=1e-5)
+
+
+def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run: Path) -> None:
+    """A ranking is judged by its own blocks; places without a block answer nothing."""
+    store = open_run(tiny_run).inputs.store
+    relevance, everywhere = Relevance(store), AnswerLocator(store)
+    rows, hits = np.array([3, -1, 0, len(store) - 1, 2, 1, -1]), 0
+    for question in load_questions(tiny_run.parent / "qa.jsonl"):
+        holding = everywhere.spans(answer_wordpieces(store, question))
+        ranked = np.array([*rows.tolist(), *holding])
+        assert relevance.by_answer(question, ranked).tolist() == [row in holding for row in ranked.tolist()]
+        hits += len(holding)
+    assert hits
 
 
 def test_predictions(tiny_run: Path, patterns: Path, tmp_path: Path) -> None:

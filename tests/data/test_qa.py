@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realm.corpus.blocks import BlockStore
-from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions
+from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions, locate_wordpieces
 from realm.data.types import Question
 from realm.errors import DataError
 
@@ -120,6 +120,25 @@ def test_what_stands_there_is_found(rows: list[list[int]], data: st.DataObject) 
     spans = AnswerLocator(store_of(rows)).spans([rows[row][start:end], [7], []])
     assert (start, end) in spans[row]
     assert all(rows[r][s:e] == rows[row][start:end] for r, found in spans.items() for s, e in found)
+
+
+@given(ROWS, st.integers(1, 7), st.lists(st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=3), max_size=4))
+def test_a_corpus_in_portions_is_the_whole_corpus(rows: list[list[int]], portion: int, accepted: list[list[list[int]]]) -> None:
+    store, told = store_of(rows), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("realm.data.qa.PORTION", portion)
+        found = locate_wordpieces(store, accepted, lambda done, total: told.append((done, total)))
+    whole = AnswerLocator(store)
+    assert [spans.table.tolist() for spans in found] == [whole.spans(answers).table.tolist() for answers in accepted]
+    assert told == [(done, len(rows)) for done in range(portion, len(rows), portion)]
+
+
+@given(ROWS, st.data())
+def test_some_blocks_are_searched_alone(rows: list[list[int]], data: st.DataObject) -> None:
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1))))
+    ids = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=2))
+    whole = AnswerLocator(store_of(rows)).spans([ids])
+    assert AnswerLocator(store_of(rows), chosen).spans([ids]) == {row: whole[row] for row in whole if row in chosen}
 
 
 def test_two_spellings_of_one_answer_mark_a_span_once() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence as SequenceOf
 
 from realm.corpus.blocks import BlockStore
 from realm.data.pattern_places import locate_patterns
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.qa import answer_wordpieces, locate_wordpieces
 from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import MissingExtra
@@ -32,14 +32,14 @@ def locate_answers(
             the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
             spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
-        counting: told how many blocks were searched for them.
+        counting: told how many blocks were searched.
 
     Raises:
         MissingExtra: raw and normalised need an automaton over all answers at once.
     """
     strings = [question for question in questions if question.answer_type == "string"]
     regexes = [question for question in questions if question.answer_type == "regex"]
-    located = dict(zip(map(id, strings), _located_strings(store, strings, match), strict=True)) if strings else {}
+    located = dict(zip(map(id, strings), _located_strings(store, strings, match, counting), strict=True)) if strings else {}
     if regexes:
         wanted = dict.fromkeys(pattern for question in regexes for pattern in question.answers)
         tables = locate_patterns(store, wanted, patterns or PatternSearch(), counting)
@@ -48,17 +48,16 @@ def locate_answers(
     return [located[id(question)] for question in questions]
 
 
-def _located_strings(store: BlockStore, questions: SequenceOf[Question], match: str) -> list[Spans]:
-    locator = AnswerLocator(store)
+def _located_strings(store: BlockStore, questions: SequenceOf[Question], match: str, counting: Advance) -> list[Spans]:
     if match == "wordpiece":
-        return [Spans.of(locator.spans(answer_wordpieces(store, question))) for question in questions]
+        return locate_wordpieces(store, [answer_wordpieces(store, question) for question in questions], counting)
     rows = _rows_with(store, questions, *_PREPARED[match])
-    located: list[Spans] = []
-    for number, question in enumerate(questions):
-        spellings = set(question.answers) if match == "raw" else _spellings(store, question, rows[number])
-        spans = locator.spans([ids for ids in store.tokenizer.encode(sorted(spellings)) if ids]) if rows[number] else {}
-        located.append(Spans.of({row: spans.get(row, []) for row in rows[number]}))
-    return located
+    accepted = []
+    for question, holding in zip(questions, rows, strict=True):
+        spellings = set(question.answers) if match == "raw" else _spellings(store, question, holding)
+        accepted.append([ids for ids in store.tokenizer.encode(sorted(spellings)) if ids] if holding else [])
+    located = locate_wordpieces(store, accepted, counting)
+    return [Spans.of({row: spans.get(row, []) for row in holding}) for spans, holding in zip(located, rows, strict=True)]
 
 
 def _spellings(store: BlockStore, question: Question, rows: Iterable[int]) -> set[str]:

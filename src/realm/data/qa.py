@@ -6,25 +6,30 @@ import numpy as np
 
 from realm.corpus.blocks import BlockStore
 from realm.data.questions import load_questions
+from realm.data.spans import Spans
 from realm.data.types import Question
+from realm.progress import Advance
 
-__all__ = ["AnswerLocator", "answer_wordpieces", "load_questions"]
+__all__ = ["AnswerLocator", "answer_wordpieces", "load_questions", "locate_wordpieces"]
+
+PORTION = 65_536
+"""Blocks that an inverted list holds while a whole corpus is searched."""
 
 
 class AnswerLocator:
-    """Finds wordpiece sequences in the whole corpus through one inverted list, built once.
-
-    A question's answers are then located without tokenising or scanning a block again.
+    """Finds wordpiece sequences in some blocks through one inverted list (about 20 bytes a wordpiece while it is made), built once.
 
     Args:
-        store: the corpus; tombstoned rows are found too, the search never returns them.
+        store: the corpus.
+        rows: the blocks to look in, each once, ascending; by default all. Tombstoned ones are found too, the search never returns them.
     """
 
-    def __init__(self, store: BlockStore):
-        self.store = store
-        lengths = np.array([len(store.token_ids(row)) for row in range(len(store))], np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(lengths)])
-        self._tokens = np.concatenate([store.token_ids(row) for row in range(len(store))]) if len(store) else np.empty(0, np.uint16)
+    def __init__(self, store: BlockStore, rows: SequenceOf[int] | None = None):
+        chosen = range(len(store)) if rows is None else rows
+        bodies = [store.token_ids(row) for row in chosen]
+        self._rows = np.fromiter(chosen, np.int64, len(chosen))
+        self._starts = np.concatenate([[0], np.cumsum([len(body) for body in bodies], dtype=np.int64)])
+        self._tokens = np.concatenate(bodies) if bodies else np.empty(0, np.uint16)
         self._order = np.argsort(self._tokens, kind="stable")
         counts = np.bincount(self._tokens, minlength=store.tokenizer.vocab_size)
         self._from = np.concatenate([[0], np.cumsum(counts)])
@@ -39,17 +44,34 @@ class AnswerLocator:
         at = at[(at >= 0) & (at + len(ids) <= len(self._tokens))]
         for offset, wordpiece in enumerate(ids):
             at = at[self._tokens[at + offset] == wordpiece]
-        rows = np.searchsorted(self._starts, at, side="right") - 1
-        inside = at + len(ids) <= self._starts[rows + 1]
-        return rows[inside], (at - self._starts[rows])[inside]
+        blocks = np.searchsorted(self._starts, at, side="right") - 1
+        inside = at + len(ids) <= self._starts[blocks + 1]
+        return self._rows[blocks[inside]], (at - self._starts[blocks])[inside]
 
-    def spans(self, answers: SequenceOf[SequenceOf[int]]) -> dict[int, list[tuple[int, int]]]:
-        """Row -> (start, end) wordpiece spans in its body that equal one of the answers, each once."""
-        found: dict[int, list[tuple[int, int]]] = {}
+    def spans(self, answers: SequenceOf[SequenceOf[int]]) -> Spans:
+        """Where one of the answers stands: rows, and the wordpieces of their bodies that equal it."""
+        tables = []
         for ids in dict.fromkeys(map(tuple, answers)):
-            for row, start in zip(*(part.tolist() for part in self.occurrences(ids)), strict=True):
-                found.setdefault(row, []).append((start, start + len(ids)))
-        return found
+            rows, starts = self.occurrences(ids)
+            tables.append(np.column_stack([rows, starts, starts + len(ids)]).astype(np.int32))
+        return Spans.union(tables)
+
+
+def locate_wordpieces(
+    store: BlockStore, accepted: SequenceOf[SequenceOf[SequenceOf[int]]], counting: Advance = lambda done, total: None
+) -> list[Spans]:
+    """The places in a whole corpus of the answers of many questions, each given as wordpieces.
+
+    One inverted list holds ``PORTION`` blocks at a time, so that the memory does not grow with the corpus.
+    """
+    tables: list[list[np.ndarray]] = [[np.empty((0, 3), np.int32)] for _ in accepted]
+    for start in range(0, len(store), PORTION):
+        if start:
+            counting(start, len(store))
+        locator = AnswerLocator(store, range(start, min(start + PORTION, len(store))))
+        for table, answers in zip(tables, accepted, strict=True):
+            table.append(locator.spans(answers).table)
+    return [Spans(np.concatenate(table)) for table in tables]
 
 
 def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:

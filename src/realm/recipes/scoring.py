@@ -1,7 +1,6 @@
 """Scores of answers and of rankings; all rates are fractions 0..1 (design decision 17)."""
 
 from collections.abc import Sequence as SequenceOf
-from functools import cached_property
 
 import numpy as np
 
@@ -59,15 +58,11 @@ class Relevance:
         self.match = match
         self.patterns = PatternSearch()
 
-    @cached_property
-    def locator(self) -> AnswerLocator:
-        """Made when the first string is looked for by wordpieces: it holds the whole corpus."""
-        return AnswerLocator(self.store)
-
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""
         if question.answer_type == "string" and self.match == "wordpiece":
-            return np.isin(rows, list(self.locator.spans(answer_wordpieces(self.store, question))))
+            found = AnswerLocator(self.store, sorted({row for row in rows.tolist() if row >= 0}))
+            return np.isin(rows, found.spans(answer_wordpieces(self.store, question)).rows)
         return np.array([row >= 0 and self._holds(question, self.store.block(int(row)).text) for row in rows], np.bool_)
 
     def _holds(self, question: Question, text: str) -> bool:
