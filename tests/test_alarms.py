@@ -67,7 +67,29 @@ def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path: Path) ->
     assert run.rung == []
     run.feed(*(("finetune", step, lost) for step in (100, 150)))
     row = next(row for row in run.log.rows() if "alarm" in row)
-    assert run.rung == [(100, "recall")] and row["stage"] == "finetune" and "-0.060" in run.said[0] and "finetune.lr" in row["cure"]
+    assert run.rung == [(100, "recall")] and row["stage"] == "finetune"
+    assert "-0.060" in run.said[0] and "finetune.retriever_rate" in row["cure"]
+
+
+# As measured: three runs that unlearn, and four that do not.
+FALLING = ([0.64, 0.92, 0.86, 0.71, 0.6, 0.55, 0.56], [0.66, 0.62, 0.63, 0.59, 0.59, 0.58, 0.48], [0.63, 0.41, 0.49])
+STEADY = ([0.5, 0.5, 0.47, 0.46, 0.56, 0.59, 0.58], [1.33, 1.23, 1.38], [1.33, 1.55, 1.76], [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("values", [*FALLING, *STEADY])
+@pytest.mark.parametrize("cut", range(8))
+def test_help_that_held_out_sentences_lose_is_told_once(tmp_path: Path, values: list[float], cut: int) -> None:
+    """Also by a run that was interrupted anywhere; rows between evaluations do not have the number."""
+    feed: list[Row] = []
+    for at, value in enumerate(values):
+        feed += [("pretrain", 20 * at, {"held_out_utility": value}), *rows(range(20 * at + 10, 20 * at + 20, 10))]
+    run = Run(tmp_path, usual_alarms())
+    run.feed(*feed[:cut])
+    resumed = Run(tmp_path, usual_alarms())
+    resumed.feed(*feed[cut:])
+    assert [name for _, name in resumed.rung] == ["held_out"] * (values in FALLING)
+    if values == FALLING[0]:
+        assert resumed.rung == [(60, "held_out")] and "changed by -0.21 nats" in (run.said + resumed.said)[0]
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

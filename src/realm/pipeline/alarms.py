@@ -16,6 +16,9 @@ FEW_DISTINCT = 0.25
 LOST_RECALL = 0.05
 """Recall on dev that fine-tuning may cost: 10 of 200 questions may be luck."""
 
+LOST_UTILITY = 0.05
+"""Nats of marginal utility that held-out sentences may lose from one evaluation to the next."""
+
 Report = Callable[[str, int, int, Metrics], None]
 
 
@@ -31,6 +34,7 @@ class Alarm:
         cure: what to try.
         rows: so many rows in a row must show it.
         stage: whose rows.
+        from_highest: the number is told as its change since it was highest.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Alarm:
     cure: str
     rows: int = ROWS
     stage: str = "pretrain"
+    from_highest: bool = False
 
 
 def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[Alarm, ...]:
@@ -56,6 +61,15 @@ def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[
             lambda value, step, steps: value <= 0 and step > LATE * steps,
             "marginal utility {value:.3f}: documents do not help to fill the masks, so the retriever learns nothing",
             "See single_block_span_share (realm corpus info), and the warm stage's test.",
+        ),
+        Alarm(
+            "held_out",
+            "held_out_utility",
+            lambda value, step, steps: value < -LOST_UTILITY,
+            "marginal utility on held-out sentences has changed by {value:+.2f} nats since it was highest: documents help less and less",
+            'Lower pretrain.lr, or keep the best weights: pretrain.publish = "best".',
+            rows=2,
+            from_highest=True,
         ),
         Alarm(
             "collapse",
@@ -85,7 +99,7 @@ def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[
             "dev_recall_gain",
             lambda value, step, steps: value < -LOST_RECALL,
             "recall on dev has changed by {value:+.3f} since fine-tuning began: the retriever unlearns what it could find",
-            "Lower finetune.lr, or fine-tune for fewer steps.",
+            "Lower finetune.retriever_rate, or fine-tune for fewer steps.",
             rows=1,
             stage="finetune",
         ),
@@ -118,13 +132,14 @@ class Alarms:
         self._log = log
         self._alarms = alarms
         self._seen: dict[str, dict[str, int]] = {}
+        self._highest: dict[str, float] = {}
 
     def __call__(self, stage: str, step: int, steps: int, metrics: Metrics) -> None:
         self._report(stage, step, steps, metrics)
         if stage not in self._seen:
             self._look_back(stage, steps)
-        for alarm in self._raised(stage, step, steps, metrics):
-            problem = alarm.problem.format(value=metrics[alarm.column])
+        for alarm, value in self._raised(stage, step, steps, metrics):
+            problem = alarm.problem.format(value=value)
             self._say(f"warning: step {step}: {problem}. {alarm.cure}")
             self._log.write(stage, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
 
@@ -135,20 +150,20 @@ class Alarms:
         for row in earlier[:-1]:
             self._raised(stage, row["step"], steps, row)
 
-    def _raised(self, stage: str, step: int, steps: int, metrics: Metrics) -> list[Alarm]:
-        """The stage's alarms whose trouble has just lasted for their number of rows."""
+    def _raised(self, stage: str, step: int, steps: int, metrics: Metrics) -> list[tuple[Alarm, float]]:
+        """The stage's alarms whose trouble has just lasted for their number of rows, each with the number that shows it."""
         seen, raised = self._seen[stage], []
         for alarm in self._alarms:
-            if alarm.stage != stage:
+            if alarm.stage != stage or metrics.get(alarm.column) is None:
                 continue
-            value = metrics.get(alarm.column)
-            if value is None:
-                continue
-            # Rounded as the log rounds: what is read back must count as it did.
-            now = alarm.shows(rounded(value), step, steps)
+            value = rounded(metrics[alarm.column])  # as the log rounds: what is read back must count as it did
+            if alarm.from_highest:
+                highest = self._highest[alarm.name] = max(value, self._highest.get(alarm.name, value))
+                value -= highest
+            now = alarm.shows(value, step, steps)
             seen[alarm.name] = seen.get(alarm.name, 0) + 1 if now else 0
             if seen[alarm.name] == alarm.rows:
-                raised.append(alarm)
+                raised.append((alarm, value))
         return raised
 
 

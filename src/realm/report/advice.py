@@ -43,6 +43,12 @@ def troubles(run: RunRecord) -> list[Trouble]:
             "utility" in rung or (utility is not None and utility <= 0),
         ),
         Trouble(
+            "Pre-training takes back what it gave",
+            "On sentences that are not trained on, documents help less than they did before: the networks learn the training sentences.",
+            'Keep the best weights (pretrain.publish = "best"), lower pretrain.lr, or pre-train for fewer steps on more documents.',
+            "held_out" in rung,
+        ),
+        Trouble(
             "Collapse: probe recall falls, few distinct documents",
             "The retriever drifts to the same documents for every sentence.",
             "Lower pretrain.lr, refresh more often (pretrain.refresh_every), train ict for longer; stop_on_collapse ends such a run.",
@@ -72,7 +78,7 @@ def troubles(run: RunRecord) -> list[Trouble]:
         Trouble(
             "Fine-tuning lowers recall on dev",
             "The question embedder moves further than a few questions can guide it: what pre-training taught it to find is lost.",
-            "Lower finetune.lr, fine-tune for fewer steps, or publish the best weights on dev (finetune.publish).",
+            "Lower finetune.retriever_rate, fine-tune for fewer steps, or publish the best weights on dev (finetune.publish).",
             "recall" in rung,
         ),
     ]
