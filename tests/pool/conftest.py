@@ -10,12 +10,16 @@ import pytest
 NICENESS = "RAY_worker_niceness"
 
 
-def processes(marker: str) -> dict[int, str]:
-    """Number and command of every process, zombies aside, whose environment has ``marker``."""
+def processes(marker: str, *without: str) -> dict[int, str]:
+    """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others.
+
+    An environment is read once: at the moment when a process becomes another program it looks empty.
+    """
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if marker.encode() in (entry / "environ").read_bytes():
+            environment = (entry / "environ").read_bytes()
+            if marker.encode() in environment and not any(other.encode() in environment for other in without):
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
@@ -23,7 +27,7 @@ def processes(marker: str) -> dict[int, str]:
 
 
 @pytest.fixture(scope="session")
-def marked() -> Callable[[str], dict[int, str]]:
+def marked() -> Callable[..., dict[int, str]]:
     """See ``processes``; skips where there is no /proc."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("no /proc here")
