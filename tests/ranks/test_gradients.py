@@ -30,13 +30,14 @@ def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy: Path, tm
         names = [name for name in whole if name.startswith(f"{stage}.")]
         assert len(names) > 10 and all(whole[name].dtype == torch.float64 for name in names)
         assert sum(bool(whole[name].abs().max() > 0) for name in names) > 10
+        # A bias in front of a softmax has a gradient of 0, of which rounding leaves something.
+        rounding = 1e-13 * max(whole[name].abs().max() for name in names)
         for other in others:
             assert [name for name in other if name.startswith(f"{stage}.")] == names
             assert float(other[f"{stage} loss"]) == pytest.approx(float(whole[f"{stage} loss"]), rel=1e-6)
             for name in names:
                 difference, size = (other[name] - whole[name]).abs().max(), whole[name].abs().max()
-                # A bias in front of a softmax has a gradient of 0, of which rounding leaves something.
-                assert difference <= 1e-6 * size or size < 1e-15, (stage, name, float(difference), float(size))
+                assert difference <= 1e-6 * size or size < rounding, (stage, name, float(difference), float(size))
     # Shares of a batch hide more or fewer wordpieces: dividing each by its own number would be another gradient.
     assert len(set(whole["warm weights"].tolist())) > 1
 

@@ -215,9 +215,13 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
     assert 0 < before < 1 and task.between(0) == {"dev_recall": before} and task.between(1) is None
     found = task.between(2)
     assert found is not None and set(found) == {"dev_em", "dev_recall"}, "so few questions tell of no change"
-    with torch.no_grad():
-        for parameter in task.source.parameters():
-            parameter.mul_(-1)
+    torch.manual_seed(0)
+    for _ in range(50):  # some embedder that finds answers to more or fewer of these few questions
+        with torch.no_grad():
+            for parameter in task.source.parameters():
+                parameter.normal_(std=0.1)
+        if share() != before:
+            break
     monkeypatch.setattr("realm.recipes.reading.DEV_ENOUGH", len(task.dev))
     other = task_of(tiny_run, eval_every=2, steps=6)
     other.dev = task.dev

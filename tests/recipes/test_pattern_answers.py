@@ -99,7 +99,7 @@ def test_long_matches_count_for_the_retriever_alone(fresh: Path, tiny_run: Path)
 
 def test_it_learns(fresh: Path, tiny_run: Path) -> None:
     """Exact match by patterns on the questions that were learnt, before and after."""
-    context = context_of(fresh, "patterns", steps=80, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)
+    context = context_of(fresh, "patterns", steps=240, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)
     questions, _ = training_questions(context)
     task = task_of(context, tiny_run)
     task.reader = load_stage(context, "pretrain").with_reader(context.seed).reader
