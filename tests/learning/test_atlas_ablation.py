@@ -1,6 +1,7 @@
-"""The paper's Table 2 on the demo's part of the atlas, one seed: every row trains, and REALM's retriever beats the baseline's.
+"""The paper's Table 2 on the demo's part of the atlas, one seed: every row trains, and shows what every seed on every processor showed.
 
-At most 40 minutes on one core: `make test-slow`. The directions of the other rows are measured over seeds, not asserted on one.
+At most 40 minutes on one core: `make test-slow`. Which row finds more is measured over seeds, not asserted on one: with seed 0 REALM's
+retriever has .564 beside the baseline's .540 in float32 (gold@5), .512 beside .550 in bfloat16. test_atlas_gates.py has three seeds.
 """
 
 import dataclasses
@@ -43,9 +44,18 @@ def test_all_rows_are_there(found: dict[str, Any]) -> None:
     )
 
 
-def test_realm_finds_more_gold_documents_than_orqa(found: dict[str, Any]) -> None:
-    recall = {row["row"]: row["measures"]["gold_recall_5"]["mean"] for row in found["rows"]}
-    assert recall["realm"] > recall["orqa"]
+@pytest.mark.parametrize("k", [1, 5])
+def test_realm_keeps_what_ict_taught(found: dict[str, Any], k: int) -> None:
+    """A retriever that unlearns has less: .61 of ICT's recall at 1 with two candidates, .73 without a warm start."""
+    recall = {row["row"]: row["measures"][f"gold_recall_{k}"]["mean"] for row in found["rows"]}
+    assert recall["realm"] > 0.8 * recall["orqa"] > 0
+
+
+def test_documents_help_with_salient_spans_most(found: dict[str, Any]) -> None:
+    """On sentences that were not trained on; the paper's section 3.4."""
+    utility = {row["row"]: row["measures"]["held_out_utility"] for row in found["rows"]}
+    means = {name: utility[name]["mean"] for name in ("realm", "stale", "random_tokens", "random_spans")}
+    assert min(means["realm"], means["stale"]) > max(means["random_tokens"], means["random_spans"]) > 0
 
 
 def test_the_baseline_has_read_as_much(found: dict[str, Any]) -> None:
