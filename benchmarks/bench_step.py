@@ -173,10 +173,9 @@ def compare(
             peak = gemm_peak(spec.body.hidden, int(spec.body.config["intermediate_size"]), dtype)
             row["share_of_gemm_peak"] = round(flops / seconds[name] / peak, 3)
         table.append(row)
-    best = min(seconds[name] for name in (OURS, OURS_BF16) if name in seconds)
     ratios = {f"{label}: to {name}": seconds[name] / seconds[OURS] for name in (PLAIN, PADDED, PEER) if name in seconds}
     if OURS_BF16 in seconds:
-        ratios |= {f"{label}: to {name}, bf16": seconds[name] / best for name in (PLAIN, PADDED, PEER) if name in seconds}
+        ratios |= {f"{label}: to {name}, bf16": seconds[name] / seconds[OURS_BF16] for name in (PLAIN, PADDED, PEER) if name in seconds}
     return table, ratios
 
 
