@@ -208,12 +208,13 @@ def test_the_child_answers_is_started_again_and_ends(run: RunPaths, inputs: Bloc
     move(model)
     found = source.between(base + 6, model)  # above the limit: waits for the child to come up and answer
     assert found is not None and found.step == base + 6
-    first = child.pid
-    assert first is not None
+    first, process = child.pid, child._process
+    assert first is not None and process is not None and process.stdin is not None
     os.kill(first, signal.SIGKILL)
     move(model)
     found = source.between(base + 12, model)
     assert found is not None and found.step == base + 12 and source.restarts == 1 and child.pid != first
+    assert process.stdin.closed, "nothing of the first is left open"
     second = child.pid
     source.close()
     assert second is not None and not alive(second)

@@ -80,15 +80,16 @@ class Companion:
             logger.warning("%s; it is started again (%d of %d)", words, self._in_a_row, RESTARTS)
             self._not_before = time.monotonic() + 0.1 * 2**self._in_a_row
         if time.monotonic() >= self._not_before:
-            self.restarts += self._process is not None
+            if self._process is not None:
+                self.restarts += 1
+                _input_of(self._process).close()
             self._start()
 
     def stop(self) -> None:
         """End it: first by closing its standard input, then by force."""
         if self._process is None:
             return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        _input_of(self._process).close()
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -112,6 +113,12 @@ class Companion:
         except OSError:
             lines = []
         return lines[-1] if lines else "it said nothing"
+
+
+def _input_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    """The pipe that a child waits on."""
+    assert process.stdin is not None
+    return process.stdin
 
 
 def main(root: Path, device: str) -> int:
