@@ -76,7 +76,6 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         published.model.push_to_hub("x/y")
 
 
-@pytest.mark.slow
 def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")

@@ -62,4 +62,4 @@ def _layer_at(layer: Any, hidden: Tensor, keep: Tensor | None, positions: Tensor
 
 def first_positions(inputs: TokenInputs) -> Tensor:
     """Position 0 of each row, [b, 1]."""
-    return torch.zeros((len(inputs.ids), 1), dtype=torch.long, device=inputs.ids.device)
+    return torch.zeros_like(inputs.ids[:, :1], dtype=torch.long)

@@ -32,7 +32,7 @@ class _EmbedderGraph(nn.Module):
         self.embedder = embedder
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        return self.embedder.head(self.embedder.body.pooled(TokenInputs(input_ids, attention_mask, token_type_ids)))
+        return self.embedder.head(self.embedder.body.pooled(TokenInputs(input_ids, attention_mask.bool(), token_type_ids)))
 
 
 class _ReaderGraph(nn.Module):
@@ -41,7 +41,7 @@ class _ReaderGraph(nn.Module):
         self.reader = reader
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        states = self.reader.body(TokenInputs(input_ids, attention_mask, token_type_ids))
+        states = self.reader.body(TokenInputs(input_ids, attention_mask.bool(), token_type_ids))
         return self.reader.span_logits(states)
 
 
