@@ -37,10 +37,12 @@ def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, 
 
     Args:
         store: the knowledge corpus.
-        block_ids: int64 [k], valid candidates only; NULL_BLOCK is the null document, which stands first if it was read.
+        block_ids: int64 [k], valid candidates only, there may be none; NULL_BLOCK is the null document, which stands first if it was read.
         log_p_z: [k] log p(z|x).
         target_log_probs: [k, m] log p(y_j|z,x), all slots real.
     """
+    if not len(block_ids):
+        return ()
     log_p_z, log_probs = log_p_z.double().unsqueeze(0), target_log_probs.double().unsqueeze(0)
     slots = torch.ones(1, log_probs.shape[2], dtype=torch.bool, device=log_probs.device)
     given = losses.span_log_probs(log_probs, slots)[0].exp().tolist()

@@ -51,7 +51,7 @@ def evaluate_held_out(task: PretrainTask, items: list[int], size: int) -> Metric
 
     Returns:
         held_out_loss, held_out_utility (marginal, in nats), held_out_accuracy and held_out_accuracy_null (the most probable wordpiece is
-        the hidden one, with retrieval and without), each a mean over masked wordpieces.
+        the hidden one, with retrieval and without), each a mean over the masked wordpieces of sentences that have a candidate.
     """
     task.model.eval()
     mine = items[rank() :: world()]
@@ -76,6 +76,9 @@ def _sums(task: PretrainTask, queries: list[MaskedQuery]) -> Tensor:
     right, right_null = torch.zeros_like(slots), torch.zeros_like(slots)
     for i, query in enumerate(queries):
         places = np.flatnonzero(retrieved.valid[i])
+        if not len(places):  # every document excluded and no null one: nobody fills these masks
+            slots[i] = False
+            continue
         candidates = torch.from_numpy(places).to(device)
         sequences = [inputs.joint(query.ids, int(rows[i, j])) for j in places.tolist()]
         filled = task.model.encoder.log_probs(sequences, where[i].expand(len(places), -1))  # [k, m, v]
