@@ -17,7 +17,7 @@ from realm.index.generations import published_generations
 from realm.paths import RunPaths, sha256_file
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.refresh.parameters import KEEP_GENERATIONS, NEXT, parameters_path, read_facts
+from realm.refresh.parameters import KEEP_GENERATIONS, NEXT
 from realm.train.metrics import TIMES, MetricsLog
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -160,15 +160,14 @@ def left_over(run: RunPaths) -> set[str]:
     names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT)}
     names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
     names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
-    last = read_facts(parameters_path(run, max(map(int, kept))))  # whose answer was the last occasion to remove any
-    needed = {*sorted(kept)[-KEEP_GENERATIONS:], *(f"{number:06d}" for number in (last.protect if last else ()))}
-    return names | {f"index/{number}, which nobody needs" for number in kept - needed}
+    # The newest, and what the two kept checkpoints still needed when there was the last occasion to remove any.
+    return names if len(kept) <= KEEP_GENERATIONS + 2 else {*names, f"{len(kept)} generations"}
 
 
 def size(run: RunPaths) -> int:
-    """Bytes of results, and of index and parameters of the newest generations: a checkpoint may still have needed another at the end."""
+    """Bytes of results and of the newest generations; parameters are there for kept generations only (``left_over``)."""
     newest = [f"{number:06d}" for number in published_generations(run.index)[-KEEP_GENERATIONS:]]
-    places = (run.root / "stages", *(place / number for place in (run.index, run.params) for number in newest))
+    places = (run.root / "stages", *(run.index / number for number in newest))
     return sum(
         path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
     )
