@@ -164,13 +164,14 @@ def left_over(run: RunPaths) -> set[str]:
     return names if len(kept) <= KEEP_GENERATIONS + 2 else {*names, f"{len(kept)} generations"}
 
 
-def size(run: RunPaths) -> int:
-    """Bytes of results and of the newest generations; parameters are there for kept generations only (``left_over``)."""
-    newest = [f"{number:06d}" for number in published_generations(run.index)[-KEEP_GENERATIONS:]]
-    places = (run.root / "stages", *(run.index / number for number in newest))
-    return sum(
-        path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
-    )
+def size(run: RunPaths) -> tuple[int, set[int], set[int]]:
+    """Bytes of results, of each generation and of each one's parameters, however many are kept (``left_over``)."""
+
+    def bytes_of(place: Path) -> int:
+        return sum(path.stat().st_size for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors"))
+
+    index, params = ({bytes_of(path) for path in place.iterdir() if path.is_dir()} for place in (run.index, run.params))
+    return bytes_of(run.root / "stages"), index, params
 
 
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:

@@ -15,9 +15,8 @@ FEW_DISTINCT = 0.25
 """Share of distinct documents among those that could be distinct; a healthy retriever stays far above."""
 LOST_RECALL = 0.05
 """Recall on dev that fine-tuning may cost: 10 of 200 questions may be luck."""
-
 LOST_UTILITY = 0.05
-"""Nats of marginal utility that held-out sentences may lose from one evaluation to the next."""
+"""Nats of marginal utility that held-out sentences may lose since it was highest."""
 
 Report = Callable[[str, int, int, Metrics], None]
 
