@@ -160,8 +160,7 @@ def left_over(run: RunPaths) -> set[str]:
     names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT)}
     names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
     names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
-    # The newest, and what the two kept checkpoints still needed when there was the last occasion to remove any.
-    return names if len(kept) <= KEEP_GENERATIONS + 2 else {*names, f"{len(kept)} generations"}
+    return names if len(kept) <= KEEP_GENERATIONS else {*names, f"{len(kept)} generations"}
 
 
 def size(run: RunPaths) -> tuple[int, set[int], set[int]]:

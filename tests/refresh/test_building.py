@@ -1,20 +1,26 @@
 """A build goes on where it was killed, in one process or several, and makes the bytes of an uninterrupted one."""
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from realm import write_points
 from realm.corpus.living import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
 from realm.index.building import Building
+from realm.index.generations import published_generations
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.paths import RunPaths, sha256_file
 from realm.refresh import EmbedOptions, embed_difference, embedding, missing_rows, open_generation, refresh_index
-from realm.refresh.parameters import request_index, requested
+from realm.refresh.locks import publishing
+from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
 from realm.refresh.refresher import Refresher, read_status
+from realm.refresh.verification import verify_generations
 
 OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": "e"}
 IDS = np.arange(10, dtype=np.int64)
@@ -192,9 +198,67 @@ def test_the_refresher_answers_the_newest_request_only(run: RunPaths) -> None:
     assert status is not None and status.beat > 0
 
 
+def test_a_request_that_is_taken_back_while_it_is_answered_leaves_nothing(run: RunPaths) -> None:
+    inputs, model = opened(run)
+    before = refresh_index(model, inputs, run, step=1).number
+    asked = request_index(model, run, 10)
+
+    def embedded_too_late(*args: Any) -> Callable[[int], Iterator[np.ndarray]]:
+        parts = embedding.embed_parts(*args)
+
+        def until_taken_back(start: int) -> Iterator[np.ndarray]:
+            yield from parts(start)
+            forget_requests(run, above=before)  # a trainer that was killed starts again
+
+        return until_taken_back
+
+    with publishing(run.index):
+        assert Refresher(run, inputs, EmbedOptions(), parts_of=embedded_too_late).tick() == asked
+    assert published_generations(run.index)[-1] == before and not parameters_path(run, asked).exists()
+    assert refresh_index(model, inputs, run, step=3).number > asked
+    assert not list(run.index.glob("*.building"))
+
+
+def test_a_request_cannot_be_taken_back_while_its_answer_becomes_visible(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, model = opened(run)
+    before = refresh_index(model, inputs, run, step=1).number
+    asked = request_index(model, run, 10)
+    trainer = threading.Thread(target=forget_requests, args=(run, before))
+
+    def start_the_trainer(point: str, path: Path) -> None:
+        if point == "generation: published" and path.name == f"{asked:06d}":
+            trainer.start()
+            trainer.join(0.3)
+            assert trainer.is_alive(), "it waits until CURRENT says that the request is answered"
+
+    monkeypatch.setattr(write_points, "listener", start_the_trainer)
+    with publishing(run.index):
+        assert Refresher(run, inputs, EmbedOptions()).tick() == asked
+    trainer.join()
+    assert open_generation(run, inputs, asked).step == 10, "the answer has its parameters"
+
+
+def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, model = opened(run)
+    before = refresh_index(model, inputs, run, step=1).number
+    asked = request_index(model, run, 10)
+
+    def die(point: str, path: Path) -> None:
+        if point == "generation: published":
+            raise Killed
+
+    monkeypatch.setattr(write_points, "listener", die)
+    with publishing(run.index), pytest.raises(Killed):
+        Refresher(run, inputs, EmbedOptions()).tick()
+    monkeypatch.setattr(write_points, "listener", None)
+    assert (run.index / f"{asked:06d}").is_dir() and not forget_requests(run, above=before).start > asked
+    newest = refresh_index(model, inputs, run, step=20).number
+    assert asked not in published_generations(run.index) and newest > asked, "it has no parameters"
+    assert all(found.problem is None for found in verify_generations(run, inputs)[0])
+
+
 def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     from realm.corpus import locking
-    from realm.refresh.building import publishing
 
     inputs, model = opened(run)
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)

@@ -32,7 +32,7 @@ def writer_lock(corpus: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held(directory: Path, busy: Callable[[str], RealmError]) -> Iterator[None]:
+def held(directory: Path, busy: Callable[[str], RealmError], name: str = LOCK_FILE) -> Iterator[None]:
     """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for whoever has it.
 
     The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
@@ -41,8 +41,9 @@ def held(directory: Path, busy: Callable[[str], RealmError]) -> Iterator[None]:
     Args:
         directory: where the lock file lies.
         busy: the error to raise when another process, named by the argument (" (process 7)" or ""), still has it.
+        name: of the lock file, where a directory has several locks.
     """
-    with open(directory / LOCK_FILE, "a+", encoding="ascii") as file:
+    with open(directory / name, "a+", encoding="ascii") as file:
         _acquire(file, busy)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

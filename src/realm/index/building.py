@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.generations import BUILDING_SUFFIX
+from realm.index.generations import BUILDING_SUFFIX, generation_numbers, generation_path, published_generations, remove
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width, write_array
 from realm.paths import fsync_directory, write_json
@@ -173,7 +173,8 @@ def _digest_of(array: np.ndarray) -> str:
 
 
 def remove_dead_builds(directory: Path, but: str = "") -> None:
-    """Delete what killed builders of other generations left. The caller holds the directory for writing.
+    """Delete what killed builders of other generations left: half of one, or all of one that CURRENT never reached and would count as
+    published when it passes by. The caller holds the directory for writing.
 
     Args:
         directory: the run's ``index/``.
@@ -182,6 +183,8 @@ def remove_dead_builds(directory: Path, but: str = "") -> None:
     dead = [path for path in directory.glob(f"*{BUILDING_SUFFIX}") if path.name != but]
     for path in dead:
         shutil.rmtree(path)
+    for number in sorted({*generation_numbers(directory)} - {*published_generations(directory)}):
+        remove(generation_path(directory, number))
     if dead:
         fsync_directory(directory)
 

@@ -8,6 +8,7 @@ One process at a time publishes; any number read.
 import logging
 import shutil
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +60,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"
+_NOTHING = nullcontext()
 
 
 class ForeignSnapshot(SnapshotError):
@@ -177,6 +179,7 @@ def publish_snapshot(
     *,
     generation: int | None = None,
     row_params: np.ndarray | None = None,
+    visible: AbstractContextManager[None] = _NOTHING,
 ) -> SnapshotManifest:
     """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
 
@@ -188,6 +191,7 @@ def publish_snapshot(
         facts: what made it, and of what.
         generation: its number; None: the next one. CURRENT never goes back.
         row_params: int32 [n], the parameter generation of every row, if the facts say that it is mixed.
+        visible: held around the moment in which it becomes visible.
 
     Raises:
         SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
@@ -201,10 +205,10 @@ def publish_snapshot(
     number = next_generation(directory) if generation is None else generation
     final = generation_path(directory, number)
     with writing(final):
-        if final.is_dir() and number not in published_generations(directory):
-            # Left by a publisher that was killed before it moved CURRENT: nobody was told of it.
+        if final.is_dir() and number not in published_generations(directory):  # left by a publisher that was killed: nobody was told
             if callable(vectors) and (left := _whole(final, number, block_ids, facts, row_params)) is not None:
-                advance_current(directory, number)
+                with visible:
+                    advance_current(directory, number)
                 return left
             remove(final)
         if final.exists():
@@ -222,9 +226,10 @@ def publish_snapshot(
         disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
         manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
         write_manifest(staging, manifest)
-        rename_durably(staging, final)
-        reached("generation: published", final)
-        advance_current(directory, number)
+        with visible:
+            rename_durably(staging, final)
+            reached("generation: published", final)
+            advance_current(directory, number)
         (final / PROGRESS).unlink(missing_ok=True)
     return manifest
 

@@ -210,3 +210,4 @@ def run_pretrain(context: StageContext) -> None:
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
+    task.source.tidy()

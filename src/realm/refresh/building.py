@@ -2,14 +2,11 @@
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from realm.corpus.blocks import BlockStore
-from realm.corpus.locking import held
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
@@ -17,38 +14,17 @@ from realm.index.generations import generation_path
 from realm.index.manifest import require_whole
 from realm.index.merging import merge_shards
 from realm.index.snapshot import Snapshot, SnapshotFacts, current_generation, publish_snapshot
-from realm.index.sweeping import sweep
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.generation import Generation, extended, open_generation
+from realm.refresh.locks import publishing
 from realm.refresh.mixing import Mixed
-from realm.refresh.parameters import Partial, parameters_path, prune_run, read_partial, request_index
+from realm.refresh.parameters import Partial, answering, parameters_path, prune_run, read_partial, request_index
 
 ALONE = EmbedOptions()
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def publishing(index: Path) -> Iterator[None]:
-    """Be the one process that publishes generations in a run's ``index/``.
-
-    Raises:
-        SnapshotError: another process does, and did not end while we waited; or the directory may not be written to.
-    """
-    cure = "Wait until it has ended, or end it; one process at a time builds the index of a run"
-    try:
-        index.mkdir(parents=True, exist_ok=True)
-        lock = held(index, lambda named: SnapshotError(f"another process{named} builds this index", path=index, cure=cure))
-        lock.__enter__()
-    except OSError as error:
-        raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
-    try:
-        sweep(index)
-        yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder: Embedder, *, params_generation: int, step: int) -> SnapshotFacts:
@@ -94,7 +70,7 @@ def build_generation(
         parts_of: who embeds.
 
     Raises:
-        SnapshotError: the disk refuses, a vector is not finite, or the corpus was compacted meanwhile.
+        SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
     """
     store = inputs.store
     rows = np.flatnonzero(store.live)
@@ -103,10 +79,11 @@ def build_generation(
     mixed = _mixed(paths, number, block_ids, facts)
     if mixed is None:
         parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
-        publish_snapshot(paths.index, parts, block_ids, facts, generation=number)
+        publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
     else:
         parts = parts_of(embedder, parameters_path(paths, number), inputs, rows[mixed.now], options, progress)
-        publish_snapshot(paths.index, mixed.parts(parts), block_ids, mixed.facts, generation=number, row_params=mixed.row_params)
+        ours: dict[str, Any] = {"generation": number, "row_params": mixed.row_params, "visible": answering(paths, number)}
+        publish_snapshot(paths.index, mixed.parts(parts), block_ids, mixed.facts, **ours)
 
 
 def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> Mixed | None:

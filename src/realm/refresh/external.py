@@ -12,7 +12,8 @@ from realm.errors import RunError
 from realm.paths import RunPaths
 from realm.refresh.beside import embed_options
 from realm.refresh.embedding import PartsOf, Progress, embed_parts
-from realm.refresh.parameters import requested
+from realm.refresh.locks import publishing
+from realm.refresh.parameters import prune_run, requested
 from realm.refresh.refresher import Refresher
 from realm.stages import check_run_format, has_stage
 
@@ -55,4 +56,7 @@ def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: P
         return requested(paths) is None and (once or has_stage(paths, "pretrain"))
 
     refresher.serve(ended, time.sleep)
+    if has_stage(paths, "pretrain"):
+        with publishing(paths.index):
+            prune_run(paths, frozenset())  # what the last checkpoints needed: nobody goes back to them
     say("nothing is asked for" if once else "pre-training has ended")

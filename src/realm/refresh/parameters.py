@@ -7,6 +7,8 @@ import contextlib
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from realm.index.generations import (
 )
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import STAGING_SUFFIX, RunPaths, load_array, publish_directory, remove_staging, write_atomic, write_json
+from realm.refresh.locks import deciding
 from realm.write_points import reached
 
 KEEP_GENERATIONS = 3
@@ -196,10 +199,26 @@ def request_index(
         remove_dead_builds(paths.index)
     number = next_number(paths)
     publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact, partial=partial)
-    for old in generation_numbers(paths.params):
-        if (read_current(paths.index) or 0) < old < number and old != spare:
-            _remove(paths, old)
+    with deciding(paths.index):
+        current = read_current(paths.index) or 0
+        for old in generation_numbers(paths.params):
+            if current < old < number and old != spare:
+                _remove(paths, old)
     return number
+
+
+@contextmanager
+def answering(paths: RunPaths, number: int) -> Iterator[None]:
+    """Around the moment in which the generation of a request becomes visible: its parameters are there, and stay until it is.
+
+    Raises:
+        SnapshotError: the request was taken back while it was answered.
+    """
+    with deciding(paths.index):
+        directory = parameters_path(paths, number)
+        if not directory.is_dir():
+            raise SnapshotError("the trainer took this request back", path=directory, cure="Start the same command again")
+        yield
 
 
 def _remove(paths: RunPaths, number: int) -> None:
@@ -226,10 +245,11 @@ def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
 
 def withdraw_requests(paths: RunPaths, above: int) -> None:
     """Take back unanswered requests above a number: their trainer was killed, and what it had learnt since is forgotten."""
-    current = read_current(paths.index) or 0
-    for number in generation_numbers(paths.params):
-        if number > max(above, current):
-            _remove(paths, number)
+    with deciding(paths.index):
+        current = read_current(paths.index) or 0
+        for number in generation_numbers(paths.params):
+            if number > max(above, current):
+                _remove(paths, number)
     if paths.params.is_dir():
         remove_staging(paths.params)
 

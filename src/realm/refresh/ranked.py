@@ -47,6 +47,9 @@ class Ranked(Inline):
     def restore(self, state: dict[str, Any]) -> None:
         self._first.restore(state)
 
+    def tidy(self) -> None:
+        on_first(self._first.tidy)
+
     def close(self) -> None:
         if is_first():
             self._first.close()

@@ -17,8 +17,9 @@ from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths, write_json
-from realm.refresh.building import build_generation, publishing
+from realm.refresh.building import build_generation
 from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
+from realm.refresh.locks import publishing
 from realm.refresh.parameters import ParameterFacts, parameters_path, prune_run, read_facts, requested
 
 STATUS = "refresher.json"

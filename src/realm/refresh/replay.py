@@ -15,8 +15,9 @@ import torch
 from realm.errors import ConfigError, TrainingError
 from realm.index.manifest import MIXED, WHOLE
 from realm.nn.model import RealmModel
-from realm.refresh.building import build_generation, publishing
+from realm.refresh.building import build_generation
 from realm.refresh.generation import Generation, open_generation
+from realm.refresh.locks import publishing
 from realm.refresh.parameters import next_number, parameters_path, prune_run, publish_parameters, read_facts
 from realm.refresh.swapping import Inline
 from realm.train.metrics import MetricsLog

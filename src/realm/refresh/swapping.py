@@ -22,8 +22,9 @@ from realm.refresh.beside import Companion
 from realm.refresh.building import ALONE, refresh_index
 from realm.refresh.embedding import EmbedOptions, Progress
 from realm.refresh.generation import Generation, open_generation
+from realm.refresh.locks import publishing
 from realm.refresh.mixing import Renewal
-from realm.refresh.parameters import Partial, forget_requests, parameters_path, read_facts, request_index, requested
+from realm.refresh.parameters import Partial, forget_requests, parameters_path, prune_run, read_facts, request_index, requested
 from realm.refresh.refresher import Status, read_status
 
 WAIT_SECONDS = 0.05
@@ -118,6 +119,11 @@ class Inline:
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state` gave."""
 
+    def tidy(self) -> None:
+        """After the stage: its checkpoints are gone, and the generations that only they needed go too."""
+        with publishing(self.paths.index):
+            prune_run(self.paths, self.protect())
+
     def close(self) -> None:
         """End what was started."""
 
@@ -188,6 +194,10 @@ class Beside(Inline):
             self._forget(above=0)
         self._ask(step, model, exact=True)
         return self._wait(step, model, step, exact=True)
+
+    def tidy(self) -> None:
+        if self.companion is not None:  # otherwise somebody else holds the index, and does it when he sees the stage
+            super().tidy()
 
     def close(self) -> None:
         if self.companion is not None:
