@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from realm.data.featurize import length_buckets, pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
+from realm.nn.attention import attend_by_name
 from realm.nn.beginnings import start_copying
 from realm.nn.last_layer import BERT_LIKE, first_positions, has_bert_layers, states_at
 
@@ -159,7 +160,7 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
     if config.model_type == "bert":
         start_copying(model)
-    return Body(spec, model)
+    return Body(spec, _attending(model))
 
 
 def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Body:
@@ -177,7 +178,14 @@ def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Bod
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
     spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
-    return Body(spec, model)
+    return Body(spec, _attending(model))
+
+
+def _attending(model: Any) -> Any:
+    """A BERT looks around by our attention; another family keeps what transformers gives it."""
+    if model.config.model_type in BERT_LIKE:
+        attend_by_name(model)
+    return model
 
 
 def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> dict[str, bool]:

@@ -8,19 +8,19 @@ small bodies (with two layers nearly half of the step).
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import TokenInputs
+from realm.nn.attention import NAME, attend
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta")
 """Model types whose layers are made of the modules that :func:`states_at` calls."""
 
 
 def has_bert_layers(model: nn.Module) -> bool:
-    """Whether the body is a BERT whose attention is torch's ``scaled_dot_product_attention``, so that :func:`states_at` can run it."""
+    """Whether the body is a BERT with the attention of :func:`realm.nn.attention.attend`, so that :func:`states_at` can run it."""
     config: Any = model.config
-    return config.model_type in BERT_LIKE and config._attn_implementation == "sdpa"
+    return config.model_type in BERT_LIKE and config._attn_implementation == NAME
 
 
 def states_at(model: Any, inputs: TokenInputs, segments: Tensor | None, positions: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def _layer_at(layer: Any, hidden: Tensor, keep: Tensor | None, positions: Tensor
 
     query, key, value = heads(attention.query(read)), heads(attention.key(hidden)), heads(attention.value(hidden))
     dropout = attention.dropout.p if attention.training else 0.0
-    found = F.scaled_dot_product_attention(query, key, value, attn_mask=keep, dropout_p=dropout)
+    found = attend(query, key, value, keep, dropout)
     attended = layer.attention.output(found.transpose(1, 2).flatten(2), read)
     output: Tensor = layer.feed_forward_chunk(attended)
     return output
