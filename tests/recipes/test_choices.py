@@ -24,9 +24,10 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.plan import plan
 from realm.progress import Progress
+from realm.recipes import context
 from realm.recipes.closed_book import run_closed_book
 from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain import PretrainTask, starting_model
+from realm.recipes.pretrain import PretrainTask, run_pretrain, starting_model
 from realm.recipes.retrieving import allowed_among
 from realm.recipes.sentences import pretraining_fingerprint
 from realm.refresh import Generation, open_generation
@@ -267,3 +268,27 @@ def test_a_recipe_that_changed_its_masks_is_another(trained: Path) -> None:
         recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain})
         with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
             run_recipe(recipe, trained, stages=("pretrain",), progress=QUIET)
+
+
+def test_the_retriever_has_a_rate_of_its_own(trained: Path, tmp_path: Path) -> None:
+    """At 0 it stays as ICT made it, bit by bit, while the encoder learns; in between it moves less."""
+    start = starting_model(chosen(trained))
+    assert start.embedder is not None and start.encoder is not None
+    moved = {}
+    for rate in (0.0, 0.1, 1.0):
+        run = Path(shutil.copytree(trained, tmp_path / str(rate)))
+        for left in ("stages/pretrain", "index", "params"):
+            shutil.rmtree(run / left)
+        run_pretrain(chosen(run, retriever_rate=rate))
+        after = load_stage(chosen(run, retriever_rate=rate), "pretrain")
+        assert after.embedder is not None and state_sha256(after.encoder) != state_sha256(start.encoder)
+        pairs = zip(after.embedder.parameters(), start.embedder.parameters(), strict=True)
+        moved[rate] = max(float((a - b).detach().abs().max()) for a, b in pairs)
+    assert moved[0.0] == 0.0 < moved[0.1] < 0.3 * moved[1.0]
+
+
+def test_a_stage_of_before_there_was_a_rate_is_still_what_the_recipe_asks_for(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = pretraining_fingerprint(chosen(trained))
+    assert mark == stage_facts(RunPaths(trained), "pretrain")["fingerprint"] != pretraining_fingerprint(chosen(trained, retriever_rate=0.5))
+    monkeypatch.setattr(context, "SINCE_THEN", {})
+    assert pretraining_fingerprint(chosen(trained)) != mark, "the default is no part of it"

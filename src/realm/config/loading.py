@@ -204,6 +204,7 @@ SHARES = (
     ("warm", "accuracy"),
     ("warm", "hide_rate"),
     ("warm", "partner_rate"),
+    ("pretrain", "retriever_rate"),
     ("finetune", "rename_rate"),
     ("finetune", "retriever_rate"),
 )

@@ -64,6 +64,8 @@ class PretrainConfig:
     """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-4
     """Peak learning rate."""
+    retriever_rate: float = 1.0
+    """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as ICT made it."""
     warmup: int = 20
     """Steps of linear warm-up."""
     candidates: int = 8

@@ -66,7 +66,7 @@ def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[
             "held_out_utility",
             lambda value, step, steps: value < -LOST_UTILITY,
             "marginal utility on held-out sentences has changed by {value:+.2f} nats since it was highest: documents help less and less",
-            'Lower pretrain.lr, or keep the best weights: pretrain.publish = "best".',
+            'Lower pretrain.lr or pretrain.retriever_rate, or keep the best weights: pretrain.publish = "best".',
             rows=2,
             from_highest=True,
         ),
@@ -75,7 +75,7 @@ def usual_alarms(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[
             "collapsed",
             lambda value, step, steps: value > 0,
             "recall of the probe set stays below that of ICT: the retriever gets worse",
-            "Lower pretrain.lr, or let the encoder learn to read for longer (warm.steps).",
+            "Lower pretrain.retriever_rate, or let the encoder learn to read for longer (warm.steps).",
             rows=1,
         ),
         Alarm(

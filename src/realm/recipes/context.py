@@ -168,12 +168,14 @@ STAGE_SECTIONS = {
 }
 
 
+SINCE_THEN = {"pretrain": {"retriever_rate": 1.0}}
+"""Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
+
+
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
-    sections = [dataclasses.asdict(getattr(recipe, name)) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
-    # What is in the files of questions and sentences counts; not where they lie.
-    sections = [{key: value for key, value in section.items() if key not in ("train", "dev", "sentences")} for section in sections]
+    sections = [_counting(name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
@@ -189,6 +191,12 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
         known["questions"] = [_contents(files) for files in (recipe.taught, recipe.watched)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _counting(name: str, section: dict[str, Any]) -> dict[str, Any]:
+    """What a fingerprint takes of a section: what is in the files of questions and sentences counts, not where they lie."""
+    same = SINCE_THEN.get(name, {})
+    return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences") and (key, value) not in same.items()}
 
 
 def _contents(files: tuple[str, ...]) -> str | list[str]:

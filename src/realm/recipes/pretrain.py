@@ -29,6 +29,8 @@ from realm.retrieval import NULL_INDEX, Retrieved
 from realm.train.distributed import is_first, world
 from realm.train.loop import Metrics, StepResult, Task
 
+RETRIEVER = ("embedder", "document_embedder")
+
 
 def pretraining_metrics(scored: Scored, retrieved: Retrieved) -> Metrics:
     """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
@@ -53,6 +55,7 @@ class PretrainTask(Task):
         self.context = context
         self.model = model
         self.section = context.recipe.pretrain
+        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
         self.sentences = pretraining_sentences(context)
         self.held_out, self.training = hold_out(len(self.sentences), self.section.held_out)
         self.order = EpochOrder(len(self.training), "pretrain", context.seed)
