@@ -79,6 +79,7 @@ def write_news(root: Path) -> Path:
         {"masking": "tokens"},
         {"masking": "spans", "spans": 2},
         {"masking": "salient", "spans": 3},
+        {"masking": "stated", "retriever_rate": 0.3},
         {"null": False},
         {"exclude": False},
         {"exclude_overlap": 5},

@@ -88,6 +88,18 @@ def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.Capt
     assert main([*arguments, "--set", 'warm.masking="spans"', "--set", 'pretrain.masking="tokens"']) == 0
 
 
+def test_nothing_is_stated_twice(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write_tiny(tmp_path)
+    names = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gantor", "Hestia"]
+    documents(tmp_path, *[f"The king {name} was born in 18{n}1. We go home in the rain." for n, name in enumerate(names)])
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
+    assert main([*arguments, "--set", 'pretrain.masking="stated"']) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "can be masked with pretrain.masking = 'stated' {'stated nowhere else': " in said and said.endswith(
+        "set pretrain.masking to 'salient'."
+    )
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_too_few_blocks(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str], count: int) -> None:
     recipe = write_tiny(tmp_path)

@@ -76,8 +76,8 @@ class PretrainConfig:
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
     masking: str = "salient"
-    """What is hidden: salient (spans found by the tagger), pmi (collocations, in any script), spans (random ones, whole words) or tokens
-    (15 % of the wordpieces)."""
+    """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), pmi (collocations, in any
+    script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     spans: int = 1
     """Spans hidden in a sentence that has so many; tokens does not count in spans."""
     exclude: bool = True

@@ -68,6 +68,7 @@ OWN = (
     _pretrain("no_ict", "No ICT", from_ict=False),
     _pretrain("no_warm", "No reading warm start", from_warm=False, force=True),
     _pretrain("joint", "Joint marginal", marginal="joint"),
+    _pretrain("stated", "Only spans that another block states", masking="stated"),
     _pretrain("slow_retriever", "Retriever at a tenth of the rate", retriever_rate=0.1),
     _pretrain("two_embedders", "Two embedders", separate_embedders=True),
     *(_pretrain(f"k{k}", f"{k} candidates", candidates=k) for k in (2, 4, 8, 16)),

@@ -4,7 +4,16 @@ from pathlib import Path
 
 from realm.corpus.blocks import BlockStore
 from realm.corpus.manifest import CURRENT_FILE, read_manifest
-from realm.data.masking import Exclusion, MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.data.masking import (
+    Exclusion,
+    MaskedSentences,
+    MaskKind,
+    RandomSpans,
+    StatedSpans,
+    UniformTokens,
+    collocation_spans,
+    salient_spans,
+)
 from realm.data.masking.exclusion import NoExclusion
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
@@ -62,6 +71,8 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
     section, store = context.recipe.pretrain, sentences_store(context)
     exclusion = Exclusion(store, context.store) if section.exclude else NoExclusion()
     kind = _kind(section.masking, store, section.spans)
+    if section.masking == "stated":
+        kind = StatedSpans(kind, store, context.store)
     return _any(MaskedSentences(store, context.inputs.featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
 
 
@@ -99,4 +110,6 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
         return sentences
     problem = f"no sentence has a span that can be masked with {choice} {dict(sentences.dropped)}"
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
+    if "'stated'" in choice:
+        cure = "No document repeats what another one says: set pretrain.masking to 'salient'."
     raise CorpusError(problem, path=sentences.store.path, cure=cure)
