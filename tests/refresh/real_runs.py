@@ -163,14 +163,12 @@ def left_over(run: RunPaths) -> set[str]:
     return names if len(kept) <= KEEP_GENERATIONS else {*names, f"{len(kept)} generations"}
 
 
-def size(run: RunPaths) -> tuple[int, set[int], set[int]]:
-    """Bytes of results, of each generation and of each one's parameters, however many are kept (``left_over``)."""
-
-    def bytes_of(place: Path) -> int:
-        return sum(path.stat().st_size for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors"))
-
-    index, params = ({bytes_of(path) for path in place.iterdir() if path.is_dir()} for place in (run.index, run.params))
-    return bytes_of(run.root / "stages"), index, params
+def size(run: RunPaths) -> int:
+    """Bytes of index, parameters and results."""
+    places = (run.index, run.params, run.root / "stages")
+    return sum(
+        path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
+    )
 
 
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:

@@ -15,6 +15,7 @@ from realm.data.masking import (
     salient_spans,
 )
 from realm.data.masking.exclusion import NoExclusion
+from realm.data.masking.stated import NOWHERE_ELSE
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
 from realm.text.wordpieces import word_table
@@ -110,6 +111,6 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
         return sentences
     problem = f"no sentence has a span that can be masked with {choice} {dict(sentences.dropped)}"
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
-    if "'stated'" in choice:
+    if sentences.dropped[NOWHERE_ELSE]:
         cure = "No document repeats what another one says: set pretrain.masking to 'salient'."
     raise CorpusError(problem, path=sentences.store.path, cure=cure)

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-from typing import Any
 
 import numpy as np
 
@@ -76,14 +75,14 @@ def build_generation(
     rows = np.flatnonzero(store.live)
     facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
     block_ids = np.asarray(store.block_ids)[rows]
-    mixed = _mixed(paths, number, block_ids, facts)
+    mixed, visible = _mixed(paths, number, block_ids, facts), answering(paths, number)
     if mixed is None:
         parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
-        publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
+        publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=visible)
     else:
         parts = parts_of(embedder, parameters_path(paths, number), inputs, rows[mixed.now], options, progress)
-        ours: dict[str, Any] = {"generation": number, "row_params": mixed.row_params, "visible": answering(paths, number)}
-        publish_snapshot(paths.index, mixed.parts(parts), block_ids, mixed.facts, **ours)
+        vectors, row_params = mixed.parts(parts), mixed.row_params
+        publish_snapshot(paths.index, vectors, block_ids, mixed.facts, generation=number, row_params=row_params, visible=visible)
 
 
 def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> Mixed | None:

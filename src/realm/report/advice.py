@@ -45,13 +45,13 @@ def troubles(run: RunRecord) -> list[Trouble]:
         Trouble(
             "Pre-training takes back what it gave",
             "On sentences that are not trained on, documents help less than they did before: the networks learn the training sentences.",
-            'Keep the best weights (pretrain.publish = "best"), lower pretrain.lr, or pre-train for fewer steps on more documents.',
+            'Keep the best weights (pretrain.publish = "best"), lower pretrain.lr or pretrain.retriever_rate, or give more documents.',
             "held_out" in rung,
         ),
         Trouble(
             "Collapse: probe recall falls, few distinct documents",
             "The retriever drifts to the same documents for every sentence.",
-            "Lower pretrain.lr, refresh more often (pretrain.refresh_every), train ict for longer; stop_on_collapse ends such a run.",
+            "Lower pretrain.retriever_rate, refresh more often (refresh_every), train ict for longer; stop_on_collapse ends such a run.",
             bool(rung & {"collapse", "distinct"})
             or bool(pretrain.last("collapsed"))
             or (distinct is not None and distinct < FEW_DISTINCT)

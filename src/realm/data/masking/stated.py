@@ -15,6 +15,9 @@ from realm.data.masking.kinds import Maskable, MaskKind, Span
 from realm.data.partners import Partners
 from realm.data.types import TokenIds
 
+NOWHERE_ELSE = "stated nowhere else"
+"""Why a span is left out."""
+
 
 class StatedSpans:
     """Of the spans that another kind lists, those that a block states which does not hold the sentence itself.
@@ -40,7 +43,7 @@ class StatedSpans:
             holding = set(self.blocks.rows_of(self.exclusion.blocks(row, int(table.hashes[sentence]))).tolist())
             stated = [span for span, own in zip(spans, wordpieces, strict=True) if self.partners.rows(own, wordpieces, holding)]
             if len(stated) < len(spans):
-                dropped["stated nowhere else"] += len(spans) - len(stated)
+                dropped[NOWHERE_ELSE] += len(spans) - len(stated)
             if stated:
                 yield sentence, stated
 
