@@ -18,8 +18,9 @@ from pathlib import Path
 from realm.config import build_recipe
 from realm.config.loading import dump_recipe
 from realm.demo.atlas import write_atlas
-from realm.paths import open_text, write_atomic
 from realm.pipeline.demo import ASKED, DEMO_DOMAINS
+from realm.storage.files import write_atomic
+from realm.text.files import open_text
 
 CHANGES = {
     "run": {"threads": 1, "checkpoint_every": 20},

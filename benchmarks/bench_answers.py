@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from common import result
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
 from realm.data.questions import load_questions
 from realm.data.types import Question

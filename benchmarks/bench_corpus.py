@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -29,8 +29,8 @@ from common import result
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, build_recipe
-from realm.corpus.build import build_corpus
-from realm.corpus.options import BuildOptions
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
 from realm.data.questions.reading import load_questions
 from realm.data.types import Question
 from realm.index.choice import make_index
@@ -41,7 +41,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext, new_model, open_context
 from realm.recipes.evaluate import evaluate_retrieval
-from realm.recipes.reading import ReadingTask
+from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import Relevance, exact_match_share
 from realm.train.optim import adamw
 
@@ -85,7 +85,6 @@ def prepared(arguments: argparse.Namespace, scratch: Path) -> tuple[StageContext
         paths.corpus.symlink_to(arguments.corpus.resolve(), target_is_directory=True)
     context = open_context(paths, recipe_of(arguments), lambda *_: None)
     model = new_model(context).fork_document_embedder().with_reader(0)
-    assert model.embedder is not None
     store = context.store
     vectors = np.random.default_rng(0).standard_normal((len(store), model.spec.projection), np.float32)
     facts = {"corpus_id": store.manifest.corpus_id, "tokenizer_sha256": store.manifest.tokenizer_sha256}
@@ -120,7 +119,6 @@ class OurSteps:
     """Fine-tuning steps of ours, one after the other."""
 
     def __init__(self, context: StageContext, model: RealmModel, source: DenseCandidates, questions: list[Question]):
-        assert model.reader is not None
         started = time.perf_counter()
         self.task = ReadingTask("finetune", context, source, model.reader, questions, [])
         self.located = time.perf_counter() - started
@@ -170,7 +168,6 @@ def medians(values: list[Taken]) -> dict[str, float]:
 
 def measure_evaluation(context: StageContext, model: RealmModel, source: DenseCandidates, questions: list[Question]) -> dict[str, Any]:
     """Questions a second: recall at four depths, then answers, matched and scored; what is prepared once is told apart."""
-    assert model.reader is not None
     started = time.perf_counter()
     relevance = Relevance(context.store)
     prepared_seconds = time.perf_counter() - started

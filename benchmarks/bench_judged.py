@@ -16,8 +16,8 @@ from common import result
 from realm.candidates import Bm25Candidates, Source
 from realm.data.judged import load_judged
 from realm.opening import open_run
+from realm.recipes.baselines.retrievers import FusedCandidates, TfIdfCandidates
 from realm.recipes.judged import evaluate_judged
-from realm.rivals import FusedCandidates, TfIdfCandidates
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext, load_stage, open_context, train
-from realm.recipes.reading import ReadingTask, training_questions
+from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.warm import run_warm
 
 METHODS = {"plain": (False, 0.0), "question head": (True, 0.0), "question head, renaming": (True, 0.5)}
@@ -75,7 +75,6 @@ def context_for(corpus: Path, atlas: Path, scratch: Path, arguments: argparse.Na
 def exact_match(context: StageContext, name: str) -> float:
     """Train a reader from the context's warm encoder; its exact match on the development questions at the last step."""
     model = load_stage(context, "warm").with_reader(context.seed)
-    assert model.reader is not None
     questions, dev = training_questions(context)
     source = OneGoldBlock(context, [*questions, *dev])
     task = ReadingTask(name, context, source, model.reader, source.known(questions), source.known(dev))  # type: ignore[arg-type]
@@ -99,7 +98,7 @@ def main() -> None:
                 if head:
                     run_warm(context)
                 else:
-                    with patch("realm.nn.beginnings.look_at_question", lambda *_: None):
+                    with patch("realm.nn.init.look_at_question", lambda *_: None):
                         run_warm(context)
                 rows.append({"method": method, "seed": seed, "em": exact_match(context, method.replace(", ", "-").replace(" ", "-"))})
                 print(rows[-1], file=sys.stderr)

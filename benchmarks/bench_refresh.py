@@ -31,7 +31,7 @@ import torch
 
 from common import result
 from realm.config import build_recipe
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.types import Sequence
 from realm.index.embed import embed_blocks
 from realm.nn.model import RealmModel
@@ -56,7 +56,6 @@ def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
     store.tokenizer.save(scratch / "pieces")
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]", "unk_token": "[UNK]"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(scratch / "pieces" / "tokenizer.json"), **names)
-    assert model.embedder is not None
     model.embedder.body.model.save_pretrained(scratch / "body")
     tokenizer.save_pretrained(scratch / "body")
     body = modules.Transformer(str(scratch / "body"), max_seq_length=LENGTH)

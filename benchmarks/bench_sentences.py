@@ -19,7 +19,7 @@ from syntok import segmenter
 from syntok.tokenizer import Tokenizer
 
 from common import result
-from realm.corpus.canonical import canonical_text
+from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 
 SYNTOK = Tokenizer(replace_not_contraction=False)

@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,13 @@ from bench_serve import K, ask, questions_of, start
 from common import result
 from realm.config import build_recipe, dump_recipe
 from realm.data.blocks import open_inputs
-from realm.nn.model import ModelSpec, RealmModel, asdict_shallow
+from realm.nn.model import RealmModel
 from realm.opening import OpenRun, open_run
-from realm.paths import RunPaths, write_atomic, write_json
+from realm.paths import RunPaths
 from realm.refresh import open_generation
 from realm.refresh.parameters import parameters_path
 from realm.stages import RUN_FORMAT
+from realm.storage.files import write_atomic, write_json
 
 
 def make_run(work: Path, root: Path) -> None:
@@ -47,8 +49,8 @@ def make_run(work: Path, root: Path) -> None:
     generation = open_generation(paths, inputs)
     published = RealmModel.from_pretrained(parameters_path(paths, generation.snapshot.manifest.params_generation))
     torch.manual_seed(0)
-    spec = {**asdict_shallow(published.spec), "span_hidden": recipe.model.span_hidden, "parts": ("embedder", "encoder")}
-    model = RealmModel(ModelSpec(**spec)).with_parts(embedder=published.embedder).fork_document_embedder().with_reader(0)
+    spec = replace(published.spec, span_hidden=recipe.model.span_hidden, parts=("embedder", "encoder"))
+    model = RealmModel(spec).with_parts(embedder=published.embedder).fork_document_embedder().with_reader(0)
     facts = {"format": RUN_FORMAT, "fingerprint": "", "generation": generation.number}
     for stage in ("pretrain", "finetune"):
         model.save_pretrained(paths.stage(stage), tokenizer=inputs.store.tokenizer)

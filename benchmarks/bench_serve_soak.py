@@ -32,14 +32,15 @@ import torch
 from bench_serve import K, questions_of, start
 from common import result
 from realm.client import Client
-from realm.corpus.blocks import BlockStore
-from realm.corpus.living import remove_documents
+from realm.corpus.change.updates import remove_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import open_inputs
 from realm.errors import RealmError
 from realm.opening import open_run
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.refresh import refresh_index
 from realm.stages import stage_facts
+from realm.storage.files import write_json
 
 LONGEST = 60_000
 """Milliseconds that a server allows a request: the machine may have other work."""
@@ -137,7 +138,7 @@ def swapping(load: Load, root: Path, count: int) -> None:
     paths = RunPaths(root)
     opened = open_run(root)
     model, numbers = opened.tuned, [opened.generation.number]
-    assert model is not None and model.embedder is not None
+    assert model is not None
     with Client(load.url) as client:
         for number in load.ticks((load.ends - time.monotonic()) / count):
             with torch.no_grad():

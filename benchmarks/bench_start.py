@@ -1,7 +1,7 @@
 """Does the structured start pay? The warm stage on the atlas from a structured and from a random start, same data, steps and seeds.
 
 Prints a table of the share of held-out spans filled with the block given, and as its last line one JSON object. The random start is
-BERT's own initialisation, which `nn/beginnings.py` otherwise replaces.
+BERT's own initialisation, which `nn/init.py` otherwise replaces.
 
     python benchmarks/bench_start.py --steps 200 --seeds 3
 """

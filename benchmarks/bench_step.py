@@ -28,14 +28,14 @@ from safetensors.torch import save_file
 from common import result
 from memory import Extra
 from realm.config import build_recipe
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
-from realm.nn.published import export_tensors
-from realm.nn.published_config import published_config
+from realm.nn.published.config import published_config
+from realm.nn.published.names import export_tensors
 from realm.recipes.context import spec_of
 from realm.retrieval import Retriever
 from realm.train.precision import has_bf16
@@ -193,7 +193,6 @@ def shares(model: RealmModel, work: Workload, sentences: MaskedSentences, blocks
     """Seconds of a step's queries, inputs and search over ``blocks`` embeddings, beside the whole step's."""
     inputs, b, rounds = work.inputs, len(work.queries), 5
     index = make_index(np.random.default_rng(0).standard_normal((blocks, model.spec.projection), np.float32), np.arange(blocks))
-    assert model.embedder is not None
     retriever = Retriever(model.embedder.eval(), index)
     taken: dict[str, list[float]] = {"queries": [], "inputs": [], "search": []}
     for turn in range(rounds):

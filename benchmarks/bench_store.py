@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 
 from common import result
-from realm.corpus import manifest as manifests
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import add_documents, remove_documents
-from realm.corpus.lookup import finish_segment
-from realm.corpus.manifest import SegmentInfo
-from realm.corpus.segments import BATCH_ROWS, SEGMENT_ROWS, segment_schema, token_dtype
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import add_documents, remove_documents
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.lookup import finish_segment
+from realm.corpus.store.manifest import SegmentInfo
+from realm.corpus.store.segments import BATCH_ROWS, SEGMENT_ROWS, segment_schema, token_dtype
 
 BATCH = 512
 BLOCKS_PER_DOCUMENT = 4

@@ -20,12 +20,12 @@ from typing import Any
 import mwparserfromhell
 
 from common import result
-from realm.corpus.records import Rejected
+from realm.corpus.sources.records import Rejected
 from realm.corpus.wiki.decompress import PIECE, read_pieces
+from realm.corpus.wiki.dump import iter_pages, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
-from realm.corpus.wikidump import iter_pages, read_wikidump, why_left_out
-from realm.corpus.wikitext import clean_wikitext
+from realm.corpus.wiki.text import clean_wikitext
 from wikitext_reference import careful_cleaning, prose_sentences
 
 SAMPLE = "enwiki-2013-shortened-pages-articles.xml.bz2"

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from common import result
-from realm.corpus.living import update_documents
+from realm.corpus.change.updates import update_documents
 from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import atlas_of
 from realm.demo.tables import Domain, Entity, load_domains, normalise_answer, render
 from realm.explain import explain
 from realm.opening import OpenRun, open_run
-from realm.paths import write_atomic
 from realm.pipeline.demo import ASKED, DEMO_DOMAINS
 from realm.recipes.scoring import bootstrap_interval, is_correct
+from realm.storage.files import write_atomic
 
 READ = 5
 

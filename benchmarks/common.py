@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.demo.atlas import write_atlas
 from realm.pipeline.demo import DEMO_DOMAINS
 

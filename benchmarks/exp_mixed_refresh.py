@@ -38,9 +38,9 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.recipes import staleness
 from realm.recipes.context import open_context, train
-from realm.recipes.pretrain import PretrainTask, starting_model
+from realm.recipes.pretrain import staleness
+from realm.recipes.pretrain.task import PretrainTask, starting_model
 from realm.refresh import Generation, embed_corpus, refresh_index
 from realm.refresh.swapping import Inline
 from realm.train.loop import StepResult
@@ -111,7 +111,7 @@ class Measured(PretrainTask):
     @torch.inference_mode()
     def recall(self) -> float:
         """Recall of the true top of the live parameters."""
-        assert self.model.embedder is not None and self.generation is not None
+        assert self.generation is not None
         inputs, queries = self.context.inputs, [self.query(-1 - item, item) for item in self.held_out]
         sequences, excluded = [inputs.featurizer.query(query.ids) for query in queries], [query.excluded for query in queries]
         rows = np.arange(len(inputs.store))

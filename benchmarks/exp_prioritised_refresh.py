@@ -32,16 +32,16 @@ import torch
 from common import result
 from realm.config import build_recipe
 from realm.demo.atlas import write_atlas
-from realm.index.generations import published_generations
 from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context
-from realm.recipes.sentences import pretraining_sentences
+from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.refresh import parameters
 from realm.refresh.mixing import RETRIEVED, first_rows
+from realm.storage.generations import published_generations
 
 TICK = 8
 TOP = 8
@@ -110,7 +110,6 @@ def history(paths: RunPaths, recipe: Any) -> History:
         snapshot = Snapshot.open(paths.index, number, **owner, document_embedder_sha256=None)
         blocks.append(np.array(snapshot.vectors))
         model = RealmModel.from_pretrained(parameters.parameters_path(paths, number)).eval()
-        assert model.embedder is not None
         embedded.append(model.embedder(sequences).numpy())
     hidden = np.stack([np.isin(snapshot.block_ids, query.excluded) for query in queries[:HELD_OUT]])
     every = np.stack(embedded)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.knn.building import Progress
-from realm.paths import write_json
+from realm.storage.files import write_json
 
 
 class Kept:

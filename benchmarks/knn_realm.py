@@ -23,8 +23,8 @@ import torch
 from common import result
 from knn_common import Kept
 from realm.config import load_recipe
-from realm.corpus.build import build_corpus
-from realm.corpus.packing import hash64
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.packing import hash64
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.cloze import ClozeText
 from realm.errors import RealmError
@@ -37,7 +37,8 @@ from realm.knn.settings import Mixing
 from realm.knn.windows import Window
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
-from realm.paths import RunPaths, write_atomic
+from realm.paths import RunPaths
+from realm.storage.files import write_atomic
 
 READ = 8  # candidates of REALM, the null document among them
 FACTS, TESTED, TUNED = 1500, 300, 100
@@ -65,7 +66,6 @@ class Filler:
     """REALM and kNN over one corpus, by the networks of one run."""
 
     def __init__(self, model: RealmModel, inputs: BlockInputs, directory: Path):
-        assert model.embedder is not None
         self.model, self.inputs = model, inputs
         store = inputs.store
         rows = np.flatnonzero(store.live)

@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, M2M100Config, M2M100ForConditionalGeneration, PreTrainedTokenizerFast
 
-from realm.paths import publish_directory
+from realm.storage.files import publish_directory
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
 

@@ -32,9 +32,9 @@ from realm.data.types import MaskedQuery
 from realm.errors import DataError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.opening import OpenRun, open_run
-from realm.recipes.filling import joint_inputs
-from realm.recipes.retrieving import retrieve_candidates
-from realm.recipes.watching import marginal_probs
+from realm.recipes.pretrain.filling import joint_inputs
+from realm.recipes.pretrain.retrieving import retrieve_candidates
+from realm.recipes.pretrain.watching import marginal_probs
 
 BATCH = 16
 

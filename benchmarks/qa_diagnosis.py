@@ -57,7 +57,6 @@ class GoldBlocks(Source):
 def with_gold(context: StageContext, stage: str, questions: Sequence[Question]) -> dict[str, Any]:
     """What the reader of a stage answers when it is given the gold documents."""
     model = load_stage(context, stage)
-    assert model.reader is not None
     relevance = Relevance(context.store, context.recipe.eval.match)
     answerer = Answerer(context.inputs, GoldBlocks(relevance, questions), model.reader, versions={})
     found = evaluate_answers(answerer, relevance, questions, read=context.recipe.read)

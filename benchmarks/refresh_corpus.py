@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import update_documents
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import update_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
-from realm.index.generations import current_generation
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, add_difference, open_generation, refresh_index
+from realm.storage.files import write_json
+from realm.storage.generations import current_generation
 
 TINY = (128, 2, 2, 512)
 QUERY_LENGTH = 64

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from realm.data.questions.reading import load_questions
 from realm.data.types import Question
-from realm.paths import open_text, write_atomic
+from realm.storage.files import write_atomic
 from realm.text.answers import contains_answer, normalize_answer
+from realm.text.files import open_text
 
 
 def in_share(document: str, share: float) -> bool:

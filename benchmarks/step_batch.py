@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.blocks import NULL_BLOCK
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer, mask_slots, pad_batch
 from realm.data.loader import generator

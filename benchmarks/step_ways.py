@@ -15,7 +15,7 @@ from realm.data.featurize import pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel
-from realm.recipes.filling import score_candidates
+from realm.recipes.pretrain.filling import score_candidates
 from realm.train.optim import adamw, parameter_groups
 from realm.train.timing import Stopwatch
 from step_batch import Workload, padded
@@ -48,7 +48,6 @@ WAYS = {
 
 def prepare(model: RealmModel, way: Way | None) -> torch.optim.Optimizer:
     """Set the way's attention; returns its optimiser."""
-    assert model.embedder is not None and model.encoder is not None
     if way is not None and not way.sdpa:
         for part in (model.embedder, model.encoder):
             part.body.model.set_attn_implementation("eager")  # type: ignore[operator]
@@ -69,7 +68,6 @@ def our_loss(model: RealmModel, work: Workload) -> Tensor:
 
 def way_loss(way: Way, model: RealmModel, work: Workload) -> Tensor:
     """The same loss without our networks' short cuts."""
-    assert model.embedder is not None and model.encoder is not None
     (b, k), featurizer = work.retrieved.block_ids.shape, work.inputs.featurizer
     embed = _embedding(way, model)
     query_emb = embed(work.query_inputs(), featurizer.query_length)

@@ -250,7 +250,7 @@ def test_bad_input(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixt
 
 
 def test_two_processes_do_not_train_in_one_directory(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    from realm.corpus import locking
+    from realm.storage import locks as locking
 
     recipe = load_recipe(write_recipe(tmp_path, write_tiny))
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)

@@ -8,8 +8,8 @@ import torch
 
 from realm.answerer import Answerer, ReadBlocks
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.nn.bodies import bert_spec
@@ -57,7 +57,6 @@ def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Gener
 
 @pytest.fixture
 def dense(inputs: BlockInputs, model: RealmModel, generation: Generation) -> DenseCandidates:
-    assert model.embedder is not None
     return DenseCandidates(model.embedder, generation.snapshot, generation.index, inputs)
 
 
@@ -114,7 +113,6 @@ def test_spans_are_in_the_documents_own_spelling(inputs: BlockInputs) -> None:
 
 
 def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
-    assert model.reader is not None
     answerer = Answerer(inputs, dense, model.reader, versions={"params": 1, "index": 1, "corpus": 1})
     answers = answerer.answer(QUESTIONS, k=3)
     assert [a.question for a in answers] == QUESTIONS and not dense.training
@@ -135,7 +133,6 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
 
 
 def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
-    assert model.reader is not None
     answerer = Answerer(inputs, dense, model.reader, versions={})
     many = answerer.answer(QUESTIONS * 7, k=2)
     for question, answer in zip(QUESTIONS * 7, many, strict=True):
@@ -147,7 +144,6 @@ def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: Dense
 
 @pytest.mark.parametrize("questions", [["zzz"], ["zzz", "Who discovered radium?"], [""]])
 def test_nothing_found_is_an_empty_answer(inputs: BlockInputs, model: RealmModel, questions: list[str]) -> None:
-    assert model.reader is not None
     answerer = Answerer(inputs, Bm25Candidates(inputs, np.arange(len(inputs.store))), model.reader, versions={})
     answers = answerer.answer(questions)
     assert (answers[0].answer, answers[0].p, answers[0].evidence) == ("", 0.0, ())

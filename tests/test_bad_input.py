@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from realm.cli import main
-from realm.paths import sha256_file
+from realm.storage.files import sha256_file
 
 Write = Callable[[Path], Path]
 

@@ -13,17 +13,18 @@ import pytest
 
 from realm.cli import main
 from realm.config import load_recipe
-from realm.corpus import locking
 from realm.data.questions import load_datasets, pooled
 from realm.errors import ConfigError, RunError
 from realm.opening import open_run
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pipeline.compare import chosen_rows, compare
 from realm.progress import Progress
-from realm.recipes.contenders import CONTENDERS
+from realm.recipes.baselines.rows import CONTENDERS
 from realm.recipes.context import load_stage, open_context, stage_facts
 from realm.recipes.scoring import is_correct
 from realm.report.comparison import as_csv, as_latex, as_text, comparison, interval
+from realm.storage import locks as locking
+from realm.storage.files import sha256_file
 
 QUIET = Progress(quiet=True)
 NAMES = [contender.name for contender in CONTENDERS]
@@ -46,7 +47,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tup
     path = write_both(root, write_tiny)
     recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("realm.recipes.closed_book.BATCH", 8)
+        patch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
         return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
 
 
@@ -107,7 +108,7 @@ def test_datasets_are_pooled_and_told_apart(compared: tuple[Path, dict[str, Any]
 def test_rows_are_what_their_networks_answer(compared: tuple[Path, dict[str, Any]]) -> None:
     root, _ = compared
     run = open_run(root / "seed-0")
-    questions = pooled(load_datasets(run.recipe.asked))
+    questions = pooled(load_datasets(run.recipe.eval_files))
     assert [q.id for q in questions[-4:]] == [*[q.id for q in questions[5:6]], "p0", "p1", "p2"]
     answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
     row = json.loads((root / "seed-0" / "compare" / "finetune.json").read_text())
@@ -135,14 +136,14 @@ def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or measured again")
 
-    monkeypatch.setattr("realm.recipes.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
     monkeypatch.setattr("realm.recipes.context.fit", never)
-    monkeypatch.setattr("realm.recipes.contenders.measured", never)
+    monkeypatch.setattr("realm.recipes.baselines.rows.measured", never)
     again = compare(recipe, root, seeds=2, progress=QUIET)
     assert again == found
     # A row that was lost is measured anew, by itself and without training.
     monkeypatch.undo()
-    monkeypatch.setattr("realm.recipes.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
     monkeypatch.setattr("realm.recipes.context.fit", never)
     row = root / "seed-1" / "compare" / "tfidf.json"
     before = json.loads(row.read_text())

@@ -146,16 +146,16 @@ def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
 
 
 def test_one_question_file_or_several(tmp_path: Path) -> None:
-    assert load_recipe(write(tmp_path, "")).asked == ()
+    assert load_recipe(write(tmp_path, "")).eval_files == ()
     one = load_recipe(write(tmp_path, '[eval]\nqa = "a.jsonl"\n'))
-    assert one.eval.qa == str(tmp_path.resolve() / "a.jsonl") and one.asked == (one.eval.qa,)
+    assert one.eval.qa == str(tmp_path.resolve() / "a.jsonl") and one.eval_files == (one.eval.qa,)
     several = load_recipe(write(tmp_path, '[eval]\nqa = ["a.jsonl", "b/c.csv"]\n'))
-    assert several.asked == (str(tmp_path.resolve() / "a.jsonl"), str(tmp_path.resolve() / "b" / "c.csv"))
+    assert several.eval_files == (str(tmp_path.resolve() / "a.jsonl"), str(tmp_path.resolve() / "b" / "c.csv"))
     assert build_recipe(tomllib.loads(dump_recipe(several))) == several
     taught = load_recipe(write(tmp_path, '[finetune]\ntrain = ["a.jsonl", "b.jsonl"]\ndev = []\npublish = "best"\npatience = 2\n'))
-    assert taught.taught == taught.finetune.train == tuple(str(tmp_path.resolve() / name) for name in ("a.jsonl", "b.jsonl"))
-    assert taught.watched == () and build_recipe(tomllib.loads(dump_recipe(taught))) == taught
-    assert load_recipe(write(tmp_path, '[finetune]\ntrain = []\ndev = [""]\n')).watched == ()
+    assert taught.train_files == taught.finetune.train == tuple(str(tmp_path.resolve() / name) for name in ("a.jsonl", "b.jsonl"))
+    assert taught.dev_files == () and build_recipe(tomllib.loads(dump_recipe(taught))) == taught
+    assert load_recipe(write(tmp_path, '[finetune]\ntrain = []\ndev = [""]\n')).dev_files == ()
     with pytest.raises(ConfigError, match=r"no dev to watch"):
         load_recipe(write(tmp_path, '[finetune]\ntrain = ["a.jsonl"]\ndev = []\npatience = 2\n'))
     with pytest.raises(ConfigError, match=r"'finetune.train' cannot be \['a', 3\]"):

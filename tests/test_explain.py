@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.blocks import NULL_BLOCK, BlockStore
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import ConfigError, DataError, RealmError, RunError
@@ -58,7 +58,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
     model = RealmModel(ModelSpec(body=bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
     generation = refresh_index(model, inputs, RunPaths(root), step=0)
-    assert model.embedder is not None and model.encoder is not None
     with torch.no_grad():
         model.embedder.dense.weight.add_(0.2 * torch.randn_like(model.embedder.dense.weight))
         # Random bodies hardly tell inputs apart: louder heads make the candidates differ.
@@ -148,7 +147,6 @@ def test_the_published_embedder_searches(world: World) -> None:
     query = [features.query([*before, *[features.mask] * len(span), *after])]
     with torch.inference_mode():
         hits = world.generation.index.search(world.generation.embedder(query), 4)
-        assert world.model.embedder is not None
         live = world.generation.index.search(world.model.embedder(query), 4)
     assert [c.block_id for c in found.candidates[1:]] == hits.ids[0].tolist() != live.ids[0].tolist()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import PretrainConfig, build_recipe
-from realm.recipes.objectives import Scored, pretraining_loss
+from realm.recipes.pretrain.objectives import Scored, pretraining_loss
 
 NINF = float("-inf")
 SHAPES = st.tuples(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))

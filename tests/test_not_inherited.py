@@ -15,7 +15,7 @@ from realm.answerer import Answer, Answerer
 from realm.data.qa import load_questions
 from realm.errors import DataError
 from realm.nn.model import RealmModel
-from realm.nn.published_config import read_published_config
+from realm.nn.published.config import read_published_config
 from realm.train.loop import StepResult
 
 Ask = Callable[[list[str], int], list[Answer]]
@@ -40,7 +40,6 @@ def corpus(model: RealmModel, tmp_path_factory: pytest.TempPathFactory) -> Small
 
 @pytest.fixture
 def ask(corpus: SmallCorpus, model: RealmModel) -> Ask:
-    assert model.reader is not None
     answerer = Answerer(corpus.inputs, corpus.source(model), model.reader, versions={})
     return lambda questions, k: answerer.answer(questions, k=k)
 
@@ -88,7 +87,7 @@ def test_unknown_words_of_a_question_reach_the_reader(corpus: SmallCorpus) -> No
 
 
 def test_padding_is_0_and_wordpiece_1_learns(corpus: SmallCorpus, model: RealmModel) -> None:
-    assert model.embedder is not None and model.spec.body.config["pad_token_id"] == 0
+    assert model.spec.body.config["pad_token_id"] == 0
     embeddings = model.embedder.body.model.get_input_embeddings()  # type: ignore[operator]
     assert embeddings.padding_idx == 0
     (ids,) = corpus.inputs.store.tokenizer.encode(["What do ☃ pay?"])
@@ -134,7 +133,6 @@ def test_an_empty_answer_list_in_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_blocks_shorter_than_the_widest_span_are_read(corpus: SmallCorpus, model: RealmModel, tmp_path: Path) -> None:
-    assert model.reader is not None
     row = next(row for row, (title, _) in enumerate(BLOCKS) if title == "Estrag")
     body = len(corpus.inputs.store.token_ids(row))
     assert 0 < body < model.reader.max_span

@@ -15,15 +15,16 @@ import pytest
 
 from realm.cli import main
 from realm.config import Recipe, build_recipe, load_recipe
-from realm.corpus import locking
-from realm.corpus.records import SourceDocument
 from realm.corpus.sources import SourceOptions
+from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pipeline import STAGES, plan, run_demo, run_recipe
 from realm.pipeline import demo as demo_module
 from realm.progress import Progress
+from realm.storage import locks as locking
+from realm.storage.files import sha256_file
 from realm.train.metrics import TIMES, MetricsLog
 
 QUIET = Progress(quiet=True)

@@ -18,14 +18,14 @@ from small_corpus import bert_tokenizer, best_span
 from torch import Tensor
 
 from realm import Realm, losses
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.data.qa import AnswerLocator
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
-from realm.nn.published import import_tensors, plan_import, published_kind
-from realm.nn.published_config import ARCHITECTURES, published_config, read_published_config
+from realm.nn.published.config import ARCHITECTURES, published_config, read_published_config
+from realm.nn.published.names import import_tensors, plan_import, published_kind
 from realm.nn.reader import SpanScores
 from realm.pipeline.importing import import_published
 
@@ -72,7 +72,6 @@ def close(found: Tensor, expected: list[Any]) -> None:
 
 def test_the_embedder(checkpoint: Any) -> None:
     model = read_published(checkpoint("realm-cc-news-pretrained-embedder"))
-    assert model.embedder is not None
     found = model.embedder(plain(SIX))
     assert found.shape == (1, 128)
     close(found[:, :3], [[-0.0714, -0.0837, -0.1314]])
@@ -88,7 +87,6 @@ def test_the_encoder(checkpoint: Any) -> None:
 
 def test_the_scorer(checkpoint: Any) -> None:
     model = read_published(checkpoint("realm-cc-news-pretrained-scorer"))
-    assert model.embedder is not None
     scores = losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0))
     close(scores, [[0.7410, 0.7170]])
 

@@ -11,9 +11,9 @@ import torch
 from realm import Realm
 from realm.candidates import Bm25Candidates
 from realm.cli import main
-from realm.corpus.blocks import BlockStore
-from realm.corpus.compaction import compact_corpus
-from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.corpus.change.compaction import compact_corpus
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.index.exact import ExactIndex
 from realm.index.live import LiveIndex
 from realm.opening import open_run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.blocks import NULL_BLOCK
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.index.exact import ExactIndex
 from realm.retrieval import NULL_INDEX, Retriever
 

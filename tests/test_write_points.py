@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import realm
-from realm import write_points
-from realm.write_points import POINTS, reached
+from realm.storage import write_points
+from realm.storage.write_points import POINTS, reached
 
 SOURCE = Path(realm.__file__).parent
 OTHERS = ("corpus", "native")

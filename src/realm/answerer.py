@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.candidates import Candidates, Source
-from realm.corpus.blocks import Block
+from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.reader import Reader, read_candidates

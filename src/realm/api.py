@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from realm.answerer import Answer
-from realm.corpus.living import add_documents
+from realm.corpus.change.updates import add_documents
 from realm.explain import Explanation, explain
 from realm.opening import Hit, OpenRun, open_run
 

@@ -1,6 +1,6 @@
 """Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient.
 
-Other retrievers to compare with are in ``rivals.py``.
+Other retrievers to compare with are in ``recipes/baselines/retrievers.py``.
 """
 
 import time

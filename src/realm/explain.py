@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.corpus.packing import hash64
+from realm.corpus.build.packing import hash64
 from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
-from realm.effects import Candidate, document_effects, likelihood
+from realm.document_utility import Candidate, document_effects, likelihood
 from realm.errors import ConfigError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
@@ -223,7 +223,7 @@ def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequen
 
 
 def _networks(model: RealmModel) -> tuple[Embedder, Embedder, KnowledgeAugmentedEncoder]:
-    if model.embedder is None or model.encoder is None:
+    if not model.has("embedder") or not model.has("encoder"):
         raise RunError(
             "this model cannot fill masks: it lacks an embedder or an encoder", cure="Explain with the model of the pretrain stage."
         )

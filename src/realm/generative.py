@@ -111,7 +111,7 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
         return StageReader(FusionReader.load(directory).to(device), temperature)
-    if model.reader is None:
+    if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     return StageReader(model.reader, temperature)
 

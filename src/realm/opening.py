@@ -13,11 +13,10 @@ import torch
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
-from realm.corpus.blocks import Block
+from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import StageReader, load_reader
-from realm.index.generations import generation_path
 from realm.index.live import LiveIndex
 from realm.index.manifest import require_whole
 from realm.index.quality import recall_against
@@ -26,6 +25,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh import Generation, add_difference, missing_rows, open_generation
 from realm.stages import check_run_format, has_stage, stage_facts
+from realm.storage.generations import generation_path
 
 RECALL_DEPTHS = (5, 20, 100)
 SAMPLE = 64

@@ -1,38 +1,15 @@
-"""Where things lie in a run directory, and how files are published: write, fsync, rename.
+"""Where things lie in a run directory."""
 
-A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean.
-"""
-
-import gzip
-import hashlib
-import json
-import lzma
-import os
-import shutil
-import threading
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from realm.errors import DataError
-from realm.write_points import reached
-
-if TYPE_CHECKING:
-    import numpy as np
-
-_PARSING = threading.Lock()
-
-STAGING_SUFFIX = ".staging"
 HUB_PREFIX = "hf:"
 """Starts the name of a dataset on the Hugging Face hub, where else a path of documents stands."""
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The layout of one run directory (design: "Files and contracts")."""
+    """The layout of one run directory."""
 
     root: Path
 
@@ -93,141 +70,3 @@ class RunPaths:
     def stage(self, stage: str) -> Path:
         """The published result of a finished stage: models, tokenizer, stage.json."""
         return self.root / "stages" / stage
-
-
-def fsync_file(path: Path) -> None:
-    """Make what was written to ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def fsync_directory(path: Path) -> None:
-    """Make a rename in ``path`` durable."""
-    fsync_file(path)
-
-
-def fsync_tree(path: Path) -> None:
-    """Make every file and directory below ``path`` durable."""
-    for directory, _, files in os.walk(path):
-        for name in files:
-            fsync_file(Path(directory, name))
-        fsync_directory(Path(directory))
-
-
-@contextmanager
-def publish_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces ``path`` in one step when the block ends without an error, which leaves nothing behind.
-
-    Readers see the old bytes or the new ones.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    try:
-        with open(staging, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        reached("file: staged", path)
-        os.replace(staging, path)
-    except BaseException:  # Ctrl-C is one
-        staging.unlink(missing_ok=True)
-        raise
-    reached("file: renamed", path)
-    fsync_directory(path.parent)
-
-
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace ``path`` by ``data`` in one step."""
-    with publish_file(path) as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Publish ``value`` as JSON. NaN and infinity are refused, as other readers do."""
-    write_atomic(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-
-
-@contextmanager
-def publish_directory(final: Path) -> Iterator[Path]:
-    """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left.
-
-    Raises:
-        FileExistsError: ``final`` exists; generations and checkpoints are never rewritten.
-    """
-    if final.exists():
-        raise FileExistsError(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
-    shutil.rmtree(staging, ignore_errors=True)
-    try:
-        staging.mkdir()
-        yield staging
-        rename_durably(staging, final)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-
-
-def rename_durably(staging: Path, final: Path) -> None:
-    """Publish a finished directory under its name: sync all that is in it, rename it, sync the rename."""
-    reached("directory: staged", final)
-    fsync_tree(staging)
-    reached("directory: synced", final)
-    os.rename(staging, final)
-    reached("directory: renamed", final)
-    fsync_directory(final.parent)
-
-
-def remove_staging(directory: Path) -> None:
-    """Delete what a killed process left half-written directly below ``directory``."""
-    for path in directory.glob(f"*{STAGING_SUFFIX}"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.ndarray":
-    """``np.load`` of a ``.npy`` file, for any number of threads at a time, never with pickles.
-
-    numpy reads the header with ``ast``, and CPython 3.11 counts the depth of that for all threads together: now and then one of two that
-    load at the same moment ends in a SystemError.
-
-    Raises:
-        OSError, ValueError: as np.load does.
-    """
-    import numpy as np
-
-    with _PARSING:
-        array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-    return array
-
-
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_sha256(paths: Iterable[str | Path]) -> str:
-    """Tells any number of files by their bytes, in their order."""
-    return " ".join(sha256_file(Path(path)) for path in paths)
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[Iterator[str]]:
-    """Lines of a UTF-8 text file, plain or compressed (.gz, .xz).
-
-    Raises:
-        DataError: the file is missing, unreadable, truncated or not UTF-8.
-    """
-    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
-            yield file
-    except FileNotFoundError:
-        raise DataError("no such file", path=path, cure="Check the path.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 ({error.reason})", path=path, cure="Convert it to UTF-8.") from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"cannot be read ({error})", path=path, cure="Check the file and its permissions.") from error

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from realm.corpus.blocks import NULL_BLOCK
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.index.mips import MipsIndex
 
 NULL_INDEX = 0  # the column of the null document, where there is one

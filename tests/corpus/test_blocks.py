@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus import segments
-from realm.corpus.blocks import NULL_BLOCK, BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import add_documents
-from realm.corpus.manifest import read_manifest, write_manifest
-from realm.corpus.packing import hash64
-from realm.corpus.segments import token_dtype
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.packing import hash64
+from realm.corpus.change.updates import add_documents
+from realm.corpus.store import segments
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.manifest import read_manifest, write_manifest
+from realm.corpus.store.segments import token_dtype
 from realm.errors import CorpusError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]

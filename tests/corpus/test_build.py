@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.canonical import canonical_text
-from realm.corpus.info import corpus_info
-from realm.corpus.living import add_documents
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import add_documents
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.info import corpus_info
 from realm.errors import ConfigError, CorpusError, DataError
+from realm.text.canonical import canonical_text
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realm.corpus import canonical
-from realm.corpus.canonical import canonical_line, canonical_text
+from realm.text import canonical
+from realm.text.canonical import canonical_line, canonical_text
 
 
 def test_line_ends_and_invisible_characters() -> None:

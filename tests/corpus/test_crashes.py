@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from realm.corpus import locking, merging
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.compaction import compact_corpus
-from realm.corpus.living import add_documents, remove_documents, update_documents
-from realm.corpus.locking import writer_lock
-from realm.corpus.manifest import current_version
-from realm.corpus.merging import tidy_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change import merging
+from realm.corpus.change.compaction import compact_corpus
+from realm.corpus.change.merging import tidy_corpus
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.manifest import current_version
 from realm.errors import CorpusError
+from realm.storage import locks as locking
+from realm.storage.locks import writer_lock
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
@@ -129,8 +130,8 @@ KEPT = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokeniz
 WRITER = """
 import sys
 from pathlib import Path
-from realm.corpus.compaction import compact_corpus
-from realm.corpus.living import add_documents, remove_documents
+from realm.corpus.change.compaction import compact_corpus
+from realm.corpus.change.updates import add_documents, remove_documents
 corpus = Path(sys.argv[1])
 print("ready", flush=True)
 while True:
@@ -143,7 +144,7 @@ while True:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from realm.corpus.locking import writer_lock
+from realm.storage.locks import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
@@ -153,7 +154,7 @@ READER = """
 import sys
 from pathlib import Path
 import numpy as np
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 corpus, versions = Path(sys.argv[1]), set()
 print("ready", flush=True)
 while not (corpus.parent / "stop").exists():
@@ -217,7 +218,7 @@ def test_two_writers(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_waiting_writer_gets_its_turn(corpus: Path) -> None:
     """Two processes change the corpus at once; both changes are in it."""
-    code = "import sys\nfrom pathlib import Path\nfrom realm.corpus.living import remove_documents\nprint('ready', flush=True)\n"
+    code = "import sys\nfrom pathlib import Path\nfrom realm.corpus.change.updates import remove_documents\nprint('ready', flush=True)\n"
     holder = started(HOLDER, corpus)
     first, second = (started(f"{code}remove_documents(Path(sys.argv[1]), ['doc-{number}'])", corpus) for number in (0, 2))
     holder.communicate("")

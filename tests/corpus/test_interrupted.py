@@ -16,12 +16,14 @@ import pyarrow as pa
 import pytest
 
 from realm.cli import main
-from realm.corpus import build, intake, segments
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import add_documents
+from realm.corpus.build import builder as build
+from realm.corpus.build import intake
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.workers import Interrupted, Workers
+from realm.corpus.change.updates import add_documents
 from realm.corpus.sources import jsonl
-from realm.corpus.workers import Interrupted, Workers
+from realm.corpus.store import segments
+from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError, CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -126,7 +128,8 @@ def test_another_build_discards_what_was_staged(source: Path, tmp_path: Path, ci
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from realm.corpus import build, intake
+from realm.corpus.build import builder as build
+from realm.corpus.build import intake
 intake.CHUNK_CHARS, intake.PART_CHUNKS, build.SEGMENT_ROWS = 500, 4, 20
 def progress(what, done, total):
     if what == sys.argv[3] and done >= 15:

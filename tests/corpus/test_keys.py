@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from realm.corpus import keys
-from realm.corpus.keys import KeyRuns, TextKeys
+from realm.corpus.store import keys
+from realm.corpus.store.keys import KeyRuns, TextKeys
 
 
 def test_the_same_as_a_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.corpus import segments
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.compaction import compact_corpus
-from realm.corpus.info import corpus_info
-from realm.corpus.living import add_documents, remove_documents, update_documents
-from realm.corpus.lookup import BlockKeys, block_key
-from realm.corpus.manifest import read_manifest
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.compaction import compact_corpus
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.store import segments
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.info import corpus_info
+from realm.corpus.store.lookup import BlockKeys, block_key
+from realm.corpus.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -292,8 +292,8 @@ def test_single_additions_hold_no_open_files(
     corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch, mapped: bool
 ) -> None:
     if mapped:  # as large files are
-        monkeypatch.setattr("realm.corpus.views.MAPPED_FROM", 0)
-        monkeypatch.setattr("realm.corpus.lookup.MAPPED_FROM", 0)
+        monkeypatch.setattr("realm.corpus.store.views.MAPPED_FROM", 0)
+        monkeypatch.setattr("realm.corpus.store.lookup.MAPPED_FROM", 0)
     before = len(list(Path("/proc/self/fd").iterdir()))
     store = BlockStore.open(corpus)
     kept = [store]

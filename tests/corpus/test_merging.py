@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from realm.corpus import merging, segments
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import add_documents, remove_documents, update_documents
-from realm.corpus.manifest import read_manifest
-from realm.corpus.merging import needs_tidying, tidy_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change import merging
+from realm.corpus.change.merging import needs_tidying, tidy_corpus
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.store import segments
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.manifest import read_manifest
 from realm.errors import CorpusError
 
 from .test_living import check_counts, live_rows

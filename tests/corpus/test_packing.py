@@ -5,11 +5,11 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realm.corpus.canonical import canonical_text
-from realm.corpus.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
+from realm.corpus.build.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
 from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.truecase import TruecaseTagger
+from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 

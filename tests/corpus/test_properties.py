@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realm.corpus.build import build_corpus
-from realm.corpus.canonical import canonical_line, canonical_text
+from realm.corpus.build.builder import build_corpus
 from realm.errors import CorpusError
+from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 

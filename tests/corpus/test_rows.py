@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.lookup import block_key
-from realm.corpus.packing import PackingCounts, fill_blocks, hash64, make_pieces
-from realm.corpus.rows import BlockRows
-from realm.corpus.spool import Document
+from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_pieces
+from realm.corpus.build.rows import BlockRows
+from realm.corpus.build.spool import Document
+from realm.corpus.store.lookup import block_key
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 

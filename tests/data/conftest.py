@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.ict import InverseCloze
 from realm.data.loader import generator

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer, length_buckets, mask_slots, pad_batch
 from realm.data.types import Sequence

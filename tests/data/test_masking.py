@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.options import BuildOptions
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.check import check_question_file
 from realm.data.matching import locate_answers, places
 from realm.data.qa import AnswerLocator, answer_wordpieces

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import realm.data.partners
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences

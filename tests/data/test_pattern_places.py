@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import remove_documents
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import remove_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.check import check_question_file
 from realm.data.matching import locate_answers
 from realm.data.pattern_places import locate_patterns

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions, locate_wordpieces
 from realm.data.types import Question
 from realm.errors import DataError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.loader import generator
 from realm.data.qa import AnswerLocator

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import remove_documents
-from realm.corpus.options import BuildOptions
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
+from realm.corpus.change.updates import remove_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences, StatedSpans, salient_spans

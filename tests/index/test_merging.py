@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm import write_points
-from realm.corpus import merging
+from realm.corpus.change import merging
 from realm.index import snapshot as snapshots
 from realm.index.delta import append_delta
 from realm.index.manifest import DamagedSnapshot, read_manifest
 from realm.index.merging import merge_shards
 from realm.index.sweeping import sweep
+from realm.storage import write_points
 
 from .test_snapshot import open_snapshot, publish, rows
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from realm import write_points
 from realm.index import compressed, published_codes
 from realm.index.choice import make_index
 from realm.index.delta import append_delta
@@ -20,6 +19,7 @@ from realm.index.native.kernel import Kernel
 from realm.index.published_codes import CODES
 from realm.index.snapshot import Snapshot, SnapshotFacts, SnapshotManifest, publish_snapshot
 from realm.index.stored_codes import HEADER
+from realm.storage import write_points
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
 VECTORS = np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from realm import write_points
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.choice import KINDS
 from realm.knn.building import forecast
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.texts import TextOptions, build_from_texts
-from realm.paths import sha256_file
+from realm.storage import write_points
+from realm.storage.files import sha256_file
 
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 Built = Callable[..., Datastore]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from realm.config import load_recipe
-from realm.paths import sha256_file
 from realm.pipeline import run_recipe
 from realm.progress import Progress
+from realm.storage.files import sha256_file
 from realm.train.metrics import TIMES, MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
 from realm.nn.model import ModelSpec, RealmModel
-from realm.nn.published import (
+from realm.nn.published.config import published_config, read_published_config
+from realm.nn.published.names import (
     PUBLISHED_PARTS,
     export_tensors,
     import_tensors,
@@ -18,7 +19,6 @@ from realm.nn.published import (
     plan_import,
     published_kind,
 )
-from realm.nn.published_config import published_config, read_published_config
 
 CONFIG = {
     "vocab_size": 64,

@@ -19,8 +19,8 @@ from torch import Tensor
 from realm import losses
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
-from realm.nn.published import import_tensors, plan_import
-from realm.nn.published_config import read_published_config
+from realm.nn.published.config import read_published_config
+from realm.nn.published.names import import_tensors, plan_import
 from realm.nn.reader import SpanScores
 
 Tensors = dict[str, Tensor]
@@ -83,14 +83,12 @@ def sequences(ids: Tensor, mask: Tensor, segments: Tensor) -> list[Sequence]:
 
 
 def run_embedder(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights: Tensors) -> tuple[Tensors, Tensors]:
-    assert model.embedder is not None
     projected = model.embedder(sequences(inputs["ids"], inputs["mask"], inputs["segments"]))
     (projected * inputs["weight"].to(dtype)).sum().backward()
     return {"projected": projected}, {}
 
 
 def run_scorer(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights: Tensors) -> tuple[Tensors, Tensors]:
-    assert model.embedder is not None
     query_emb = model.embedder(sequences(inputs["query_ids"], inputs["query_mask"], inputs["query_segments"]))
     flat = model.documents(sequences(inputs["block_ids"], inputs["block_mask"], inputs["block_segments"]))
     block_emb = flat.view(*inputs["weight"].shape, -1)
@@ -124,7 +122,6 @@ def run_encoder(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights:
 
 def run_reader(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights: Tensors) -> tuple[Tensors, Tensors]:
     """Span scores in our frame [k, t, w], looked up in the published order of spans."""
-    assert model.reader is not None
     read, body = int(inputs["read"]), inputs["body"].bool()
     relevance = inputs["relevance"].to(dtype).requires_grad_()
     joint = sequences(inputs["ids"], inputs["mask"], inputs["segments"])[:read]

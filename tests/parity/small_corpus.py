@@ -13,7 +13,7 @@ from torch import Tensor
 from realm import losses
 from realm.candidates import DenseCandidates
 from realm.config import FinetuneConfig, Recipe
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
@@ -23,7 +23,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.nn.reader import SpanScores, read_candidates
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext
-from realm.recipes.reading import ReadingTask
+from realm.recipes.finetune.task import ReadingTask
 from realm.text.tokenizer import TextTokenizer
 from realm.train.metrics import MetricsLog
 
@@ -65,7 +65,6 @@ class SmallCorpus:
 
     def source(self, model: RealmModel) -> DenseCandidates:
         """The question side over the published embeddings."""
-        assert model.embedder is not None
         store, directory = self.inputs.store, self.root / "index"
         facts = {"corpus_id": store.manifest.corpus_id, "tokenizer_sha256": store.manifest.tokenizer_sha256}
         facts |= {"document_embedder_sha256": state_sha256(model.documents)}
@@ -78,7 +77,6 @@ class SmallCorpus:
 
     def task(self, model: RealmModel, questions: Questions) -> ReadingTask:
         """Fine-tuning as a run does it, every question in one batch."""
-        assert model.reader is not None
         section = FinetuneConfig(batch=len(questions), beam=BEAM, read=READ, rename_rate=0.0)
         log = MetricsLog(self.root / "metrics.jsonl")
         context = StageContext(RunPaths(self.root), Recipe(finetune=section), self.inputs, torch.device("cpu"), log, lambda *row: None)
@@ -93,7 +91,6 @@ class SmallCorpus:
     def losses(self, model: RealmModel, questions: Questions) -> Iterator[dict[str, Tensor]]:
         """Both losses of each question alone, and which blocks of the wide beam hold an answer."""
         source, locator = self.source(model), AnswerLocator(self.inputs.store)
-        assert model.reader is not None
         for text, answers in questions:
             ids = self.inputs.store.tokenizer.encode([text])
             wide = source([text], ids, BEAM)
@@ -114,7 +111,6 @@ class SmallCorpus:
     @torch.no_grad()
     def best(self, model: RealmModel, questions: Questions) -> Iterator[dict[str, Tensor]]:
         """The best span of each question, all read in one batch: the place of its block, and its wordpieces."""
-        assert model.reader is not None
         texts = [text for text, _ in questions]
         ids = self.inputs.store.tokenizer.encode(texts)
         found = self.source(model)(texts, ids, READ)

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, PoolError
-from realm.index.generations import generation_path
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pool import builders
 from realm.pool.builders import Builder, BuilderPool
 from realm.refresh import EmbedOptions, embedding, open_generation, refresh_index
 from realm.refresh.building import publishing
 from realm.refresh.parameters import parameters_path, request_index
 from realm.refresh.refresher import Refresher
+from realm.storage.files import sha256_file
+from realm.storage.generations import generation_path
 
 ONE = EmbedOptions(threads=1)
 DOCUMENTS, PART = 60, 7

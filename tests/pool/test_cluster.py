@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from realm.config import dump_recipe, load_recipe
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.errors import ConfigError, MissingExtra, PoolError
 from realm.nn.bodies import BodySpec, bert_spec

@@ -16,12 +16,12 @@ import torch
 from realm.errors import ConfigError, PoolError
 from realm.index.choice import make_index
 from realm.index.delta import append_delta
-from realm.index.generations import generation_path
 from realm.index.live import FollowingIndex
 from realm.index.mips import Hits, Metric, MipsIndex
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot, read_generation
 from realm.pool import searcher, searchers
 from realm.pool.searchers import PooledIndex
+from realm.storage.generations import generation_path
 
 N, DIM = 500, 16
 OWNER = {"corpus_id": "corpus", "tokenizer_sha256": "tokenizer", "document_embedder_sha256": "embedder"}
@@ -235,7 +235,7 @@ def test_removed_blocks_vanish_from_actors(no_ray: None, tiny_run: Path) -> None
     import shutil
     import tempfile
 
-    from realm.corpus.living import remove_documents
+    from realm.corpus.change.updates import remove_documents
     from realm.data.blocks import open_inputs
     from realm.paths import RunPaths
     from realm.pool.searchers import searched_by_actors

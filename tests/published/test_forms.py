@@ -13,10 +13,11 @@ from tokenizers import Tokenizer
 from realm import Realm
 from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
-from realm.nn import published_models, tensor_files
+from realm.nn import tensor_files
 from realm.nn.model import state_sha256
-from realm.nn.published_models import load_published
-from realm.nn.published_tf import published_name
+from realm.nn.published import models as published_models
+from realm.nn.published.models import load_published
+from realm.nn.published.tf import published_name
 from realm.opening import open_run
 from realm.pipeline.importing import import_published
 from realm.text.tokenizer import read_vocabulary
@@ -60,7 +61,6 @@ def test_a_sentence_embedder(sentence_model: Callable[..., Path], family: str, p
     ids = found.tokenizer.encode(["the pound", "who is alan turing ?"])
     special = found.tokenizer.special
     sequences = [Featurizer(special.cls, special.sep, special.mask, special.pad).query(one) for one in ids]
-    assert found.model.embedder is not None
     with torch.inference_mode():
         ours = found.model.embedder(sequences)
         for row, sequence in enumerate(sequences):

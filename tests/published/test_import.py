@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from realm import Realm, RealmModel
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.errors import RunError
 from realm.index.snapshot import Snapshot
 from realm.nn.model import state_sha256
-from realm.nn.published_models import load_published
+from realm.nn.published.models import load_published
 from realm.opening import open_run
 from realm.pipeline.exporting import export_run
 from realm.pipeline.importing import import_published

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from realm.paths import sha256_file
+from realm.storage.files import sha256_file
 from realm.train.metrics import TIMES, MetricsLog
 
 Jobs = Callable[..., list[dict[str, Any]]]

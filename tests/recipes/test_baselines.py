@@ -18,17 +18,18 @@ from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.model import RealmModel
-from realm.paths import RunPaths, sha256_file, write_json
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.evaluation import evaluate_baselines
 from realm.progress import Progress
-from realm.recipes import closed_book
-from realm.recipes.bm25 import bm25_candidates, run_bm25
-from realm.recipes.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
+from realm.recipes.baselines import closed_book
+from realm.recipes.baselines.bm25 import bm25_candidates, run_bm25
+from realm.recipes.baselines.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
+from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, starting_scale
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.reading import ReadingTask
-from realm.recipes.scaled import ENOUGH, SCALED_BY, SCALES, starting_scale
+from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import is_correct
+from realm.storage.files import sha256_file, write_json
 from realm.train.metrics import MetricsLog
 
 BASELINES = ("closed_book", "bm25")
@@ -69,7 +70,7 @@ def result(context: StageContext, name: str) -> dict[str, Any]:
 
 
 def questions_of(context: StageContext) -> list[Question]:
-    return pooled(load_datasets(context.recipe.asked))
+    return pooled(load_datasets(context.recipe.eval_files))
 
 
 def test_what_they_leave(trained: StageContext, tiny_run: Path) -> None:
@@ -94,7 +95,7 @@ def test_closed_book_results(trained: StageContext) -> None:
     row, test = result(trained, "closed_book"), questions_of(trained)
     assert set(row) == {"name", "n", "em", "em_interval", "train_em", "seconds"}
     model = load_stage(trained, "closed_book")
-    assert model.embedder is None and model.reader is None
+    assert not model.has("embedder") and not model.has("reader")
     predictions = answer_closed_book(trained, model, test)
     share = sum(is_correct(p, q) for p, q in zip(predictions, test, strict=True)) / len(test)
     assert row["name"] == "closed_book" and row["n"] == 6 and row["em"] == share
@@ -111,7 +112,7 @@ def test_bm25_results(trained: StageContext) -> None:
     assert 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1 and row["em"] <= row["f1"] <= 1
     facts, model = stage_facts(trained.paths, "bm25"), load_stage(trained, "bm25")
     assert facts["scale"] != 1.0 and np.isfinite(facts["scale"]), "the scale is learnt"
-    assert model.reader is not None and model.embedder is None and model.encoder is None
+    assert not model.has("embedder") and not model.has("encoder")
     found = bm25_candidates(trained)([test[0].text], [[]], 5)
     assert isinstance(bm25_candidates(trained), Bm25Candidates)
     assert {trained.store.block(int(r)).title for r in found.rows[0, :2]} == {"Arvad"}
@@ -125,9 +126,9 @@ def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("realm.recipes.context.fit", never)
     with monkeypatch.context() as patch:
-        patch.setattr("realm.recipes.closed_book.answer_closed_book", never)
-        patch.setattr("realm.recipes.bm25.evaluate_retrieval", never)
-        patch.setattr("realm.recipes.bm25.evaluate_answers", never)
+        patch.setattr("realm.recipes.baselines.closed_book.answer_closed_book", never)
+        patch.setattr("realm.recipes.baselines.bm25.evaluate_retrieval", never)
+        patch.setattr("realm.recipes.baselines.bm25.evaluate_answers", never)
         evaluate_baselines(trained)
     assert tree(trained.paths.root) == before
     # A row that is gone is evaluated anew, without training: the same but for the seconds.
@@ -171,7 +172,6 @@ def test_each_runs_alone(trained: StageContext, tiny_run: Path, recipe: Recipe, 
 def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> None:
     """Against a loop over single questions and lengths."""
     model, tokenizer, mask = load_stage(trained, "closed_book"), trained.store.tokenizer, trained.inputs.featurizer.mask
-    assert model.encoder is not None
     model.encoder.eval()
     questions = questions_of(trained)
     expected = []
@@ -238,7 +238,6 @@ def test_questions_without_strings_are_left_out(trained: StageContext) -> None:
 def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> None:
     source = bm25_candidates(trained)
     model = load_stage(trained, "pretrain").with_reader(0)
-    assert model.reader is not None
     task = ReadingTask("bm25", trained, source, model.reader, questions_of(trained), [])
 
     def loss_at(scale: float) -> float:

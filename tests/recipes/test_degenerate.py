@@ -14,9 +14,9 @@ import torch
 from realm import losses
 from realm.cli import main
 from realm.config import load_recipe
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.options import BuildOptions
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
+from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import Share
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
 from realm.paths import RunPaths
@@ -24,7 +24,7 @@ from realm.pipeline import run_recipe
 from realm.pipeline.checks import check_corpus
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain import PretrainTask
+from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import open_generation
 
 Write = Callable[[Path], Path]
@@ -188,7 +188,6 @@ def test_nan_in_one_of_two_embedders(run: Path) -> None:
     context = context_of(run, separate_embedders=True)
     ict = load_stage(context, "ict").fork_document_embedder()
     model = ict.with_parts(encoder=load_stage(context, "warm").encoder)
-    assert model.embedder is not None
     with torch.no_grad():
         for parameter in model.embedder.parameters():
             parameter.fill_(torch.nan)

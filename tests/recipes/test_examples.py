@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.masked_text import hidden_runs, masked_text
 from realm.data.types import MaskedQuery
-from realm.effects import document_effects
+from realm.document_utility import document_effects
 from realm.explain import explain
 from realm.opening import open_run, read_run_recipe
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
-from realm.recipes.examples import EXCERPT, FOLLOWED
-from realm.recipes.pretrain import PretrainTask
+from realm.recipes.pretrain.examples import EXCERPT, FOLLOWED
+from realm.recipes.pretrain.task import PretrainTask
 from realm.train.metrics import TIMES, MetricsLog
 
 

@@ -23,10 +23,10 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, open_context, stage_facts
-from realm.recipes.document_side import fresh_columns
-from realm.recipes.finetune import run_finetune
-from realm.recipes.located import locate_answers
-from realm.recipes.reading import ReadingTask, training_questions
+from realm.recipes.finetune.document_side import fresh_columns
+from realm.recipes.finetune.located import locate_answers
+from realm.recipes.finetune.stage import run_finetune
+from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.refresh import embed_corpus
 
 
@@ -46,7 +46,7 @@ def task_of(run: Path, **finetune: Any) -> ReadingTask:
     """The task on the tiny run's own networks; nothing random in its steps."""
     context = context_of(run, rename_rate=0.0, **finetune)
     opened = open_run(run)
-    assert opened.tuned is not None and opened.tuned.reader is not None
+    assert opened.tuned is not None
     questions, dev = training_questions(context)
     task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, questions, dev)
     task.model.eval()
@@ -161,7 +161,7 @@ def test_documents_learn_too(fresh: Path) -> None:
     facts, old = stage_facts(context.paths, "finetune"), stage_facts(context.paths, "pretrain")["generation"]
     assert facts["generation"] > old and (fresh / "index" / f"{old:06d}").is_dir()
     opened = open_run(fresh)  # compares the document embedder's hash with the index's
-    assert opened.tuned is not None and opened.tuned.embedder is not None
+    assert opened.tuned is not None
     for side in (opened.tuned.documents, opened.tuned.embedder):
         assert state_sha256(side) != state_sha256(before.documents)
     rows = np.flatnonzero(context.store.live)
@@ -195,7 +195,7 @@ def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrup
 
 
 def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.recipes.reading.DEV_DEPTH", 2)
+    monkeypatch.setattr("realm.recipes.finetune.task.DEV_DEPTH", 2)
     task = task_of(tiny_run, eval_every=2, steps=6)
     task.dev = task.questions
     store = task.context.store
@@ -222,7 +222,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
                 parameter.normal_(std=0.1)
         if share() != before:
             break
-    monkeypatch.setattr("realm.recipes.reading.DEV_ENOUGH", len(task.dev))
+    monkeypatch.setattr("realm.recipes.finetune.task.DEV_ENOUGH", len(task.dev))
     other = task_of(tiny_run, eval_every=2, steps=6)
     other.dev = task.dev
     other.restore(task.state())
@@ -233,7 +233,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
 
 def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
-    monkeypatch.setattr("realm.recipes.reading.exact_match_share", lambda *_: next(scores))
+    monkeypatch.setattr("realm.recipes.finetune.task.exact_match_share", lambda *_: next(scores))
     kept: dict[int, str] = {}
     between = ReadingTask.between
 
@@ -247,7 +247,7 @@ def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path,
     facts = stage_facts(context.paths, "finetune")
     assert (facts["steps"], facts["published_step"], facts["best_dev_em"]) == (8, 4, 0.6)
     model = RealmModel.from_pretrained(fresh / "stages" / "finetune")
-    assert model.reader is not None and state_sha256(model.reader) == kept[4] != kept[8]
+    assert state_sha256(model.reader) == kept[4] != kept[8]
 
 
 def recipe_with(**finetune: Any) -> Recipe:

@@ -18,7 +18,7 @@ from realm.pipeline import plan
 from realm.pipeline.evaluation import evaluate_stage
 from realm.pipeline.plan import STEPS
 from realm.recipes.context import open_context, stage_facts
-from realm.recipes.finetune import run_finetune
+from realm.recipes.finetune.stage import run_finetune
 
 QUESTION, PASSAGES = "what is it", [("Arvad", "People pay with the Tirel."), ("Belmor", "The winters are long in it, and dark.")]
 

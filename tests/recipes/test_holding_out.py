@@ -16,8 +16,8 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.holding_out import evaluate_held_out, hold_out
-from realm.recipes.pretrain import PretrainTask
+from realm.recipes.pretrain.held_out import evaluate_held_out, hold_out
+from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import open_generation
 from realm.train.metrics import MetricsLog
 
@@ -62,7 +62,6 @@ def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
         fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task, task.held_out, 1).items()
     )
     model, inputs = task.model.eval(), context.inputs
-    assert model.embedder is not None and model.encoder is not None
     sums, tokens = dict.fromkeys(fast, 0.0), 0
     for item in task.held_out:
         query = task.query(-1 - item, item)
@@ -97,7 +96,7 @@ def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch
         weights[len(weights) * 2] = state_sha256(task.model)
         return {"held_out_utility": next(utilities)}
 
-    monkeypatch.setattr("realm.recipes.pretrain.evaluate_held_out", evaluate)
+    monkeypatch.setattr("realm.recipes.pretrain.task.evaluate_held_out", evaluate)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 2, "publish": publish}, "eval": {"qa": ""}}
     run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
     facts = json.loads((run / "stages/pretrain/stage.json").read_text())

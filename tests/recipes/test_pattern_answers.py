@@ -20,11 +20,11 @@ from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book, check_questions
 from realm.pipeline.evaluation import evaluate_stage
-from realm.recipes.closed_book import QuestionsTask, run_closed_book
+from realm.recipes.baselines.closed_book import QuestionsTask, run_closed_book
 from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
-from realm.recipes.finetune import run_finetune
-from realm.recipes.generating import GeneratingTask
-from realm.recipes.reading import ReadingTask, q_texts, training_questions
+from realm.recipes.finetune.generating import GeneratingTask
+from realm.recipes.finetune.stage import run_finetune
+from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
 from realm.recipes.scoring import exact_match_share
 
 HOSTILE = "([\\w ]|\\w)+\\d{9}"
@@ -64,7 +64,7 @@ def context_of(run: Path, *names: str, said: list[str] | None = None, **finetune
 
 def task_of(context: StageContext, tiny_run: Path) -> ReadingTask:
     opened = open_run(tiny_run)
-    assert opened.tuned is not None and opened.tuned.reader is not None
+    assert opened.tuned is not None
     task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
     task.model.eval()
     return task
@@ -155,7 +155,7 @@ def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh: Path, tiny_r
 
 def test_files_in_a_list(fresh: Path) -> None:
     one, same = context_of(fresh, "half-strings"), context_of(fresh, "half-strings")
-    single = dataclasses.replace(same.recipe.finetune, train=same.recipe.taught[0], dev=same.recipe.watched[0])
+    single = dataclasses.replace(same.recipe.finetune, train=same.recipe.train_files[0], dev=same.recipe.dev_files[0])
     same = dataclasses.replace(same, recipe=dataclasses.replace(same.recipe, finetune=single))
     both, turned = context_of(fresh, "half-strings", "half-patterns"), context_of(fresh, "half-patterns", "half-strings")
     marks = [fingerprint(context, "finetune", "pretrain") for context in (one, same, both, turned)]

@@ -17,8 +17,8 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.filling import score_candidates
-from realm.recipes.pretrain import PretrainTask
+from realm.recipes.pretrain.filling import score_candidates
+from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import Generation, open_generation
 
 
@@ -37,7 +37,6 @@ def context(run: Path) -> StageContext:
 
 
 def sides(model: RealmModel) -> tuple[Embedder, Embedder]:
-    assert model.embedder is not None and model.document_embedder is not None
     return model.embedder.eval(), model.document_embedder.eval()
 
 

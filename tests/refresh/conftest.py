@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from realm import write_points
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
-from realm.index.generations import generation_path, next_generation, published_generations, read_current
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.model import ModelSpec, RealmModel
 from realm.paths import RunPaths
 from realm.refresh.building import publishing
 from realm.refresh.parameters import prune_run, publish_parameters, withdraw_requests
+from realm.storage import write_points
+from realm.storage.generations import generation_path, next_generation, published_generations, read_current
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
 

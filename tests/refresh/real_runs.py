@@ -13,11 +13,12 @@ from typing import Any
 
 from realm.cli import main
 from realm.config import load_recipe
-from realm.index.generations import published_generations
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.refresh.parameters import KEEP_GENERATIONS, NEXT
+from realm.storage.files import sha256_file
+from realm.storage.generations import published_generations
 from realm.train.metrics import TIMES, MetricsLog
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm import write_points
-from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
 from realm.index.building import Building
-from realm.index.generations import published_generations
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, embed_difference, embedding, missing_rows, open_generation, refresh_index
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
 from realm.refresh.refresher import Refresher, read_status
 from realm.refresh.verification import verify_generations
+from realm.storage import write_points
+from realm.storage.files import sha256_file
+from realm.storage.generations import published_generations
 
 OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": "e"}
 IDS = np.arange(10, dtype=np.int64)
@@ -258,7 +259,7 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPa
 
 
 def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    from realm.corpus import locking
+    from realm.storage import locks as locking
 
     inputs, model = opened(run)
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)

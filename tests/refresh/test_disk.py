@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from realm import write_points
 from realm.cli import main
 from realm.errors import RealmError, SnapshotError
-from realm.index.generations import prune, read_current
-from realm.write_points import POINTS
+from realm.storage import write_points
+from realm.storage.generations import prune, read_current
+from realm.storage.write_points import POINTS
 
 DISK = sorted(p for p in POINTS if p.split(":")[0] in ("build", "array", "file", "directory", "parameters"))
 REFUSALS = [(point, errno.ENOSPC) for point in DISK] + [("build: written", errno.EIO), ("file: staged", errno.EROFS)]
@@ -68,7 +68,7 @@ def test_a_read_only_directory(work: Any) -> None:
 def test_a_full_disk_ends_the_command(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from realm.corpus.living import add_documents
+    from realm.corpus.change.updates import add_documents
 
     run = shutil.copytree(tiny_run, tmp_path / "run")
     add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from realm import write_points
 from realm.errors import SnapshotError
-from realm.index.generations import read_current
-from realm.write_points import POINTS
+from realm.storage import write_points
+from realm.storage.generations import read_current
+from realm.storage.write_points import POINTS
 
 
 def round_and_damage(work: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from realm.cli import main
-from realm.corpus.living import add_documents
+from realm.corpus.change.updates import add_documents
 from realm.errors import RealmError
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000

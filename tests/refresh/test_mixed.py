@@ -12,13 +12,13 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
-from realm.index.generations import current_generation, next_generation
 from realm.index.manifest import MixedGeneration
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.refresh import embedding
 from realm.refresh.building import publishing
 from realm.refresh.mixing import RESERVED, Mixed, Renewal, first_rows
-from realm.write_points import POINTS
+from realm.storage.generations import current_generation, next_generation
+from realm.storage.write_points import POINTS
 
 OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": None}
 FACTS = {"corpus_id": "c", "tokenizer_sha256": "t", "corpus_version": 1}

@@ -14,11 +14,10 @@ from realm.cli import main
 from realm.config import load_recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError, SnapshotError
-from realm.index.generations import current_generation
 from realm.index.manifest import MixedGeneration
 from realm.nn.model import RealmModel
 from realm.opening import open_run
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.refresh import EmbedOptions, embed_corpus, embed_difference, embedding, open_generation, refresh_index
@@ -27,6 +26,8 @@ from realm.refresh.parameters import EMBED, Partial, parameters_path, read_parti
 from realm.refresh.refresher import Refresher
 from realm.refresh.swapping import Beside, Inline, Schedule
 from realm.refresh.verification import verify_generations
+from realm.storage.files import sha256_file
+from realm.storage.generations import current_generation
 from realm.train.metrics import TIMES
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.build import build_corpus
-from realm.corpus.living import add_documents
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import add_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import RealmError, RunError, SnapshotError
@@ -69,7 +69,6 @@ def make_model(inputs: BlockInputs, seed: int = 0, *, hidden: int = 32) -> Realm
 
 def learn(model: RealmModel, inputs: BlockInputs) -> None:
     """Move the live embedder."""
-    assert model.embedder is not None
     model.embedder.train()(inputs.blocks([0, 1])).pow(3).sum().backward()
     torch.optim.SGD(model.embedder.parameters(), lr=0.1).step()
 
@@ -83,7 +82,6 @@ def test_a_generation_is_what_its_embedder_says(paths: RunPaths, inputs: BlockIn
     assert generation.number == 1 == current_generation(paths.index) and generation.snapshot.manifest.step == 7
     assert seen[-1] == (len(inputs.store), len(inputs.store))
     assert not generation.embedder.training and not any(p.requires_grad for p in generation.embedder.parameters())
-    assert model.embedder is not None
     assert state_sha256(generation.embedder) == state_sha256(model.embedder) == generation.snapshot.manifest.document_embedder_sha256
     with torch.no_grad():
         alone = torch.cat([generation.embedder([inputs.block(row)]) for row in range(len(inputs.store))]).numpy()
@@ -103,7 +101,6 @@ def test_after_the_fork_the_document_side_makes_the_index(paths: RunPaths, input
     model = make_model(inputs).fork_document_embedder()
     learn(model, inputs)
     generation = refresh_index(model, inputs, paths, step=0)
-    assert model.embedder is not None and model.document_embedder is not None
     assert generation.snapshot.manifest.document_embedder_sha256 == state_sha256(model.document_embedder) != state_sha256(model.embedder)
     published = RealmModel.from_pretrained(paths.params / "000001")
     assert published.spec.parts == ("embedder", "document_embedder")
@@ -136,7 +133,7 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, in
     assert rebuilt.number == 2 and rebuilt.snapshot.block_ids.tolist() == extended.snapshot.block_ids.tolist()
     apart = np.linalg.norm(extended.snapshot.vectors - rebuilt.snapshot.vectors, axis=1)
     assert (apart <= 1e-6 * np.linalg.norm(rebuilt.snapshot.vectors, axis=1)).all()
-    moved = embed_corpus(model.embedder, wider, np.array([12])) if model.embedder is not None else None
+    moved = embed_corpus(model.embedder, wider, np.array([12])) if model.has("embedder") else None
     assert moved is not None and np.abs(moved - rebuilt.snapshot.vectors[12]).max() > 1e-3, "the question side would give another vector"
     # Again: nothing is left to do.
     again, added = embed_difference(paths, wider)
@@ -227,5 +224,4 @@ def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
     assert open_generation(paths, inputs).number == 1
     model = make_model(inputs, seed=2)
     generation = refresh_index(model, inputs, paths, step=2)
-    assert model.embedder is not None
     assert generation.number == 2 and state_sha256(generation.embedder) == state_sha256(model.embedder)

@@ -16,9 +16,8 @@ import torch
 from realm.config import load_recipe
 from realm.data.blocks import BlockInputs
 from realm.errors import ConfigError, TrainingError
-from realm.index.generations import current_generation
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths, sha256_file
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.refresh import EmbedOptions, beside
@@ -26,6 +25,8 @@ from realm.refresh.beside import Companion
 from realm.refresh.parameters import requested
 from realm.refresh.refresher import Refresher, read_status
 from realm.refresh.swapping import Beside, Inline, Schedule
+from realm.storage.files import sha256_file
+from realm.storage.generations import current_generation
 from realm.train.metrics import TIMES, MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain")

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from realm import client as records
 from realm.answerer import Answerer
-from realm.corpus.living import remove_documents
+from realm.corpus.change.updates import remove_documents
 from realm.explain import explain
 from realm.opening import open_run
 from realm.serve import shapes

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from realm.corpus import merging
-from realm.corpus.living import add_documents, remove_documents
+from realm.corpus.change import merging
+from realm.corpus.change.updates import add_documents, remove_documents
 from realm.opening import open_run
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.refresh import refresh_index
 from realm.refresh.building import publishing
 from realm.stages import stage_facts
+from realm.storage.files import write_json
 
 from .tools import document, served
 
@@ -165,7 +166,7 @@ def test_what_others_do_is_followed(living: TestClient, run_copy: Path, tiny_run
 
 def test_an_index_that_somebody_else_builds(living: TestClient, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An addition says that it is made and not found yet; it is found when the index is free. Removals do not wait."""
-    monkeypatch.setattr("realm.corpus.locking.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("realm.storage.locks.WAIT_SECONDS", 0.2)
     with publishing(run_copy / "index"):
         refused = living.post("/v1/documents", json={"documents": [NOVARIA]})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "later") and "retry-after" in refused.headers

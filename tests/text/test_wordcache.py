@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.corpus.packing import PackingCounts, fill_blocks, make_pieces
+from realm.corpus.build.packing import PackingCounts, fill_blocks, make_pieces
 from realm.corpus.tagging.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece

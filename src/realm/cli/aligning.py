@@ -64,7 +64,7 @@ def _open(run: Path, device: str) -> Any:
 def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Where rows go: a file that is there whole or not at all, or standard output as they come."""
     from realm.errors import DataError
-    from realm.paths import publish_file
+    from realm.storage.files import publish_file
 
     def line(row: dict[str, Any]) -> bytes:
         return (encoding.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace")

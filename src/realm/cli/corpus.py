@@ -11,8 +11,8 @@ from realm.cli import show
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.corpus.manifest import CorpusManifest
     from realm.corpus.sources import SourceOptions
+    from realm.corpus.store.manifest import CorpusManifest
 
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
@@ -92,8 +92,8 @@ def corpus_build(
         workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.build import build_corpus
-    from realm.corpus.options import BuildOptions
+    from realm.corpus.build.builder import build_corpus
+    from realm.corpus.build.options import BuildOptions
 
     options = BuildOptions(
         tokenizer=tokenizer or None,
@@ -128,7 +128,7 @@ def corpus_add(
         workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.living import add_documents
+    from realm.corpus.change.updates import add_documents
 
     _changed(add_documents, corpus, sources, reading, workers, json)
 
@@ -140,7 +140,7 @@ def corpus_info(corpus: Corpus, /, *, json: bool = False) -> None:
         corpus: the corpus directory.
         json: print one JSON object as the last line.
     """
-    from realm.corpus.info import corpus_info as facts_of
+    from realm.corpus.store.info import corpus_info as facts_of
 
     facts = facts_of(corpus)
     if not json:
@@ -166,7 +166,7 @@ def corpus_update(
         workers: processes; all cores that may be used if not given.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.living import update_documents
+    from realm.corpus.change.updates import update_documents
 
     _changed(update_documents, corpus, sources, reading, workers, json)
 
@@ -180,8 +180,8 @@ def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | N
         ids: a file of more ids, one a line.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.living import remove_documents
-    from realm.paths import open_text
+    from realm.corpus.change.updates import remove_documents
+    from realm.text.files import open_text
 
     listed: list[str] = []
     if ids is not None:
@@ -199,7 +199,7 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: bool = False
         purge: also delete older files at once, so that no removed text is left on disk.
         json: print corpus info as one JSON object in the last line.
     """
-    from realm.corpus.compaction import compact_corpus
+    from realm.corpus.change.compaction import compact_corpus
 
     compact_corpus(corpus, purge=purge)
     corpus_info(corpus, json=json)

@@ -243,9 +243,9 @@ def _check(recipe: Recipe, path: Path | None) -> None:
 
 def _check_finetune(recipe: Recipe, path: Path | None) -> None:
     section = recipe.finetune
-    if recipe.taught and not section.beam >= section.read:
+    if recipe.train_files and not section.beam >= section.read:
         raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", path=path, cure="The reader reads the best of the beam.")
-    if section.patience and not recipe.watched and section.publish == "last":
+    if section.patience and not recipe.dev_files and section.publish == "last":
         cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", path=path, cure=cure)
     if (section.reader == "generative") != bool(section.seq2seq):

@@ -149,17 +149,17 @@ class Recipe:
         return self.eval.read or self.finetune.read
 
     @property
-    def taught(self) -> tuple[str, ...]:
+    def train_files(self) -> tuple[str, ...]:
         """The question files of [finetune] train; none where nothing is fine-tuned."""
         return _named(self.finetune.train)
 
     @property
-    def watched(self) -> tuple[str, ...]:
+    def dev_files(self) -> tuple[str, ...]:
         """The question files of [finetune] dev."""
         return _named(self.finetune.dev)
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def eval_files(self) -> tuple[str, ...]:
         """The question files of [eval] qa; none where nothing is asked."""
         return _named(self.eval.qa)
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.canonical import canonical_text
-from realm.corpus.manifest import read_manifest
-from realm.corpus.provenance import read_again
 from realm.corpus.sources import SourceOptions
+from realm.corpus.sources.provenance import read_again
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.manifest import read_manifest
 from realm.errors import DataError, RealmError
+from realm.text.canonical import canonical_text
 
 
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:

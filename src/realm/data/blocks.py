@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.types import Sequence
 from realm.errors import DataError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
 from realm.data.qa import answer_wordpieces
 from realm.data.questions import QuestionFile, QuestionOptions, read_questions

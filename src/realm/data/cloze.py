@@ -3,10 +3,10 @@
 from collections.abc import Sequence as SequenceOf
 from dataclasses import asdict
 
-from realm.corpus.canonical import canonical_text
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.errors import DataError
+from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 
 MASK = "[MASK]"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.types import IctExample
 
 

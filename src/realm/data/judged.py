@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import DataError
-from realm.paths import open_text
+from realm.text.files import open_text
 
 QUERY_IDS = ("query-id", "query_id", "qid")
 DOCUMENT_IDS = ("corpus-id", "doc_id", "did")

@@ -4,7 +4,7 @@ from itertools import groupby
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.types import MaskedQuery
 
 MASK = "[MASK]"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.pattern_places import locate_patterns
 from realm.data.qa import answer_wordpieces, locate_wordpieces
 from realm.data.spans import Spans

@@ -8,7 +8,7 @@ from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 
 TOO_COMMON = 200
 """A span in more blocks than this says nothing about what a block states."""

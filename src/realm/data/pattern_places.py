@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.spans import NO_SPAN
 from realm.progress import Advance
 from realm.text.answer_ranges import Range

@@ -4,7 +4,7 @@ from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.questions import load_questions
 from realm.data.spans import Spans
 from realm.data.types import Question

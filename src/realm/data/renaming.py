@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.types import Sequence
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.generations import BUILDING_SUFFIX, generation_numbers, generation_path, published_generations, remove
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width, write_array
-from realm.paths import fsync_directory, write_json
-from realm.write_points import reached
+from realm.storage.files import fsync_directory, write_json
+from realm.storage.generations import BUILDING_SUFFIX, generation_numbers, generation_path, published_generations, remove
+from realm.storage.write_points import reached
 
 PROGRESS = "progress.json"
 HASHED_AT_ONCE = 1 << 24

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.index.base import RowIndex
 from realm.index.choice import make_index

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import SnapshotError
-from realm.paths import write_json
+from realm.storage.files import write_json
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1

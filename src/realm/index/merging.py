@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.merging import trailing
+from realm.corpus.change.merging import trailing
 from realm.index.building import writing
-from realm.index.generations import generation_path
 from realm.index.manifest import Shard, SnapshotManifest, read_manifest, write_manifest
 from realm.index.shards import next_number, read_stored, shard_names, write_array
+from realm.storage.generations import generation_path
 
 
 def merge_shards(directory: Path, generation: int) -> SnapshotManifest:

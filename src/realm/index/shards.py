@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from realm.corpus.lookup import MAPPED_FROM
+from realm.corpus.store.lookup import MAPPED_FROM
 from realm.errors import SnapshotError
 from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
-from realm.paths import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
-from realm.write_points import reached
+from realm.storage.files import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
+from realm.storage.write_points import reached
 
 STORED: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),

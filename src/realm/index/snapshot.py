@@ -19,17 +19,6 @@ import numpy as np
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from, remove_dead_builds, writing
 from realm.index.checks import check_block_ids
-from realm.index.generations import (
-    BUILDING_SUFFIX,
-    advance_current,
-    current_generation,
-    generation_path,
-    next_generation,
-    prune,
-    published_generations,
-    quarantine,
-    remove,
-)
 from realm.index.manifest import (
     DTYPES,
     MIXED,
@@ -45,8 +34,19 @@ from realm.index.manifest import (
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_row_params, read_shard
-from realm.paths import rename_durably
-from realm.write_points import reached
+from realm.storage.files import rename_durably
+from realm.storage.generations import (
+    BUILDING_SUFFIX,
+    advance_current,
+    current_generation,
+    generation_path,
+    next_generation,
+    prune,
+    published_generations,
+    quarantine,
+    remove,
+)
+from realm.storage.write_points import reached
 
 __all__ = [
     "Snapshot",

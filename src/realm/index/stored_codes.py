@@ -13,7 +13,7 @@ from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
 from realm.index.shards import decode
-from realm.paths import load_array, publish_directory, sha256_file, write_json
+from realm.storage.files import load_array, publish_directory, sha256_file, write_json
 
 FORMAT = 1
 METRIC = "ip"  # what codes are saved for: those for distances hold other offsets

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS
-from realm.index.generations import generation_numbers, generation_path
 from realm.index.manifest import MANIFEST, read_manifest
-from realm.paths import remove_staging
+from realm.storage.files import remove_staging
+from realm.storage.generations import generation_numbers, generation_path
 
 
 def sweep(directory: Path) -> None:

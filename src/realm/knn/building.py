@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from realm.corpus.locking import held
 from realm.errors import ConfigError, SnapshotError
 from realm.index.building import Parts
 from realm.index.checks import MAX_DIM
@@ -19,7 +18,8 @@ from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.knn.datastore import COUNTS, FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, key_facts, owner
 from realm.knn.network import Network, check_keys
 from realm.knn.windows import Window, WindowSet, write_windows
-from realm.paths import write_json
+from realm.storage.files import write_json
+from realm.storage.locks import held
 
 ID_BYTES, TOKEN_BYTES = 8, 16
 """On disk for each pair beside its key: its id; its token, its place and what the model reads for it (twice, with half a context kept)."""

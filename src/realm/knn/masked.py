@@ -28,7 +28,8 @@ from realm.knn.network import Kind, States
 from realm.knn.settings import Mixing
 from realm.knn.windows import Window, WindowSet
 from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths, open_text
+from realm.paths import RunPaths
+from realm.text.files import open_text
 
 LONGEST_SPAN = 10
 CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Oslo"}.'
@@ -51,7 +52,7 @@ class MaskedNetwork:
     kind: Kind = "masked"
 
     def __init__(self, model: RealmModel, inputs: BlockInputs, *, layer: str = "", name: str = ""):
-        if model.encoder is None:
+        if not model.has("encoder"):
             raise RunError("this model has no encoder", cure="Use the model of the pretrain stage.")
         self.encoder = model.encoder.eval()
         self.inputs = inputs

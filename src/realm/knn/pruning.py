@@ -18,7 +18,7 @@ from realm.knn.datastore import WINDOWS, Datastore
 from realm.knn.network import Network
 from realm.knn.scoring import score_windows
 from realm.knn.windows import PART_ROWS, WindowSet
-from realm.paths import publish_directory
+from realm.storage.files import publish_directory
 
 Method = Literal["random", "known", "merge"]
 METHODS = ("random", "known", "merge")

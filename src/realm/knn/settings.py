@@ -12,7 +12,7 @@ from realm.index.mips import Metric
 from realm.knn.datastore import Neighbours
 from realm.knn.gate import Gate, gate_features
 from realm.knn.mix import neighbour_weights, share_of_neighbours
-from realm.paths import write_json
+from realm.storage.files import write_json
 
 
 @dataclass(frozen=True)

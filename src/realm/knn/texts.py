@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from realm.corpus.records import SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
+from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, DataError
 from realm.knn.building import Announce, Progress, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore
 from realm.knn.network import HubNetwork
 from realm.knn.windows import Window, WindowSet, sliding_windows, write_windows
-from realm.paths import open_text, sha256_file
+from realm.storage.files import sha256_file
+from realm.text.files import open_text
 
 
 @dataclass(frozen=True)

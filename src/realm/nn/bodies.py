@@ -16,7 +16,7 @@ from realm.data.featurize import length_buckets, pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
 from realm.nn.attention import attend_by_name
-from realm.nn.beginnings import start_copying
+from realm.nn.init import start_copying
 from realm.nn.last_layer import BERT_LIKE, first_positions, has_bert_layers, states_at
 
 

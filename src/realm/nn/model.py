@@ -7,9 +7,9 @@ import copy
 import hashlib
 import json
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError
@@ -23,7 +23,7 @@ from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.reader import Reader
 from realm.nn.saving import save_tensors
-from realm.paths import write_atomic, write_json
+from realm.storage.files import write_atomic, write_json
 
 FORMAT = 1
 RESTORE = "Restore the file."
@@ -32,6 +32,8 @@ from realm import RealmModel
 model = RealmModel.from_pretrained("this directory or hub name")
 ```"""
 PARTS = ("embedder", "document_embedder", "encoder", "reader")
+
+Part = TypeVar("Part", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -61,43 +63,66 @@ class ModelSpec:
 
 
 class RealmModel(nn.Module):
-    """The networks of one run: each attribute is a module, or None when the run has no such part.
+    """The networks of one run. ``has(part)`` says which of ``PARTS`` are there; asking for another raises.
 
     ``embedder`` is the live one (the question embedder after fine-tuning); ``document_embedder`` is the frozen fork that belongs to
-    the index (design decision 6), absent before fine-tuning because one embedder then serves both sides.
+    the index, absent before fine-tuning because one embedder then serves both sides.
     """
-
-    embedder: Embedder | None
-    document_embedder: Embedder | None
-    encoder: KnowledgeAugmentedEncoder | None
-    reader: Reader | None
 
     def __init__(self, spec: ModelSpec):
         super().__init__()
         self.spec = spec
-        self.embedder = _embedder(spec) if "embedder" in spec.parts else None
-        # Frozen wherever it comes from: it belongs to the index (design decision 6).
-        self.document_embedder = _embedder(spec).requires_grad_(False) if "document_embedder" in spec.parts else None
-        self.encoder = KnowledgeAugmentedEncoder(build_body(spec.body, pooler=False)) if "encoder" in spec.parts else None
-        self.reader = _reader(spec, build_body(spec.body, pooler=False)) if "reader" in spec.parts else None
+        for part in PARTS:
+            if part in spec.parts:
+                setattr(self, part, _build(spec, part))
+
+    def has(self, part: str) -> bool:
+        """Whether the model has this network, of ``PARTS``."""
+        return part in self._modules
+
+    @property
+    def embedder(self) -> Embedder:
+        """The live embedder.
+
+        Raises:
+            RunError: there is none; as for the other parts.
+        """
+        return self._part("embedder", Embedder)
+
+    @property
+    def document_embedder(self) -> Embedder:
+        """The frozen embedder of the document side."""
+        return self._part("document_embedder", Embedder)
+
+    @property
+    def encoder(self) -> KnowledgeAugmentedEncoder:
+        """What fills masks in pre-training."""
+        return self._part("encoder", KnowledgeAugmentedEncoder)
+
+    @property
+    def reader(self) -> Reader:
+        """What finds answers after fine-tuning."""
+        return self._part("reader", Reader)
 
     @property
     def documents(self) -> Embedder:
-        """The embedder of the document side."""
-        side = self.document_embedder or self.embedder
-        if side is None:
-            raise RunError("this model has no embedder")
-        return side
+        """The embedder of the document side: the frozen fork, or the one embedder of both sides."""
+        return self.document_embedder if self.has("document_embedder") else self.embedder
+
+    def _part(self, name: str, kind: type[Part]) -> Part:
+        found = self._modules.get(name)
+        if found is None:
+            raise RunError(f"this model has no {name.replace('_', ' ')}")
+        return cast(Part, found)
 
     def with_parts(self, **parts: nn.Module | None) -> "RealmModel":
         """A model with some parts replaced or removed (None); the others are shared, not copied."""
-        chosen = {name: parts.get(name, getattr(self, name)) for name in PARTS}
-        model = RealmModel.__new__(RealmModel)
-        nn.Module.__init__(model)
-        kept = tuple(name for name in PARTS if chosen[name] is not None)
-        model.spec = ModelSpec(**{**asdict_shallow(self.spec), "parts": kept})
-        for name in PARTS:
-            setattr(model, name, chosen[name])
+        chosen = {name: parts.get(name, self._modules.get(name)) for name in PARTS}
+        model = RealmModel(replace(self.spec, parts=()))
+        for name, module in chosen.items():
+            if module is not None:
+                setattr(model, name, module)
+        model.spec = replace(self.spec, parts=tuple(name for name in PARTS if model.has(name)))
         return model
 
     def fork_document_embedder(self) -> "RealmModel":
@@ -105,15 +130,11 @@ class RealmModel(nn.Module):
 
         It is the one that documents already have, or a copy of the one embedder.
         """
-        if self.embedder is None:
-            raise RunError("this model has no embedder to fork")
-        frozen = self.document_embedder or copy.deepcopy(self.embedder)
+        frozen = self.document_embedder if self.has("document_embedder") else copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
     def with_reader(self, generator_seed: int) -> "RealmModel":
         """The encoder turned into a reader: its body with a fresh span head. The MLM head is dropped."""
-        if self.encoder is None:
-            raise RunError("this model has no encoder to make a reader of")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator_seed)
             reader = _reader(self.spec, copy.deepcopy(self.encoder.body))
@@ -144,13 +165,13 @@ class RealmModel(nn.Module):
 
         Raises:
             RunError: no such model, another format, or weights that do not fit the configuration; the message names the file.
-            DataError, ConfigError: as for :func:`realm.nn.published_models.load_published`.
+            DataError, ConfigError: as for :func:`realm.nn.published.models.load_published`.
         """
         directory = Path(source)
         if not directory.is_dir():
             directory = download(str(source), revision=revision, token=token)
         if not is_own(directory):
-            from realm.nn.published_models import load_published
+            from realm.nn.published.models import load_published
 
             return load_published(directory).model
         spec = read_spec(directory / "config.json")
@@ -197,9 +218,14 @@ class RealmModel(nn.Module):
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
-def _embedder(spec: ModelSpec) -> Embedder:
-    body = build_body(spec.body, pooler=True)
-    return embedder_around(spec, body)
+def _build(spec: ModelSpec, part: str) -> nn.Module:
+    """One network with random weights. A document embedder is frozen wherever it comes from: it belongs to the index."""
+    if part == "embedder":
+        return embedder_around(spec, build_body(spec.body, pooler=True))
+    if part == "document_embedder":
+        return embedder_around(spec, build_body(spec.body, pooler=True)).requires_grad_(False)
+    body = build_body(spec.body, pooler=False)
+    return KnowledgeAugmentedEncoder(body) if part == "encoder" else _reader(spec, body)
 
 
 def embedder_around(spec: ModelSpec, body: Body) -> Embedder:
@@ -211,16 +237,11 @@ def _reader(spec: ModelSpec, body: Body) -> Reader:
     return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span, layer_norm_eps=spec.span_layer_norm_eps)
 
 
-def asdict_shallow(spec: ModelSpec) -> dict[str, Any]:
-    """Fields of a specification without descending into the body's."""
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-
-
 def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
     """A model whose embedder and encoder both start from published weights (a BERT), with fresh heads."""
     embedder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=spec.body.pooling == "pooler")
     encoder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=False)
-    whole = ModelSpec(**{**asdict_shallow(spec), "body": embedder_body.spec, "parts": ()})
+    whole = replace(spec, body=embedder_body.spec, parts=())
     embedder = embedder_around(spec, embedder_body)
     return RealmModel(whole).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
 

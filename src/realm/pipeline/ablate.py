@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe
-from realm.corpus.info import corpus_info
+from realm.corpus.store.info import corpus_info
 from realm.errors import CorpusError, RunError, TrainingError
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import FREE, alone, read_json, timed
 from realm.pipeline.evaluation import evaluate_stage
@@ -23,14 +23,15 @@ from realm.pipeline.run import tell_corpus
 from realm.pipeline.shared_stages import Job, SharedStage, SharedStages
 from realm.progress import Progress
 from realm.recipes.ablations import PRETRAINED, Ablation, ablation_recipe
-from realm.recipes.baseline_parts import combined_fingerprint, continued_fingerprint, run_combined, run_continued
+from realm.recipes.baselines.continued import combined_fingerprint, continued_fingerprint, run_combined, run_continued
 from realm.recipes.context import fingerprint, on_cuda, stage_facts
-from realm.recipes.finetune import run_finetune
+from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
-from realm.recipes.pretrain import run_pretrain
-from realm.recipes.sentences import pretraining_fingerprint
+from realm.recipes.pretrain.sentences import pretraining_fingerprint
+from realm.recipes.pretrain.task import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report.ablation import Finished, ablation_summary, write_ablation
+from realm.storage.files import write_json
 from realm.train.distributed import joined, on_first
 
 WARM = Job("warm", "warm", lambda context: fingerprint(context, "warm"), run_warm)
@@ -138,7 +139,7 @@ def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[s
     with timed(pretrained.paths, "eval"):
         before = on_first(partial(evaluate_stage, pretrained.context, "pretrain"))
     after: dict[str, Any] = {}
-    if recipe.taught:
+    if recipe.train_files:
         last = shared.publish(FINETUNE, recipe, {"pretrain": pretrained})
         with timed(last.paths, "eval"):
             after = on_first(partial(evaluate_stage, last.context, "finetune"))

@@ -4,12 +4,12 @@ import importlib.util
 from pathlib import Path
 
 from realm.config import Recipe
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.check import require_readable
 from realm.data.questions import dataset_names, load_questions
 from realm.errors import CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
-from realm.recipes.closed_book import written
+from realm.recipes.baselines.closed_book import written
 
 
 def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
@@ -24,13 +24,13 @@ def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
         DataError: naming file and line; or the closed-book baseline has nothing to learn from.
         MissingExtra: the baselines need one.
     """
-    for files in (recipe.taught, recipe.watched, recipe.asked):
+    for files in (recipe.train_files, recipe.dev_files, recipe.eval_files):
         dataset_names([Path(file) for file in files])
     for path in question_files(recipe):
         load_questions(path)
     if not (baselines and recipe.eval.baselines):
         return
-    if recipe.taught:
+    if recipe.train_files:
         check_closed_book(recipe, "Set eval.baselines = false")
     if importlib.util.find_spec("bm25s") is None:
         raise MissingExtra("the BM25 baseline", "bm25")
@@ -45,14 +45,16 @@ def check_closed_book(recipe: Recipe, without: str) -> None:
     Raises:
         DataError: all answers are patterns.
     """
-    if not any(written(load_questions(Path(name))) for name in recipe.taught):
+    if not any(written(load_questions(Path(name))) for name in recipe.train_files):
         cure = f"{without}, or name questions with answers as strings, too."
-        raise DataError("the closed-book baseline writes answers and cannot learn from patterns alone", path=recipe.taught[0], cure=cure)
+        raise DataError(
+            "the closed-book baseline writes answers and cannot learn from patterns alone", path=recipe.train_files[0], cure=cure
+        )
 
 
 def question_files(recipe: Recipe) -> list[Path]:
     """The question files that the recipe names, each once."""
-    return [Path(name) for name in dict.fromkeys((*recipe.taught, *recipe.watched, *recipe.asked))]
+    return [Path(name) for name in dict.fromkeys((*recipe.train_files, *recipe.dev_files, *recipe.eval_files))]
 
 
 def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
@@ -68,7 +70,7 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
     section = recipe.pretrain
     beside = int(section.exclude and not section.sentences) - int(section.null)
     wanted = {"pretrain.candidates": (section.candidates, beside), "eval.read": (recipe.eval.read, 0)}
-    wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.taught else {}
+    wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.train_files else {}
     for key, (k, more) in wanted.items():
         if blocks < k + more:
             cure = (

@@ -9,14 +9,15 @@ from typing import Any
 
 from realm.config import Recipe
 from realm.errors import ConfigError, MissingExtra
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book
 from realm.pipeline.directory import alone, read_json
 from realm.pipeline.run import STAGES, run_recipe
 from realm.progress import Progress
-from realm.recipes.contenders import CONTENDERS, Contender, run_contender, sentence_contender
+from realm.recipes.baselines.rows import CONTENDERS, Contender, run_contender, sentence_contender
 from realm.recipes.context import open_context
 from realm.report.comparison import comparison, write_comparison
+from realm.storage.files import write_json
 from realm.train.distributed import world
 
 SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
@@ -93,7 +94,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
-    if not recipe.taught or not recipe.asked:
+    if not recipe.train_files or not recipe.eval_files:
         cure = "Name question files in [finetune] train and in [eval] qa."
         raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
     if any(c.name == "closed_book" for c in chosen):

@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe, build_recipe
-from realm.corpus.blocks import BlockStore
-from realm.corpus.living import add_documents
+from realm.corpus.change.updates import add_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.data.qa import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.errors import DataError
 from realm.explain import explain
 from realm.opening import OpenRun, open_run
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.pipeline.directory import read_json, settle
 from realm.pipeline.run import STAGES, check_stages, run_recipe
 from realm.progress import Progress
 from realm.recipes.scoring import is_correct
 from realm.report import write_report
+from realm.storage.files import write_json
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"

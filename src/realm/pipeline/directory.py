@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe, dump_recipe, load_recipe
-from realm.corpus.locking import held
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.paths import HUB_PREFIX, RunPaths, sha256_file, write_atomic, write_json
+from realm.paths import HUB_PREFIX, RunPaths
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
-from realm.recipes.sentences import given_corpus
+from realm.recipes.pretrain.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
+from realm.storage.files import sha256_file, write_atomic, write_json
+from realm.storage.locks import held
 from realm.train.distributed import is_first, on_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
@@ -126,8 +127,8 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
 
 def _build(corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: Path | str | None, progress: Progress) -> bool:
     """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
-    from realm.corpus.build import build_corpus
-    from realm.corpus.options import BuildOptions
+    from realm.corpus.build.builder import build_corpus
+    from realm.corpus.build.options import BuildOptions
     from realm.corpus.sources import SourceOptions
 
     if corpus.exists():

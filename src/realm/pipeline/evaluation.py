@@ -11,12 +11,13 @@ from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
-from realm.paths import RunPaths, files_sha256, write_json
+from realm.paths import RunPaths
 from realm.pipeline.directory import read_json, read_seconds
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
+from realm.storage.files import files_sha256, write_json
 from realm.train.distributed import on_first
 
 LAST_ROWS = 5
@@ -26,14 +27,14 @@ LAST_ROWS = 5
 def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
-    facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.asked)
+    facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
     known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
-    row = {"name": stage, "fingerprint": mark, **score(context, pooled(load_datasets(recipe.asked)))}
+    row = {"name": stage, "fingerprint": mark, **score(context, pooled(load_datasets(recipe.eval_files)))}
     write_json(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
 
@@ -73,7 +74,6 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "finetune")["generation"]
     sha = state_sha256(model.documents)
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
-    assert model.embedder is not None
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
     answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
@@ -83,8 +83,8 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
 
 def evaluate_baselines(context: StageContext) -> None:
     """Closed book and BM25 + reader: each trains, evaluates and writes its own row, unless that is done."""
-    from realm.recipes.bm25 import run_bm25
-    from realm.recipes.closed_book import run_closed_book
+    from realm.recipes.baselines.bm25 import run_bm25
+    from realm.recipes.baselines.closed_book import run_closed_book
 
     for name, run in (("closed_book", run_closed_book), ("bm25", run_bm25)):
         if not on_first(partial(_is_done, context, name)):

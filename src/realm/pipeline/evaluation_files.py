@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import numpy as np
 
-from realm.paths import publish_file
 from realm.recipes.evaluate import Ranking, Reading
 from realm.recipes.judged import best_of_documents, falling
 from realm.recipes.scoring import Relevance
+from realm.storage.files import publish_file
 
 NOTHING = "none"
 """Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""

@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.record_file import write_record_file
+from realm.corpus.sources.record_file import write_record_file
 from realm.errors import RunError
 from realm.nn.hub import model_card
 from realm.nn.model import PARTS, RealmModel, part_sizes
 from realm.nn.onnx import export_onnx
-from realm.nn.published import BLOCK_EMBEDDINGS, export_tensors
-from realm.nn.published_config import published_config
-from realm.nn.published_models import RECORDS
+from realm.nn.published.config import published_config
+from realm.nn.published.models import RECORDS
+from realm.nn.published.names import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.saving import save_tensors
 from realm.opening import OpenRun, open_run, read_run_recipe
-from realm.paths import RunPaths, publish_directory, write_atomic, write_json
+from realm.paths import RunPaths
 from realm.stages import has_stage
+from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.text.tokenizer import TextTokenizer
 
 STAGES = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
@@ -90,15 +91,15 @@ def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
     empty: dict[str, Any] = dict.fromkeys(PARTS)
     forms: dict[str, RealmModel] = {}
     before, tuned = models.get("pretrain"), models.get("finetune")
-    if before is not None and before.embedder is not None:
+    if before is not None and before.has("embedder"):
         # Beside a reader the documents' embedder is what its index needs; the questions' is in the open-QA form.
-        both = before.document_embedder is not None and tuned is None
+        both = before.has("document_embedder") and tuned is None
         sides = {"embedder": before.embedder, "document_embedder": before.document_embedder} if both else {"embedder": before.documents}
         forms["scorer" if both else "embedder"] = before.with_parts(**{**empty, **sides})
-    if before is not None and before.encoder is not None:
+    if before is not None and before.has("encoder"):
         forms["encoder"] = before.with_parts(**{**empty, "encoder": before.encoder})
-    if tuned is not None and tuned.reader is not None:
-        form = "reader" if tuned.embedder is None else "openqa"
+    if tuned is not None and tuned.has("reader"):
+        form = "reader" if not tuned.has("embedder") else "openqa"
         forms[form] = tuned.with_parts(**{**empty, "embedder": tuned.embedder, "reader": tuned.reader})
     return forms
 

@@ -13,19 +13,20 @@ import numpy as np
 import torch
 
 from realm.config import Recipe, build_recipe, dump_recipe
-from realm.corpus.build import build_corpus
-from realm.corpus.from_records import corpus_from_records
-from realm.corpus.record_file import RecordFile
-from realm.corpus.tfrecords import TfRecordFile
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.from_records import corpus_from_records
+from realm.corpus.sources.record_file import RecordFile
+from realm.corpus.sources.tfrecords import TfRecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
 from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
-from realm.nn.published_models import RECORDS, BlockEmbeddings, Published, load_published
-from realm.paths import RunPaths, publish_directory, write_atomic, write_json
+from realm.nn.published.models import RECORDS, BlockEmbeddings, Published, load_published
+from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
 from realm.stages import RUN_FORMAT
+from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.text.tokenizer import TextTokenizer
 
 GENERATION = 1
@@ -126,7 +127,7 @@ def _check_same_body(first: Published, other: Published) -> None:
 
 def _without_twin(model: RealmModel) -> RealmModel:
     """The published scorers hold one embedder twice; a run then has one."""
-    if model.document_embedder is None or model.embedder is None:
+    if not model.has("document_embedder") or not model.has("embedder"):
         return model
     if state_sha256(model.document_embedder) == state_sha256(model.embedder):
         return model.with_parts(document_embedder=None)
@@ -178,9 +179,9 @@ def _recipe(spec: ModelSpec) -> Recipe:
 def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: Sequence[Path], progress: Progress) -> int:
     """Blocks and index of the run. Returns how many blocks there are."""
     model, length = assembled.model, recipe.corpus.block_length
-    if documents and model.embedder is None:
+    if documents and not model.has("embedder"):
         raise ConfigError("documents need an embedder, and none is among the models", cure="Name the directory of the embedder as well.")
-    if model.embedder is None or not (documents or assembled.blocks):
+    if not model.has("embedder") or not (documents or assembled.blocks):
         assembled.notes.append(f"There is nothing to search in it yet. {NEEDS_DOCUMENTS}")
         return 0
 
@@ -219,9 +220,9 @@ def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: Bloc
 def _stages(assembled: _Assembled, paths: RunPaths) -> None:
     """Publish the networks where training would have left them."""
     stages = {"pretrain": assembled.model}
-    if assembled.model.reader is not None:
+    if assembled.model.has("reader"):
         # Before fine-tuning there was the documents' embedder alone; fine-tuning made the questions' of it.
-        documents = None if assembled.model.embedder is None else assembled.model.documents
+        documents = None if not assembled.model.has("embedder") else assembled.model.documents
         stages["pretrain"] = assembled.model.with_parts(embedder=documents, document_embedder=None, reader=None)
         stages["finetune"] = assembled.model.with_parts(encoder=None)
     for stage, networks in stages.items():

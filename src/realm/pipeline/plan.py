@@ -13,7 +13,7 @@ import numpy as np
 
 from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
-from realm.corpus.info import corpus_info
+from realm.corpus.store.info import corpus_info
 from realm.data.loader import WHOLE, Share
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
@@ -27,14 +27,14 @@ from realm.pipeline.directory import build_run_corpus, settle
 from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
-from realm.recipes.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
+from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
 from realm.recipes.context import StageContext, new_model, open_context
-from realm.recipes.document_side import BothSidesTask
-from realm.recipes.generating import GeneratingTask
-from realm.recipes.holding_out import evaluate_held_out
+from realm.recipes.finetune.document_side import BothSidesTask
+from realm.recipes.finetune.generating import GeneratingTask
+from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.ict import IctTask
-from realm.recipes.pretrain import PretrainTask
-from realm.recipes.reading import DEV_QUESTIONS, ReadingTask, training_questions
+from realm.recipes.pretrain.held_out import evaluate_held_out
+from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import WarmTask
 from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
 from realm.train.checkpoint import CheckpointDirectory
@@ -153,7 +153,7 @@ class _Probe:
         _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
         if task.held_out:
             self._add_evaluations(rows["pretrain"], task)
-        if recipe.taught:
+        if recipe.train_files:
             rows |= self._with_questions(refresh)
         return rows
 
@@ -186,8 +186,8 @@ class _Probe:
         rows["finetune"]["seconds"] += located
         if refreshes := finetuning_refreshes(recipe):
             _add_refreshes(rows["finetune"], refreshes, refresh)
-        if recipe.asked:
-            scored = len(pooled(load_datasets(recipe.asked)))
+        if recipe.eval_files:
+            scored = len(pooled(load_datasets(recipe.eval_files)))
             rows["eval"] = {"seconds": scored * answering}
             if recipe.eval.baselines:
                 rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + learning + scored * answering}
@@ -239,7 +239,6 @@ class _Probe:
         """The task that the recipe's reader and document side ask for."""
         context, section = self.context, self.context.recipe.finetune
         model = self.model.fork_document_embedder().with_reader(0).to(context.device)
-        assert model.embedder is not None and model.reader is not None
         source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, context.inputs)
         if section.reader == "generative":
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
@@ -266,7 +265,7 @@ def _disk(context: StageContext, parameters: dict[str, int]) -> int:
     corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
     embedder, encoder = parameters["embedder"], parameters["encoder"]
     both = embedder + encoder
-    stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.taught else 0)
+    stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
     stages += 2 * encoder if context.recipe.eval.baselines else 0
     vectors = int(context.store.live.sum()) * context.recipe.model.projection
     return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe, load_recipe
-from realm.corpus.info import corpus_info
+from realm.corpus.store.info import corpus_info
 from realm.errors import ConfigError
 from realm.paths import RunPaths
 from realm.pipeline.alarms import Alarms, alarms_of
@@ -17,9 +17,9 @@ from realm.pipeline.directory import alone, build_run_corpus, read_seconds, sett
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
-from realm.recipes.finetune import run_finetune
+from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
-from realm.recipes.pretrain import run_pretrain
+from realm.recipes.pretrain.task import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
 from realm.train.distributed import is_first, joined, on_first
@@ -40,7 +40,7 @@ class _Run:
 
     @property
     def asks(self) -> bool:
-        return bool(self.recipe.asked)
+        return bool(self.recipe.eval_files)
 
 
 def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]
     for stage in wanted:
         if stage in unused:
             skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
-        elif stage in ("finetune", "eval") and not run.recipe.taught:
+        elif stage in ("finetune", "eval") and not run.recipe.train_files:
             skipped += [] if skipped else [_without_questions(run)]
         elif stage in TRAIN:
             with timed(run.paths, stage):

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from realm.config import run_index_kind
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError, PoolError
 from realm.index.base import Hidden, RowIndex
-from realm.index.generations import generation_path
 from realm.index.live import FollowingIndex
 from realm.index.mips import Metric
 from realm.index.scan import Best
@@ -27,6 +26,7 @@ from realm.paths import RunPaths
 from realm.pool.cluster import cause_of, ray
 from realm.pool.searcher import Searcher
 from realm.refresh.generation import Generation
+from realm.storage.generations import generation_path
 
 DEADLINE = 120.0
 """Seconds within which every actor must have answered a search, a start and the opening of its rows in between included."""

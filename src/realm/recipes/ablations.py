@@ -107,7 +107,7 @@ def ablation_recipe(recipe: Recipe, ablation: Ablation, seed: int) -> Recipe:
     Raises:
         ConfigError: the row's changes do not fit this recipe, or it has no questions to measure with.
     """
-    if not recipe.asked:
+    if not recipe.eval_files:
         raise ConfigError("no questions to compare the rows by: [eval] qa is empty", cure="Name a question file (JSONL) in the recipe.")
     interval = min(recipe.pretrain.refresh_every, max(1, recipe.pretrain.steps // REFRESHES))
     common: dict[str, dict[str, Any]] = {

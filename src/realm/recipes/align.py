@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
 from realm.data.masked_text import MASK
 from realm.data.types import MaskedQuery
-from realm.effects import Candidate
+from realm.document_utility import Candidate
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun
 from realm.recipes.context import StageContext
-from realm.recipes.examples import ReadSentence, read_sentences
-from realm.recipes.sentences import pretraining_sentences
+from realm.recipes.pretrain.examples import ReadSentence, read_sentences
+from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.retrieval import NULL_INDEX, Retriever
 from realm.train.metrics import MetricsLog
 
@@ -89,7 +89,7 @@ def _check(run: OpenRun, options: AlignOptions) -> None:
     if options.limit < 0 or options.k < 2:
         cure = "Give at least two: the null document and one more. A limit of 0 takes every sentence."
         raise ConfigError(f"limit = {options.limit} and k = {options.k} align nothing", cure=cure)
-    if run.pretrained.embedder is None or run.pretrained.encoder is None:
+    if not run.pretrained.has("embedder") or not run.pretrained.has("encoder"):
         problem = "this run's model cannot fill masks: it lacks an embedder or an encoder"
         raise RunError(problem, path=run.paths.stage("pretrain"), cure="Align with a run of its own pre-training.")
 

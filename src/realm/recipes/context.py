@@ -11,17 +11,18 @@ from typing import Any
 import torch
 
 from realm.config import ModelConfig, Recipe
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
 from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.hub import is_realm_model
 from realm.nn.model import ModelSpec, RealmModel, start_from_body
-from realm.paths import RunPaths, publish_directory, sha256_file, write_json
+from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
 from realm.stages import RUN_FORMAT, stage_facts
+from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
@@ -149,7 +150,7 @@ def new_model(context: StageContext) -> RealmModel:
 def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
     """Embedder and encoder of a saved or published REALM, heads included, to go on with other documents."""
     model = RealmModel.from_pretrained(directory)
-    if model.embedder is None or model.encoder is None:
+    if not model.has("embedder") or not model.has("encoder"):
         cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
         raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
     if int(model.spec.body.config["vocab_size"]) != vocabulary:
@@ -188,7 +189,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
-        known["questions"] = [_contents(files) for files in (recipe.taught, recipe.watched)]
+        known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -80,7 +80,6 @@ class IctTask(Task):
 
     def _embed(self, examples: list[IctExample]) -> tuple[Tensor, Tensor]:
         """Pseudo-queries and blocks, [b, d] each."""
-        assert self.model.embedder is not None
         features = self.context.inputs.featurizer
         queries = self.model.embedder([features.query(e.query) for e in examples])
         return queries, self.model.embedder([features.block(e.title, e.body) for e in examples])

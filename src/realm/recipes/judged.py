@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from realm.candidates import Source
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.judged import Judged
 from realm.errors import DataError, MissingExtra
 from realm.progress import Counting

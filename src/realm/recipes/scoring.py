@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 
 from realm.answerer import Answer
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
 from realm.data.matching import places
 from realm.data.qa import AnswerLocator, answer_wordpieces

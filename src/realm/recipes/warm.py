@@ -21,8 +21,8 @@ from realm.errors import RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
-from realm.recipes.holding_out import hold_out
-from realm.recipes.sentences import warm_sentences
+from realm.recipes.pretrain.held_out import hold_out
+from realm.recipes.pretrain.sentences import warm_sentences
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -112,7 +112,6 @@ class WarmTask(Task):
         self.reading: Reading | None = None
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        assert self.model.encoder is not None
         drawn = self.order.batch(step, self.section.batch, share)
         examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
         queries = [query for query, _ in examples]
@@ -130,7 +129,6 @@ class WarmTask(Task):
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None
-        assert self.model.encoder is not None
         self.reading = Reading(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 

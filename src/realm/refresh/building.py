@@ -5,11 +5,10 @@ import logging
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
-from realm.index.generations import generation_path
 from realm.index.manifest import require_whole
 from realm.index.merging import merge_shards
 from realm.index.snapshot import Snapshot, SnapshotFacts, current_generation, publish_snapshot
@@ -21,6 +20,7 @@ from realm.refresh.generation import Generation, extended, open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.mixing import Mixed
 from realm.refresh.parameters import Partial, answering, parameters_path, prune_run, read_partial, request_index
+from realm.storage.generations import generation_path
 
 ALONE = EmbedOptions()
 logger = logging.getLogger(__name__)

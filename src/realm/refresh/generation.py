@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from realm.config import run_index_kind
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError, SnapshotError
-from realm.index.generations import generation_path, published_generations, quarantine
 from realm.index.live import LiveIndex
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
@@ -20,6 +19,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.parameters import parameters_path, read_facts
+from realm.storage.generations import generation_path, published_generations, quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def open_generation(
         quarantine(generation_path(paths.index, opened), error)
         return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device, previous=previous)
     published = published.to(torch.device(device)).eval().requires_grad_(False)
-    queries = None if published.document_embedder is None else published.embedder
+    queries = None if not published.has("document_embedder") else published.embedder
     make_index = _index_maker(paths, store, torch.device(device), previous)
     return Generation(snapshot, published.documents, make_index, queries)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from realm.corpus.locking import LOCK_FILE, held
 from realm.errors import SnapshotError
 from realm.index.sweeping import sweep
+from realm.storage.locks import LOCK_FILE, held
 
 REQUESTS = "LOCK.requests"
 

@@ -16,7 +16,11 @@ import numpy as np
 
 from realm.errors import SnapshotError
 from realm.index.building import remove_dead_builds
-from realm.index.generations import (
+from realm.nn.model import RealmModel, state_sha256
+from realm.paths import RunPaths
+from realm.refresh.locks import deciding
+from realm.storage.files import STAGING_SUFFIX, load_array, publish_directory, remove_staging, write_atomic, write_json
+from realm.storage.generations import (
     building_numbers,
     generation_numbers,
     next_generation,
@@ -25,10 +29,7 @@ from realm.index.generations import (
     read_current,
     remove,
 )
-from realm.nn.model import RealmModel, state_sha256
-from realm.paths import STAGING_SUFFIX, RunPaths, load_array, publish_directory, remove_staging, write_atomic, write_json
-from realm.refresh.locks import deciding
-from realm.write_points import reached
+from realm.storage.write_points import reached
 
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"

@@ -16,11 +16,12 @@ import torch
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
 from realm.nn.model import RealmModel
-from realm.paths import RunPaths, write_json
+from realm.paths import RunPaths
 from realm.refresh.building import build_generation
 from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import ParameterFacts, parameters_path, prune_run, read_facts, requested
+from realm.storage.files import write_json
 
 STATUS = "refresher.json"
 POLL_SECONDS = 0.2

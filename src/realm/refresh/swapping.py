@@ -15,7 +15,6 @@ import torch
 
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError, TrainingError
-from realm.index.generations import CURRENT, current_generation
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.refresh.beside import Companion
@@ -26,6 +25,7 @@ from realm.refresh.locks import publishing
 from realm.refresh.mixing import Renewal
 from realm.refresh.parameters import Partial, forget_requests, parameters_path, prune_run, read_facts, request_index, requested
 from realm.refresh.refresher import Status, read_status
+from realm.storage.generations import CURRENT, current_generation
 
 WAIT_SECONDS = 0.05
 logger = logging.getLogger(__name__)

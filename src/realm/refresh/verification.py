@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
-from realm.index.generations import QUARANTINE_SUFFIX, generation_path, published_generations
 from realm.index.snapshot import read_generation
 from realm.paths import RunPaths
 from realm.refresh.generation import load_parameters
+from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.paths import write_atomic, write_json
 from realm.report.ablation_page import ablation_page
+from realm.storage.files import write_atomic, write_json
 
 Finished = dict[str, Any]
 """One finished row and seed: "row", "seed", "em_interval" and a number or None for each of MEASURES."""

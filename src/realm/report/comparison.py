@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from realm.data.loader import generator
-from realm.paths import write_atomic
 from realm.report.bars import Bar, bar_chart
+from realm.storage.files import write_atomic
 
 BOOTSTRAPS = 2000
 MEANS = ("em", "f1", "train_em", "encoded", "parameters", "index_bytes", "ms_per_question", "calibration_error")

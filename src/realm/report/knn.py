@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from realm.paths import write_atomic
 from realm.report.chart import Series, line_chart, short
 from realm.report.document import document
 from realm.report.markup import Html, table, tag
+from realm.storage.files import write_atomic
 
 MEASURES = (
     ("knn_perplexity", "perplexity", "Perplexity"),

@@ -4,7 +4,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from realm.paths import RunPaths, write_atomic
+from realm.paths import RunPaths
 from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
 from realm.report.confidence import confidence_section
@@ -14,6 +14,7 @@ from realm.report.followed import followed_section
 from realm.report.markup import Html, join, table, tag
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
+from realm.storage.files import write_atomic
 
 ROW_NAMES = {
     "ict": "ICT alone",

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.manifest import CorpusManifest, read_manifest
+from realm.corpus.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
 from realm.paths import RunPaths
 from realm.report.chart import Point

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from realm.corpus.blocks import BlockStore
-from realm.corpus.canonical import canonical_line
-from realm.corpus.living import add_documents, remove_documents, update_documents
+from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
+from realm.text.canonical import canonical_line
 
 NAMED = 5
 """Ids that a refusal names."""

@@ -26,7 +26,7 @@ def run_page(serving: Serving) -> dict[str, Any]:
     return {
         "run": record.name,
         "realm": __version__,
-        "reader": opened.tuned is not None and opened.tuned.reader is not None,
+        "reader": opened.tuned is not None and opened.tuned.has("reader"),
         "versions": opened.versions,
         "corpus": corpus,
         "index": index,

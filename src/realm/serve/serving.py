@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from realm.answerer import BATCH
-from realm.corpus.locking import held
-from realm.corpus.manifest import current_version
-from realm.corpus.merging import needs_tidying, tidy_corpus
+from realm.corpus.change.merging import needs_tidying, tidy_corpus
+from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.nn.model import RealmModel
 from realm.opening import OpenRun, open_run
@@ -29,6 +28,7 @@ from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.refusals import not_found_yet
 from realm.stages import has_stage
+from realm.storage.locks import held
 
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"

@@ -125,7 +125,7 @@ class SearchResponse(BaseModel):
 
 
 class CandidateShape(BaseModel):
-    """As ``realm.effects.Candidate``."""
+    """As ``realm.document_utility.Candidate``."""
 
     block_id: int
     title: str

@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from realm import paths
 from realm.errors import ConfigError, DataError
+from realm.storage import files
 from realm.text.alphabet import can_continue_a_word, training_texts
 from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
 
@@ -110,8 +110,8 @@ class TextTokenizer:
 
     def save(self, directory: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, so that ``AutoTokenizer.from_pretrained(directory)`` loads it too."""
-        paths.write_atomic(directory / TOKENIZER_FILE, self._json)
-        paths.write_json(directory / CONFIG_FILE, _config_of(self._names))
+        files.write_atomic(directory / TOKENIZER_FILE, self._json)
+        files.write_json(directory / CONFIG_FILE, _config_of(self._names))
 
     def state(self) -> tuple[str, dict[str, str]]:
         """What ``from_state`` makes an equal tokenizer of in another process."""

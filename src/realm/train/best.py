@@ -14,7 +14,7 @@ from torch import nn
 
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
-from realm.paths import write_json
+from realm.storage.files import write_json
 from realm.train.checkpoint import publish_anew
 
 WEIGHTS, SCORE = "weights.safetensors", "best.json"

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
-from realm.paths import publish_directory, remove_staging, sha256_file, write_json
+from realm.storage.files import publish_directory, remove_staging, sha256_file, write_json
+from realm.storage.write_points import reached
 from realm.train.distributed import on_first
-from realm.write_points import reached
 
 FORMAT = 1
 log = logging.getLogger(__name__)

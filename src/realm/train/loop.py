@@ -60,14 +60,14 @@ class _Stage:
 
     def checkpoint(self, done: int) -> None:
         """Publish all that exact resume needs after ``done`` steps."""
-        self.alike(done)
+        self.assert_ranks_equal(done)
         if is_first():
             rows = self.log.count(self.task.name)
             extra = {"task": self.task.state(), "window": self.window.state(), "best": self.best.state(), "rows": rows}
             self.checkpoints.save(done, self.task.model, self.optimizer, extra)
             self.best.prune([state.get("best") for state in self.checkpoints.states()])
 
-    def alike(self, step: int) -> None:
+    def assert_ranks_equal(self, step: int) -> None:
         """See that all ranks have the same weights.
 
         Raises:
@@ -87,7 +87,7 @@ class _Stage:
         if is_first():
             self.log.rewind(self.task.name, 0 if restored is None else restored.extra["rows"])
         start = 0 if restored is None else restored.step
-        self.alike(start)
+        self.assert_ranks_equal(start)
         return start
 
 

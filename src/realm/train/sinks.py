@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from realm.errors import MissingExtra, RunError
-from realm.paths import write_json
+from realm.storage.files import write_json
 
 Row = dict[str, Any]
 PLACE = ("stage", "step", "time")

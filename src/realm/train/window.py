@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import TrainingError
-from realm.paths import write_json
+from realm.storage.files import write_json
 from realm.train.distributed import is_first
 from realm.train.stepping import Outcome
 from realm.train.task import LoopOptions, Metrics, Task

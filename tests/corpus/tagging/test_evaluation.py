@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.corpus.build import build_corpus
+from realm.corpus.build.builder import build_corpus
 from realm.corpus.tagging.bio import spans_of
 from realm.corpus.tagging.evaluation import evaluate_tagger
 from realm.corpus.tagging.labelled import LabelledSentence, read_labelled

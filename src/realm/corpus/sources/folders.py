@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.corpus.sources.detect import DATA_FORMATS, DOCUMENT_FORMATS, format_by_name
 from realm.corpus.sources.options import SourceOptions
+from realm.corpus.sources.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.errors import DataError
-from realm.paths import STAGING_SUFFIX
+from realm.storage.files import STAGING_SUFFIX
 
 ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
 """Reads (path, what it is called in ids, format, options)."""

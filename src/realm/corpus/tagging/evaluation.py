@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.corpus import manifest as manifests
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.blocks import BlockStore
 from realm.corpus.tagging.bio import spans_of
 from realm.corpus.tagging.labelled import LabelledSentence, read_labelled
 from realm.corpus.tagging.saved import load_tagger

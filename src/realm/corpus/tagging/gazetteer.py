@@ -6,9 +6,9 @@ from typing import Any
 
 import regex
 
-from realm.corpus.canonical import canonical_line
 from realm.corpus.tagging.spans import TaggedSpan
 from realm.errors import DataError
+from realm.text.canonical import canonical_line
 
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]")
 

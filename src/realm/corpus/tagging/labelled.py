@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import DataError
-from realm.paths import open_text
+from realm.text.files import open_text
 
 _CURE = 'Write {"tokens": [...], "tags": ["O", "B-PER", ...]} a line, or CoNLL columns (token first, label last)'
 

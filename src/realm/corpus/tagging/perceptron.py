@@ -14,11 +14,11 @@ import regex
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from realm import paths
 from realm.corpus.tagging.bio import spans_of
 from realm.corpus.tagging.labelled import LabelledSentence
 from realm.corpus.tagging.spans import TaggedSpan, kind_of
 from realm.errors import ConfigError, DataError
+from realm.storage import files
 
 FILE, FORMAT = "perceptron.safetensors", "realm-perceptron-1"
 # Rows of the weight table. Features that fall into one row share it, which costs little at this size.
@@ -69,7 +69,7 @@ class PerceptronTagger:
             DataError: the directory exists.
         """
         check_new(directory)
-        with paths.publish_directory(directory) as staging:
+        with files.publish_directory(directory) as staging:
             content = save({"weights": self.weights, "moves": self.moves}, {"format": FORMAT, "labels": " ".join(self.labels)})
             (staging / FILE).write_bytes(content)
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from realm import paths
 from realm.corpus.tagging.collocations import CollocationTagger
 from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
@@ -12,6 +11,7 @@ from realm.corpus.tagging.gazetteer import GazetteerTagger
 from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.tagging.truecase import TruecaseTagger
 from realm.errors import CorpusError
+from realm.storage import files
 
 MODEL_TAGGERS = ("spacy", "hf", "perceptron")
 
@@ -57,7 +57,7 @@ def model_tagger(kind: str, model: str) -> SpanTagger:
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:
     """Write the tagger's state as JSON."""
-    paths.write_atomic(path, json.dumps(tagger.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
+    files.write_atomic(path, json.dumps(tagger.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def load_tagger(path: Path) -> SpanTagger:

@@ -8,7 +8,7 @@ from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
-from realm.corpus.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.types import MaskedQuery
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.types import TokenIds
 from realm.text.wordpieces import WordTable
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.masking.exclusion import Exclusion
 from realm.data.masking.kinds import MaskKind, Span, salient_spans

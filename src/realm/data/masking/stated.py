@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.masking.exclusion import Exclusion
 from realm.data.masking.kinds import Maskable, MaskKind, Span
 from realm.data.partners import Partners

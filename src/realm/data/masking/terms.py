@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from realm.corpus.blocks import BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.corpus.tagging.collocations import CollocationCounts, TermFinder
 from realm.data.masking.kinds import MAX_MASKS, ListedSpans, Span
 from realm.text.wordpieces import WordTable, word_table

@@ -11,7 +11,7 @@ from realm.data.questions.reading import read_questions
 from realm.data.questions.splitting import split_of
 from realm.data.types import Question
 from realm.errors import DataError
-from realm.paths import publish_file
+from realm.storage.files import publish_file
 
 
 def convert_questions(

@@ -9,7 +9,7 @@ from typing import Any
 from realm.data.questions.options import QuestionOptions
 from realm.data.questions.rows import CURE, Row, Rows, Skipped, distinct
 from realm.errors import DataError
-from realm.paths import open_text
+from realm.text.files import open_text
 
 _SPACE = re.compile(r"[\s,]*")
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')

@@ -10,7 +10,7 @@ from typing import Any
 from realm.data.questions.options import QuestionOptions
 from realm.data.questions.rows import Row, Rows
 from realm.errors import DataError
-from realm.paths import open_text
+from realm.text.files import open_text
 
 DELIMITERS = ",;\t|"
 LONGEST_CELL = 2**24

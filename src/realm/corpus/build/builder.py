@@ -1,0 +1,181 @@
+"""Build a corpus from sources.
+
+Three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is given, a vocabulary; documents to
+blocks (appending.py). Everything is staged beside the target and renamed at the end; a build that was interrupted is taken up where its
+last finished part ended (staging.py).
+
+Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
+text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
+process 16 to 32 bytes a document (ids), 16 to 32 bytes a block (duplicates), 16 bytes a span at the end (statistics) and about 100
+bytes for each different written form of a word (casing).
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from realm.corpus.build.appending import Packing, first_statistics, write_segment
+from realm.corpus.build.intake import Progress, nothing_usable, take_in
+from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.packed import Packer
+from realm.corpus.build.rejected import RejectedList
+from realm.corpus.build.spool import Spool
+from realm.corpus.build.staging import Staging, staged_build
+from realm.corpus.build.workers import Workers, started
+from realm.corpus.sources import SourceOptions
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.keys import KeyRuns, TextKeys
+from realm.corpus.store.lookup import stored_keys
+from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
+from realm.corpus.store.segments import SEGMENT_ROWS
+from realm.corpus.tagging.collocations import CollocationCounts
+from realm.corpus.tagging.saved import save_tagger
+from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.truecase import CasingCounts
+from realm.errors import CorpusError
+from realm.text.alphabet import MAX_TRAINING_CHARS
+from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
+
+
+def build_corpus(
+    sources: Sequence[Path],
+    out: Path,
+    options: BuildOptions | None = None,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    **changes: Any,
+) -> CorpusManifest:
+    """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
+
+    Called with enough text, it starts processes that import the calling script: guard that with ``if __name__ == "__main__":``.
+
+    Args:
+        sources: files and folders that ``sources.iter_documents`` reads.
+        out: the corpus directory; must not exist.
+        options: what the bytes depend on besides the sources; the defaults if not given.
+        workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
+        progress: called with (what is counted, count, count at the end or None) now and then.
+        say: called with a line when an interrupted build is taken up or discarded.
+        changes: fields of ``options`` by their names.
+
+    Raises:
+        CorpusError: ``out`` exists, another process is building it, or no document is usable.
+        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer, tagger or gazetteer
+            cannot be read.
+        ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
+        MissingExtra: the tagger needs an extra.
+        Interrupted: the disk is full or a worker process died; the same call goes on from there.
+    """
+    out, sources = Path(out), [Path(source) for source in sources]
+    options = replace(options or BuildOptions(), **changes)
+    processes = started(workers)
+    _check(out)
+    plan = TaggerPlan(options.tagger, options.gazetteer)
+    given = options.given_tokenizer()
+    with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
+        casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
+        spool = _intake(staging, sources, options.source_options, rejected, casing, processes, progress)
+        tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
+        tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        learned = _learned_tagger(plan, spool, casing)
+        save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
+        packer = Packer(tokenizer, learned, options.block_length)
+        packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
+        empty = empty_manifest(tokenizer, options.block_length, rejected).with_reading(options.source_options.said())
+        manifest = _write_segments(staging, packing_of, empty, tokenizer)
+        if not manifest.blocks:
+            raise nothing_usable(sources, rejected)
+        return publish_first_version(staging.corpus, manifest)
+
+
+def _check(out: Path) -> None:
+    if os.path.lexists(out):
+        kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
+        cure = "Choose another --out, or use 'realm corpus add'"
+        raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
+
+
+def _intake(
+    staging: Staging,
+    sources: Sequence[Path],
+    source_options: SourceOptions,
+    rejected: RejectedList,
+    casing: CasingCounts | None,
+    workers: Workers,
+    progress: Progress | None,
+) -> Spool:
+    """The sources' documents, those that an interrupted build took in included."""
+    (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+    spool = Spool(staging.spool, resumable=True)
+    take_in(sources, spool, rejected, TextKeys(), progress, source_options, casing=casing, workers=workers)
+    if not spool.documents:
+        raise nothing_usable(sources, rejected)
+    rejected.save(staging.corpus / manifests.REJECTED_FILE)
+    return spool
+
+
+def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
+    """A vocabulary of the documents: the one that an interrupted build trained, or a new one."""
+    directory = staging.corpus / manifests.TOKENIZER_DIRECTORY
+    if (directory / CONFIG_FILE).exists():  # the file that is written last
+        return TextTokenizer.load(directory)
+    return train_wordpiece(_training_texts(spool), vocab_size, lowercase)
+
+
+def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
+    """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
+    collocations = CollocationCounts()
+    if plan.learns_collocations:
+        for document in spool.caseless_documents():
+            collocations.add(document.text[start:end] for start, end in document.sentences)
+    return plan.tagger(casing or CasingCounts(), collocations)
+
+
+def _training_texts(spool: Spool) -> Iterator[str]:
+    """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
+    every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
+    for document in islice(chain.from_iterable(spool.batches()), 0, None, every):
+        yield document.title
+        yield document.text
+
+
+def _write_segments(
+    staging: Staging, packing_of: Callable[..., Packing], manifest: CorpusManifest, tokenizer: TextTokenizer
+) -> CorpusManifest:
+    """All blocks, in segments of about ``SEGMENT_ROWS``; those that an interrupted build finished are kept."""
+    manifest, done = staging.load_segments() or (manifest, 0)
+    seen = KeyRuns()
+    for info in manifest.segments:
+        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info.rows):
+            seen.add(key)
+    packing = packing_of(done=done)
+    while not packing.ended:
+        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+        staging.save_segments(manifest, packing.done)
+    return manifest
+
+
+def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
+    """Name the corpus after its content, count how spans repeat, and write the manifest. Returns it."""
+    content = "\n".join([*(info.sha256 for info in manifest.segments), manifest.tokenizer_sha256, str(manifest.block_length)])
+    corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
+    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(directory, manifest))
+    manifests.write_manifest(directory, manifest)
+    return manifest
+
+
+def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+    """The manifest of a corpus before its first segment."""
+    return CorpusManifest(
+        format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
+        block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, duplicates=0,
+        sentences_cut=0, rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0),
+    )  # fmt: skip

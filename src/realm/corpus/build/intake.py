@@ -1,0 +1,198 @@
+"""First pass over the sources: canonical documents with their sentences go to a spool, rejected records to a list.
+
+Later passes (vocabulary, blocks) read the spool, so sources are read once and cannot change in between. The work is done in chunks of
+about a million characters, by several processes where there is enough of it; the result does not depend on their number.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from realm.corpus.build.rejected import RejectedList
+from realm.corpus.build.spool import Document, Spool, documents_batch
+from realm.corpus.build.walk import Place, SourceWalk
+from realm.corpus.build.workers import Workers
+from realm.corpus.sources import LOOK, SourceOptions
+from realm.corpus.sources.provenance import source_name
+from realm.corpus.sources.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.tagging.collocations import mostly_caseless
+from realm.corpus.tagging.truecase import CasingCounts
+from realm.errors import CorpusError
+from realm.text.canonical import canonical_line, canonical_text
+from realm.text.sentences import split_sentences
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what is counted, count, count at the end or None) now and then."""
+
+
+class KnownIds(Protocol):
+    """Ids that are taken: a set, or a look-up in the corpus."""
+
+    def __contains__(self, doc_id: str, /) -> bool: ...
+
+    def add(self, doc_id: str, /) -> None: ...
+
+
+# Characters of text in one chunk of documents, and records if they are short: bounds the memory of every pass.
+CHUNK_CHARS = 1_000_000
+CHUNK_RECORDS = 4_000
+# Chunks between two points at which an interrupted intake can go on.
+PART_CHUNKS = 32
+
+
+class _Chunk(NamedTuple):
+    """Records that are taken in together, and the place in the sources behind them."""
+
+    records: list[Record]
+    place: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _TakenIn:
+    """What became of one chunk of records.
+
+    Attributes:
+        documents: an Arrow stream of ``spool.SCHEMA``: cheap to hand from process to process.
+        positions: of each document in the chunk.
+        rejected: (position, record).
+        forms: counts of the words' surface forms.
+    """
+
+    documents: bytes
+    positions: list[int]
+    rejected: list[tuple[int, Rejected]]
+    forms: dict[str, int]
+
+
+def take_in(
+    sources: Sequence[Path],
+    spool: Spool,
+    rejected: RejectedList,
+    known_ids: KnownIds,
+    progress: Progress | None,
+    source_options: SourceOptions = LOOK,
+    *,
+    casing: CasingCounts | None = None,
+    workers: Workers | None = None,
+) -> None:
+    """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
+
+    Args:
+        sources: read in order; of two documents with one id the first stays.
+        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can go on.
+        rejected: gets the rest.
+        known_ids: ids that are taken; grows by the new ones.
+        progress: called with ("documents", count, None) now and then.
+        source_options: what the user said about the sources.
+        casing: counts the words of the documents, if given (of those rejected for their id too).
+        workers: processes that read dumps and look at the documents; None does it here.
+
+    Raises:
+        DataError: a source is missing or of no known type, or ``strict`` met a bad record.
+        Interrupted: a worker process died.
+    """
+    workers = workers or Workers(1)
+    _resume(spool, rejected, known_ids, casing)
+    if spool.complete:
+        return
+    chunks = _chunks(SourceWalk(sources, source_options, workers, Place(*spool.place)))
+    work = partial(_take_in_chunk, casing is not None)
+    results = workers.in_order(chunks, work, _chunk_worker, (casing is not None,))
+    for number, (chunk, taken) in enumerate(results, 1):
+        spool.add_batch(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.place = chunk.place
+        if casing is not None:
+            casing.merge(taken.forms)
+        if progress is not None:
+            progress("documents", spool.documents, None)
+        if number % PART_CHUNKS == 0:
+            spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
+    spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
+
+
+def _resume(spool: Spool, rejected: RejectedList, known_ids: KnownIds, casing: CasingCounts | None) -> None:
+    """Take up what the finished parts of the spool knew."""
+    for lines, forms in spool.finished_parts():
+        rejected.restore(lines)
+        if casing is not None:
+            casing.restore(forms)
+    if not spool.complete:
+        for doc_id in spool.document_ids():
+            known_ids.add(doc_id)
+
+
+def _chunks(walk: SourceWalk) -> Iterator[_Chunk]:
+    chunk: list[Record] = []
+    chars = 0
+    for record in walk:
+        chunk.append(record)
+        chars += len(record.text) if isinstance(record, SourceDocument) else 0
+        if chars >= CHUNK_CHARS or len(chunk) >= CHUNK_RECORDS:
+            yield _Chunk(chunk, astuple(walk.place))
+            chunk, chars = [], 0
+    if chunk:
+        yield _Chunk(chunk, astuple(walk.place))
+
+
+def _chunk_worker(count_forms: bool) -> Callable[[_Chunk], _TakenIn]:
+    return partial(_take_in_chunk, count_forms)
+
+
+def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
+    """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
+    documents: list[Document] = []
+    positions: list[int] = []
+    rejected: list[tuple[int, Rejected]] = []
+    casing = CasingCounts()
+    for position, record in enumerate(chunk.records):
+        made = _canonical_document(record) if isinstance(record, SourceDocument) else record
+        if isinstance(made, Rejected):
+            rejected.append((position, made))
+            continue
+        documents.append(made)
+        positions.append(position)
+        if count_forms:
+            casing.add(made.text[start:end] for start, end in made.sentences)
+    return _TakenIn(documents_batch(documents), positions, rejected, casing.drain())
+
+
+def _canonical_document(record: SourceDocument) -> Document | Rejected:
+    """The document, or why it cannot be one."""
+    doc_id = canonical_line(record.doc_id)
+    if not doc_id:
+        return Rejected(record.path, record.line, EMPTY_ID)
+    text = canonical_text(record.text)
+    sentences = split_sentences(text)
+    if not sentences:
+        return Rejected(record.path, record.line, EMPTY_TEXT)
+    caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
+    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless)
+
+
+def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: KnownIds, rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
+    """The chunk's documents and which of them have a new id; what is wrong with the others is told to ``rejected``, in order."""
+    with pa.ipc.open_stream(taken.documents) as reader:
+        batch = reader.read_next_batch()
+    refused = taken.rejected
+    keep = []
+    for position, doc_id in zip(taken.positions, batch.column("doc_id").to_pylist(), strict=True):
+        keep.append(doc_id not in known_ids)
+        if keep[-1]:
+            known_ids.add(doc_id)
+        else:
+            refused.append((position, Rejected(chunk[position].path, chunk[position].line, DUPLICATE_ID)))
+    for _, record in sorted(refused, key=lambda entry: entry[0]):
+        rejected.add(record)
+    return batch, keep
+
+
+def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:
+    """The error of a build or an addition that found nothing to put into blocks."""
+    counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
+    counts += [f"{duplicates} identical to blocks that are there"] if duplicates else []
+    where = ", ".join(str(source) for source in sources) or "no source"
+    return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

@@ -1,0 +1,235 @@
+"""The spool: canonical documents on disk between the first pass over the sources and the later ones.
+
+A directory of numbered parts. A part is finished when its JSON file is there; what an interrupted process wrote after its last finished
+part is overwritten by the next one.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from realm.storage import files
+
+SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.string()),
+        ("title", pa.string()),
+        ("text", pa.large_string()),
+        ("source", pa.string()),
+        ("line", pa.int64()),
+        ("sentences", pa.list_(pa.int64())),
+        ("caseless", pa.bool_()),
+    ]
+)
+# Characters of text in one batch of documents that are added one by one.
+BATCH_CHARS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Document:
+    """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read;
+    ``caseless`` whether one of its sentences is mostly written in a script without letter case."""
+
+    doc_id: str
+    title: str
+    text: str
+    source: str
+    line: int
+    sentences: list[tuple[int, int]]
+    caseless: bool = False
+
+
+@dataclass(frozen=True)
+class SpoolBatch:
+    """Where a batch of documents lies: any process can read it."""
+
+    path: Path
+    number: int
+    rows: int
+
+    def documents(self) -> list[Document]:
+        """The documents of the batch, in order."""
+        with pa.memory_map(str(self.path), "r") as file:
+            return _from_batch(pa.ipc.open_file(file).get_batch(self.number))
+
+    def caseless_documents(self) -> list[Document]:
+        """Those that are ``caseless``; the text of the others is not read."""
+        with pa.memory_map(str(self.path), "r") as file:
+            batch = pa.ipc.open_file(file).get_batch(self.number)
+            return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
+
+
+def documents_batch(documents: Sequence[Document]) -> bytes:
+    """``documents`` as an Arrow stream of one batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(_to_batch(documents))
+    return sink.getvalue().to_pybytes()
+
+
+def _from_batch(batch: pa.RecordBatch) -> list[Document]:
+    columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
+    return [
+        Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)), caseless)
+        for doc_id, title, text, source, line, flat, caseless in zip(*columns, strict=True)
+    ]
+
+
+def _to_batch(documents: Sequence[Document]) -> pa.RecordBatch:
+    columns = [
+        [row.doc_id for row in documents],
+        [row.title for row in documents],
+        [row.text for row in documents],
+        [row.source for row in documents],
+        [row.line for row in documents],
+        [[edge for edges in row.sentences for edge in edges] for row in documents],
+        [row.caseless for row in documents],
+    ]
+    arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+class Spool:
+    """Documents on disk: written once, read as often as needed, a batch at a time.
+
+    Args:
+        path: a directory, made if it is not there.
+        resumable: take up what an interrupted process left there, and leave the same; else start anew.
+
+    Attributes:
+        documents: number of documents.
+        text_bytes: of their texts in UTF-8.
+        place: where in the sources they end, as four numbers. Kept for the reader of the sources (walk.py).
+        complete: whether every source was read to its end.
+    """
+
+    def __init__(self, path: Path, resumable: bool = False):
+        self._path = path
+        self._resumable = resumable
+        self._pending: list[Document] = []
+        self._pending_chars = 0
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._parts = 0
+        self._batches: list[SpoolBatch] = []
+        self._in_part = 0
+        self.documents = self.text_bytes = 0
+        self.place: tuple[int, ...] = (0, 0, 0, 0)
+        self.complete = False
+        path.mkdir(parents=True, exist_ok=True)
+        if resumable:
+            self._take_up()
+
+    def add(self, document: Document) -> None:
+        """Append one document."""
+        self._pending.append(document)
+        self._pending_chars += len(document.text)
+        if self._pending_chars >= BATCH_CHARS:
+            self._flush()
+
+    def add_batch(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
+        """Append those documents of a batch that ``keep`` names."""
+        self._flush()
+        if not all(keep):
+            batch = batch.filter(pa.array(keep, pa.bool_()))
+        if batch.num_rows:
+            self._write(batch)
+
+    def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
+        """Make everything so far durable, so that another process can go on from here.
+
+        Args:
+            rejected: lines of the rejected records since the last part.
+            forms: counts of surface forms since the last part.
+            complete: no more will come.
+        """
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+            self._writer = None
+        self.complete = complete
+        if self._resumable:
+            self._save_facts({"rejected": list(rejected), "forms": dict(forms)})
+        self._parts += 1
+        self._in_part = 0
+
+    def close(self) -> None:
+        """End writing."""
+        self.end_part([], {}, complete=True)
+
+    def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
+        """What ``end_part`` was given, part by part."""
+        for part in range(1, self._parts + 1):
+            facts = json.loads(self._facts_path(part).read_text("utf-8"))
+            yield facts["rejected"], facts["forms"]
+
+    def tasks(self) -> list[SpoolBatch]:
+        """All batches in order."""
+        return list(self._batches)
+
+    def batches(self) -> Iterator[list[Document]]:
+        """The documents in order, about a million characters at a time."""
+        for batch in self._batches:
+            yield batch.documents()
+
+    def caseless_documents(self) -> Iterator[Document]:
+        """The documents with sentences in scripts without letter case, in order; the text of the others is not read."""
+        for batch in self._batches:
+            yield from batch.caseless_documents()
+
+    def document_ids(self) -> Iterator[str]:
+        """The ids in order; no text is read."""
+        for batch in self._batches:
+            with pa.memory_map(str(batch.path), "r") as file:
+                yield from pa.ipc.open_file(file).get_batch(batch.number).column("doc_id").to_pylist()
+
+    def remove(self) -> None:
+        """Delete the files."""
+        shutil.rmtree(self._path)
+
+    def _save_facts(self, more: dict[str, Any]) -> None:
+        if self._part_path().exists():
+            files.fsync_file(self._part_path())
+        facts = {"documents": self.documents, "text_bytes": self.text_bytes, "place": self.place, "complete": self.complete}
+        files.write_json(self._facts_path(self._parts + 1), facts | more)
+
+    def _take_up(self) -> None:
+        while self._facts_path(self._parts + 1).exists():
+            facts = json.loads(self._facts_path(self._parts + 1).read_text("utf-8"))
+            self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], tuple(facts["place"])
+            self.complete = facts["complete"]
+            path = self._part_path()
+            if path.exists():
+                with pa.memory_map(str(path), "r") as file:
+                    reader = pa.ipc.open_file(file)
+                    rows = [reader.get_batch(number).num_rows for number in range(reader.num_record_batches)]
+                self._batches += [SpoolBatch(path, number, count) for number, count in enumerate(rows)]
+            self._parts += 1
+        self._part_path().unlink(missing_ok=True)
+
+    def _part_path(self) -> Path:
+        return self._path / f"{self._parts + 1:06d}.arrow"
+
+    def _facts_path(self, part: int) -> Path:
+        return self._path / f"{part:06d}.json"
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._write(_to_batch(self._pending))
+            self._pending, self._pending_chars = [], 0
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        path = self._part_path()
+        if self._writer is None:
+            self._sink = pa.OSFile(str(path), "wb")
+            self._writer = pa.ipc.new_file(self._sink, SCHEMA)
+        self._writer.write_batch(batch)
+        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
+        self._in_part += 1
+        self.documents += batch.num_rows
+        self.text_bytes += batch.column("text").nbytes

@@ -1,0 +1,141 @@
+"""What a build keeps beside its target until it is published, and when an interrupted build is taken up again.
+
+``OUT.staging/``: ``build.json`` (what is being built, of what), ``documents/`` (the spool), ``corpus/`` (what becomes OUT) and
+``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.corpus.build.workers import Interrupted
+from realm.corpus.sources.folders import is_ours
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.manifest import CorpusManifest
+from realm.errors import CorpusError, RealmError
+from realm.storage import files
+from realm.storage.locks import LOCK_FILE, writer_lock
+
+# Counts up with every change of what is staged.
+FORMAT = "realm-build/2"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The places of one staged build."""
+
+    root: Path
+
+    @property
+    def corpus(self) -> Path:
+        """What becomes the corpus directory."""
+        return self.root / "corpus"
+
+    @property
+    def spool(self) -> Path:
+        return self.root / "documents"
+
+    @property
+    def mark(self) -> Path:
+        return self.root / "build.json"
+
+    def save_segments(self, manifest: CorpusManifest, batches: int) -> None:
+        """Note that the segments of ``manifest`` are finished and hold the first ``batches`` batches of the spool."""
+        files.fsync_tree(self.corpus)
+        files.write_json(self.root / "segments.json", {"batches": batches, "manifest": asdict(manifest)})
+
+    def load_segments(self) -> tuple[CorpusManifest, int] | None:
+        """What ``save_segments`` noted last; None if it was not called yet."""
+        path = self.root / "segments.json"
+        if not path.exists():
+            return None
+        value = json.loads(path.read_text("utf-8"))
+        return manifests.manifest_from_json(value["manifest"]), value["batches"]
+
+
+@contextmanager
+def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], say: Callable[[str], None]) -> Iterator[Staging]:
+    """Yield the staging of a build of ``out``, with what an interrupted build of the same left there; publish it at the end.
+
+    An error in sources or options discards what is staged; an interruption of any kind (Ctrl-C, a crash, a full disk) keeps it.
+
+    Raises:
+        Interrupted: the disk is full.
+        CorpusError: another process is building here.
+    """
+    staging = Staging(out.with_name(f"{out.name}{files.STAGING_SUFFIX}"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging.root.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        problem = f"no directory can be made here ({getattr(error, 'strerror', None) or error})"
+        raise CorpusError(problem, path=out, cure="Choose another --out") from error
+    with writer_lock(staging.root), full_disk_ends_cleanly(staging.root):
+        try:
+            _take_up(staging, _fingerprint(sources, options), say)
+            yield staging
+        except RealmError as error:
+            if not isinstance(error, Interrupted):
+                shutil.rmtree(staging.root, ignore_errors=True)
+            raise
+        files.fsync_tree(staging.corpus)
+        os.rename(staging.corpus, out)
+        files.fsync_directory(out.parent)
+        shutil.rmtree(staging.root, ignore_errors=True)
+
+
+@contextmanager
+def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
+    """Turn the operating system's error into ours.
+
+    Raises:
+        Interrupted: there is no room left.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise Interrupted("the disk is full", path=path, cure="Make room and run the same command again; nothing was published") from error
+
+
+def _take_up(staging: Staging, fingerprint: str, say: Callable[[str], None]) -> None:
+    """Leave in the staging directory what belongs to this build, or nothing."""
+    left = [path for path in staging.root.iterdir() if path.name != LOCK_FILE]
+    mark = {"format": FORMAT, "fingerprint": fingerprint}
+    if left:
+        try:
+            same = json.loads(staging.mark.read_text("utf-8")) == mark
+        except (OSError, ValueError):
+            same = False
+        if same:
+            say(f"taking up the interrupted build in {staging.root}")
+            return
+        say(f"discarding an interrupted build of other sources or options in {staging.root}")
+        for path in left:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    files.write_json(staging.mark, mark)
+
+
+def _fingerprint(sources: Sequence[Path], options: dict[str, Any]) -> str:
+    """Paths, sizes and times of all source files, and the options."""
+    rows: list[Any] = [options]
+    for source in sources:
+        for path in sorted(_files_below(source)) if os.path.isdir(source) else [source]:
+            stat = path.stat() if os.path.exists(path) else None
+            rows.append([os.fspath(source.absolute()), os.fspath(path), stat and stat.st_size, stat and stat.st_mtime_ns])
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for directory, names, found in os.walk(folder):
+        names[:] = [name for name in names if not is_ours(os.path.join(directory, name))]
+        yield from (path for name in found if os.path.isfile(path := Path(directory, name)))

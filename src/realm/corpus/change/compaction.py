@@ -1,0 +1,127 @@
+"""Compaction: segments without the rows under tombstones, small ones merged. Block ids stay; row numbers change.
+
+Memory: a few record batches, whatever the size of the corpus.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from realm.corpus.change.forgetting import forget_words
+from realm.corpus.change.publishing import changing, publish_version, sweep
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store import segments as layout
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.lookup import finish_segment
+from realm.corpus.store.manifest import CorpusManifest, SegmentInfo
+from realm.corpus.store.views import Segment
+
+Part = tuple[Segment, np.ndarray]
+"""A segment, and which of its rows are kept, bool [rows]."""
+
+
+def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
+    """Write the segments that have tombstones, or are small, anew without the removed rows, and publish that as a new version.
+
+    Without ``purge`` the files of the version before stay until the next change, for processes that are just opening it. Nothing is
+    published where there is nothing to do.
+
+    Args:
+        corpus: the corpus directory.
+        purge: also delete every older file now, so that no removed text is left in the directory. Processes that have the old version
+            open go on: what they mapped stays until they close it.
+
+    Raises:
+        CorpusError: no corpus here, a damaged one, or another process is changing it. Nothing is changed.
+    """
+    with changing(Path(corpus)) as (store, staging):
+        manifest = store.manifest
+        groups = list(_groups(store))
+        if any(_needs_rewriting(store, group) for group in groups):
+            manifest = _rewrite(store, staging, groups)
+        sweep(store.path, manifest.version if purge else manifest.version - 1)
+        return manifest
+
+
+def _live_parts(store: BlockStore) -> list[np.ndarray]:
+    """The ``live`` of each segment."""
+    return np.split(store.live, np.cumsum([segment.rows for segment in store.segments])[:-1]) if store.segments else []
+
+
+def _groups(store: BlockStore) -> Iterator[list[int]]:
+    """Numbers of segments that become one, in order of their block ids. One half full and without a tombstone stays as it is."""
+    group: list[int] = []
+    rows = 0
+    for number, live in enumerate(_live_parts(store)):
+        count = int(live.sum())
+        stays = count == len(live) and count >= layout.SEGMENT_ROWS // 2
+        if group and (stays or rows + count > layout.SEGMENT_ROWS):
+            yield group
+            group, rows = [], 0
+        group.append(number)
+        rows += count
+        if stays:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
+
+
+def _needs_rewriting(store: BlockStore, group: Sequence[int]) -> bool:
+    return len(group) > 1 or not _live_parts(store)[group[0]].all()
+
+
+def _rewrite(store: BlockStore, staging: Path, groups: Sequence[Sequence[int]]) -> CorpusManifest:
+    """Stage the merged segments and publish the version that names them."""
+    # From the first segment that changes on all get new names, so that those which stay come first in the manifest: ids must ascend.
+    first = next(position for position, group in enumerate(groups) if _needs_rewriting(store, group))
+    kept = tuple(store.manifest.segments[number] for group in groups[:first] for number in group)
+    parts = list(zip(store.segments, _live_parts(store), strict=True))
+    files = [staging / manifests.SEGMENTS_DIRECTORY / f"{place}.arrow" for place in range(len(groups) - first)]
+    vocab = store.manifest.vocab_size
+    merged = [write_merged([parts[number] for number in group], file, vocab) for group, file in zip(groups[first:], files, strict=True)]
+    forget_words(store)
+    manifest = replace(
+        store.manifest,
+        version=store.version + 1,
+        segments=(*kept, *(info for info in merged if info.rows)),
+        removed_tokens=0,
+    )
+    return publish_version(store.path, staging, manifest, len(kept), np.empty(0, np.int64))
+
+
+def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentInfo:
+    """Write rows of some segments as one.
+
+    Args:
+        parts: neighbours, in order of their ids.
+        path: the file to write; its look-up files come beside it.
+        vocab_size: of the corpus.
+    """
+    tokens = 0
+    schema = layout.segment_schema(layout.token_dtype(vocab_size))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in _batches(parts):
+            tokens += len(batch.column("token_ids").flatten())
+            writer.write_batch(batch)
+    return finish_segment(path, tokens)
+
+
+def _batches(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    """The rows that are kept of some segments, in full batches but for the last of all."""
+    pending: list[pa.RecordBatch] = []
+    for segment, keep in parts:
+        start = 0
+        for view in segment.batches:
+            pending.append(view.select(keep[start : start + view.rows]))
+            start += view.rows
+            if sum(len(batch) for batch in pending) >= layout.BATCH_ROWS:
+                whole = pa.concat_batches(pending)
+                yield whole.slice(0, layout.BATCH_ROWS)
+                pending = [whole.slice(layout.BATCH_ROWS)]
+    last = pa.concat_batches(pending)
+    if len(last):
+        yield last

@@ -1,0 +1,194 @@
+"""Look-up files beside a segment: which documents start where in it, and which blocks it holds. Mapped if large, found by binary search.
+
+Both are made from the finished segment, so whatever wrote it, they fit it. ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of
+each document id in ascending order and the document's first row. ``NNNNNN.blocks.npy``: uint64 [2, n], both halves of each block's key,
+ordered by the first.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from realm.corpus.store.manifest import SegmentInfo
+from realm.errors import CorpusError
+from realm.storage import files
+
+DOCUMENTS_SUFFIX = ".documents.npy"
+BLOCKS_SUFFIX = ".blocks.npy"
+MAPPED_FROM = 1 << 20
+"""Bytes of a file that is worth a mapping. Each holds a file descriptor, of which a process has a thousand or so: a corpus that grew by
+single documents has more files than that, and they are small."""
+
+
+def block_key(title: str, text: str) -> bytes:
+    """What makes two blocks identical, title and text, in 16 bytes."""
+    return _key(title.encode("utf-8"), text.encode("utf-8"))
+
+
+def _key(title: bytes, text: bytes) -> bytes:
+    return hashlib.blake2b(b"%b\n%b" % (title, text), digest_size=16).digest()
+
+
+def _document_hash(doc_id: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(doc_id, digest_size=8).digest(), "little")
+
+
+def flat_view(column: pa.Array) -> np.ndarray:
+    """A column of numbers without nulls, not copied. (``to_numpy`` would import pandas first, where that is installed.)"""
+    data = column.buffers()[1]
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    if data is None or not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, count=len(column), offset=column.offset * dtype.itemsize)
+
+
+def companions(segment: Path) -> tuple[Path, Path]:
+    """The look-up files of a segment: documents, blocks."""
+    return segment.with_suffix(DOCUMENTS_SUFFIX), segment.with_suffix(BLOCKS_SUFFIX)
+
+
+def finish_segment(path: Path, tokens: int) -> SegmentInfo:
+    """Write the look-up files of a finished segment. Returns what the manifest says of it.
+
+    Args:
+        path: the Arrow file; the caller makes it durable and publishes it with its companions.
+        tokens: wordpieces of all its blocks, titles not counted.
+    """
+    with pa.memory_map(str(path), "r") as source:
+        reader = pa.ipc.open_file(source)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        documents, blocks = companions(path)
+        _save(documents, np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T)
+        keys = b"".join(b"".join(map(_key, _utf8(batch.column("title")), _utf8(batch.column("text")))) for batch in batches)
+        _save(blocks, np.frombuffer(keys, np.uint64).reshape(-1, 2).T)
+        ids = [flat_view(batch.column("block_id")) for batch in batches if len(batch)]
+        first, last = (int(ids[0][0]), int(ids[-1][-1])) if ids else (-1, -1)
+    rows = tuple(len(batch) for batch in batches)
+    return SegmentInfo(path.name, sum(rows), path.stat().st_size, files.sha256_file(path), tokens, first, last, rows)
+
+
+def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
+    """(hash of the id, first row) of each document; a document's rows stand together, and may go on in the next batch."""
+    previous, start = None, 0
+    for batch in batches:
+        ids = batch.column("doc_id")
+        for row in _first_rows(ids):
+            doc_id = ids[row].as_py()
+            if doc_id != previous:
+                yield _document_hash(doc_id.encode("utf-8")), start + row
+            previous = doc_id
+        start += len(batch)
+
+
+def _save(path: Path, columns: np.ndarray) -> None:
+    np.save(path, np.ascontiguousarray(columns[:, np.argsort(columns[0], kind="stable")]), allow_pickle=False)
+
+
+def _first_rows(ids: pa.Array) -> list[int]:
+    """Rows of a batch whose document is not that of the row before; a document's rows stand together."""
+    if not len(ids):
+        return []
+    changes = pc.indices_nonzero(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
+    return [0, *(flat_view(changes) + 1).tolist()]
+
+
+def _utf8(column: pa.Array) -> Iterator[bytes]:
+    """The bytes of each string, not decoded."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].tolist()
+    data = memoryview(column.buffers()[2]) if column.buffers()[2] is not None else memoryview(b"")
+    for start, stop in pairwise(offsets):
+        yield bytes(data[start:stop])
+
+
+class SegmentLookup:
+    """The look-up files of one segment. The documents' is mapped at once and stays readable when another process deletes it.
+
+    Raises:
+        CorpusError: a file is missing or damaged.
+    """
+
+    def __init__(self, segment: Path, rows: int):
+        documents, self._blocks_path = companions(segment)
+        self._rows = rows
+        self._documents = _open(documents)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """uint64 [2, n]: both halves of the keys of all blocks, ordered by the first."""
+        keys = _open(self._blocks_path)
+        if keys.shape[1] != self._rows:
+            raise CorpusError("the look-up file is not that of its segment", path=self._blocks_path, cure="Build the corpus again")
+        return keys
+
+    def first_rows(self, doc_id: str) -> list[int]:
+        """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
+        hashes, firsts = self._documents
+        wanted = np.uint64(_document_hash(doc_id.encode("utf-8", "replace")))
+        position, found = int(np.searchsorted(hashes, wanted)), []
+        while position < len(hashes) and hashes[position] == wanted:
+            found.append(int(firsts[position]))
+            position += 1
+        return found  # ascending: equal hashes are in order of their rows
+
+
+def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
+    """The key of every block of a finished segment."""
+    for first, second in SegmentLookup(segment, rows).keys.T:
+        yield first.tobytes() + second.tobytes()
+
+
+def _open(path: Path) -> np.ndarray:
+    try:
+        mapped = path.stat().st_size >= MAPPED_FROM
+        columns = files.load_array(path, "r" if mapped else None)
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"damaged look-up file: {error}", path=path, cure="Build the corpus again") from error
+    if columns.ndim != 2 or len(columns) != 2 or columns.dtype != np.uint64:
+        raise CorpusError("damaged look-up file: not uint64 [2, n]", path=path, cure="Build the corpus again")
+    return columns.view(np.ndarray)  # the same mapping; slices of numpy's memmap class are slow
+
+
+class KeySet(Protocol):
+    """Keys of the blocks that are there: a set, or ``BlockKeys``."""
+
+    def __contains__(self, key: bytes, /) -> bool: ...
+
+    def add(self, key: bytes, /) -> None: ...
+
+
+class BlockKeys:
+    """Keys of the live blocks: those of memory-mapped segments less the removed ones, and new ones. Used like a set of bytes.
+
+    Only new and removed keys take memory.
+
+    Args:
+        mapped: ``SegmentLookup.keys`` of every segment.
+        removed: the key of every block that does not count any more, once for each.
+    """
+
+    def __init__(self, mapped: Iterable[np.ndarray], removed: Iterable[bytes] = ()):
+        self._mapped = list(mapped)
+        self._removed = Counter(removed)
+        self._new: set[bytes] = set()
+
+    def __contains__(self, key: bytes) -> bool:
+        # A key may stand in several segments, with all but one of its blocks removed: counting decides.
+        return key in self._new or sum(_count(columns, key) for columns in self._mapped) > self._removed[key]
+
+    def add(self, key: bytes) -> None:
+        """Take a new key in."""
+        self._new.add(key)
+
+
+def _count(columns: np.ndarray, key: bytes) -> int:
+    first, second = np.frombuffer(key, np.uint64)
+    start, stop = np.searchsorted(columns[0], first, "left"), np.searchsorted(columns[0], first, "right")
+    return int((columns[1, start:stop] == second).sum())

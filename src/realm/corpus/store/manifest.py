@@ -1,0 +1,218 @@
+"""The manifest of one corpus version, and ``CURRENT``, which names the version in force.
+
+A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from realm.errors import CorpusError
+from realm.storage import files
+
+Opened = TypeVar("Opened")
+
+FORMAT = "realm-corpus/2"
+CURRENT_FILE = "CURRENT"
+TAGGER_FILE = "tagger.json"
+TOKENIZER_DIRECTORY = "tokenizer"
+REJECTED_FILE = "rejected.jsonl"
+SEGMENTS_DIRECTORY = "segments"
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """One Arrow file, described so that opening it reads its footer only.
+
+    Attributes:
+        name: below segments/.
+        rows, bytes, sha256: of the file; the hash in hex.
+        tokens: wordpieces of all blocks, titles not counted.
+        first_id, last_id: lowest and highest block id.
+        batch_rows: rows of each record batch.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+    tokens: int
+    first_id: int
+    last_id: int
+    batch_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SpanStatistics:
+    """How salient spans repeat.
+
+    Attributes:
+        distinct: different normalised texts.
+        single_block: occurrences whose text is in one block only: no other document can help to predict those.
+        unaligned: tagged spans dropped because wordpieces do not cover them exactly.
+        cut: tagged spans dropped because an over-long sentence was cut inside them.
+    """
+
+    distinct: int
+    single_block: int
+    unaligned: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the user said of the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
+
+    first_id: int
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CorpusManifest:
+    """What one version of a corpus holds.
+
+    Attributes:
+        format: layout of the directory.
+        version: counts up from 1 with every change.
+        corpus_id: hash of the first version's content; kept by later versions.
+        tokenizer_sha256: of tokenizer/tokenizer.json.
+        vocab_size: of the tokenizer; decides whether token ids are uint16 or uint32.
+        block_length: most wordpieces of a block, with its title and three special tokens.
+        segments: in order of their block ids.
+        next_block_id: the id that the next block gets; ids are never reused.
+        documents, blocks, spans: in all segments, removed ones not counted.
+        removed: blocks with a tombstone.
+        duplicates: blocks left out because title and text equal another block's.
+        sentences_cut: sentences too long for a block, cut into pieces.
+        rejected: records left out, by reason.
+        span_statistics: how spans repeat.
+        tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
+        removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
+        readings: in order of their first ids; one only where it differs from the one before, and from nothing at first.
+    """
+
+    format: str
+    version: int
+    corpus_id: str
+    tokenizer_sha256: str
+    vocab_size: int
+    block_length: int
+    segments: tuple[SegmentInfo, ...]
+    next_block_id: int
+    documents: int
+    blocks: int
+    spans: int
+    removed: int
+    duplicates: int
+    sentences_cut: int
+    rejected: dict[str, int]
+    span_statistics: SpanStatistics
+    tombstones: str | None = None
+    removed_tokens: int = 0
+    readings: tuple[Reading, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Wordpieces of all live blocks, titles not counted."""
+        return sum(segment.tokens for segment in self.segments) - self.removed_tokens
+
+    def said_of_source(self, block_id: int) -> dict[str, str]:
+        """What the user said of the source of a block: fields of ``SourceOptions``."""
+        return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
+
+    def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
+        """This manifest, with what was said of the sources of the blocks that come next."""
+        if said == (self.readings[-1].options if self.readings else {}):
+            return self
+        earlier = tuple(entry for entry in self.readings if entry.first_id != self.next_block_id)
+        return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
+
+
+def manifest_path(corpus: Path, version: int) -> Path:
+    """Where the manifest of ``version`` lies."""
+    return corpus / f"manifest-{version:06d}.json"
+
+
+def current_version(corpus: Path) -> int:
+    """The version in force.
+
+    Raises:
+        CorpusError: there is no corpus here, or ``CURRENT`` is damaged.
+    """
+    path = corpus / CURRENT_FILE
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except OSError as error:
+        raise CorpusError("no corpus here", path=corpus, cure="Make one with: realm corpus build SOURCE --out CORPUS") from error
+    except ValueError as error:
+        raise CorpusError("damaged: not a version number", path=path, cure="Build the corpus again") from error
+
+
+def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
+    """The manifest of a version, by default of that in force.
+
+    Raises:
+        CorpusError: missing, damaged, or written by another version of this package.
+    """
+    path = manifest_path(corpus, current_version(corpus) if version is None else version)
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("format") != FORMAT:
+            cure = "Build the corpus again with this version"
+            raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
+        return manifest_from_json(value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorpusError(f"damaged manifest: {error}", path=path, cure="Build the corpus again") from error
+
+
+def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
+    """The manifest whose ``asdict`` gave ``value``."""
+    segments = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
+    readings = tuple(Reading(**entry) for entry in value.get("readings", ()))
+    return CorpusManifest(
+        **value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
+    )
+
+
+def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
+    """Publish ``manifest``: its file first, then ``CURRENT``."""
+    files.write_json(manifest_path(corpus, manifest.version), asdict(manifest))
+    files.write_atomic(corpus / CURRENT_FILE, f"{manifest.version}\n")
+
+
+def steadily(corpus: Path, open_once: Callable[[], Opened]) -> Opened:
+    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
+
+    Raises:
+        CorpusError: as ``open_once``, with the version unchanged.
+    """
+    while True:
+        version = current_version(corpus)
+        try:
+            return open_once()
+        except CorpusError:
+            if current_version(corpus) == version:
+                raise
+
+
+def tombstones_name(version: int) -> str:
+    """Name of the tombstones that ``version`` brought."""
+    return f"tombstones-{version:06d}.npy"
+
+
+def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
+    """int64, ascending: ids of removed blocks.
+
+    Raises:
+        CorpusError: missing or damaged.
+    """
+    if manifest.tombstones is None:
+        return np.empty(0, np.int64)
+    try:
+        return files.load_array(corpus / manifest.tombstones).astype(np.int64, copy=False)
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"damaged tombstones: {error}", path=corpus / manifest.tombstones, cure="Build the corpus again") from error

@@ -1,0 +1,112 @@
+"""The published models' ``config.json`` and our ModelSpec, both ways. Every number is checked before anything is built from it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from realm.errors import ConfigError
+from realm.nn.bodies import BodySpec
+from realm.nn.model import ModelSpec
+from realm.nn.published.names import PUBLISHED_PARTS
+
+ARCHITECTURES = {
+    "embedder": "RealmEmbedder",
+    "scorer": "RealmScorer",
+    "encoder": "RealmKnowledgeAugEncoder",
+    "reader": "RealmReader",
+    "openqa": "RealmForOpenQA",
+}
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
+_SIZES = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+_RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12, "initializer_range": 0.02}
+_OWN = {"projection": ("retriever_proj_size", 128), "span_hidden": ("span_hidden_size", 256), "max_span": ("max_span_width", 10)}
+LARGEST = 2**24
+"""No size of any published model comes near; what is above is damage or an attack."""
+
+
+def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | None = None) -> ModelSpec:
+    """The specification of a published model.
+
+    The special-token ids are not taken over: the published ones (padding 1) do not belong to the vocabulary, whose padding is 0.
+
+    Args:
+        values: the parsed ``config.json``; what it leaves out has the class's default.
+        kind: of :data:`realm.nn.published.names.PUBLISHED_PARTS`.
+        path: the file, for messages.
+
+    Raises:
+        ConfigError: a value is no number of its kind, out of range, or asks for what these networks do not have.
+    """
+    sizes = {name: _size(values, name, default, path) for name, default in _SIZES.items()}
+    rates = {name: _rate(values, name, default, path) for name, default in _RATES.items()}
+    if sizes["hidden_size"] % sizes["num_attention_heads"]:
+        raise _refused(f"hidden_size {sizes['hidden_size']} is no multiple of num_attention_heads {sizes['num_attention_heads']}", path)
+    if (positions := values.get("position_embedding_type", "absolute")) != "absolute":
+        raise _refused(f"position_embedding_type '{positions}' is not supported; the published models have absolute positions", path)
+    # A plain BERT's default is the exact GELU, a REALM's the approximation of the original code.
+    activation = values.get("hidden_act", "gelu" if kind == "bert" else "gelu_new")
+    if activation not in ACTIVATIONS:
+        raise _refused(f"hidden_act '{activation}' is none of {', '.join(ACTIVATIONS)}", path)
+    body = {"model_type": "bert", **sizes, **rates, "hidden_act": activation, "pad_token_id": 0}
+    own: dict[str, Any] = {ours: _size(values, theirs, default, path) for ours, (theirs, default) in _OWN.items()}
+    return ModelSpec(
+        body=BodySpec(config=body),
+        layer_norm_eps=rates["layer_norm_eps"],
+        dropout=rates["hidden_dropout_prob"],
+        span_layer_norm_eps=_rate(values, "reader_layer_norm_eps", 1e-3, path),
+        parts=tuple(PUBLISHED_PARTS[kind]),
+        **own,
+    )
+
+
+def published_config(kind: str, spec: ModelSpec, *, blocks: int = 0) -> dict[str, Any]:
+    """The ``config.json`` of an export.
+
+    Args:
+        kind: of :data:`ARCHITECTURES`.
+        spec: of our model.
+        blocks: rows of the exported block embeddings; 0 leaves them out.
+
+    Raises:
+        ConfigError: the published classes cannot hold this body: another family, another pooling, no segments, another eps.
+    """
+    body = spec.body
+    if body.config.get("model_type") != "bert" or body.pooling != "pooler" or not body.segments:
+        raise ConfigError("the published classes hold BERT bodies with a pooler and segments only", cure="Keep the model in our own form.")
+    if float(body.config.get("layer_norm_eps", 1e-12)) != spec.layer_norm_eps:
+        problem = "the published classes have one layer_norm_eps for body and projection"
+        raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
+    activation = body.config.get("hidden_act", "gelu_pytorch_tanh")
+    values: dict[str, Any] = {"model_type": "realm", "architectures": [ARCHITECTURES[kind]]}
+    values |= {name: body.config.get(name, default) for name, default in {**_SIZES, **_RATES}.items()}
+    # The same function; the published classes' version of transformers knows it by this name.
+    values["hidden_act"] = "gelu_new" if activation == "gelu_pytorch_tanh" else activation
+    values |= {theirs: getattr(spec, ours) for ours, (theirs, _) in _OWN.items()}
+    values |= {"reader_layer_norm_eps": spec.span_layer_norm_eps, "pad_token_id": 0, "tie_word_embeddings": True}
+    return values | ({"num_block_records": blocks} if blocks else {})
+
+
+def _size(values: Mapping[str, Any], name: str, default: int, path: Path | None) -> int:
+    value = values.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        raise _refused(f"{name} = {value!r} is no whole number of 1 to {LARGEST}", path)
+    return value
+
+
+def _rate(values: Mapping[str, Any], name: str, default: float, path: Path | None) -> float:
+    value = values.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise _refused(f"{name} = {value!r} is no number from 0 to 1", path)
+    return float(value)
+
+
+def _refused(problem: str, path: Path | None) -> ConfigError:
+    return ConfigError(problem, path=path, cure="Use the config.json that belongs to the weights.")

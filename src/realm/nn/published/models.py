@@ -1,0 +1,240 @@
+"""A published model's directory -> our networks, its tokenizer, and an account of every tensor in it. Nothing in it is executed.
+
+Names, shapes and sizes are checked before a network is built, so that a configuration cannot ask for more memory than the weights fill.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from realm.errors import ConfigError, DataError
+from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.published.config import read_published_config
+from realm.nn.published.names import BLOCK_EMBEDDINGS, import_tensors, plan_import, published_kind
+from realm.nn.published.sentence_embedders import MODULES, plan_sentence_embedder
+from realm.nn.published.tf import RenamedTensors, config_from_shapes
+from realm.nn.tensor_files import TensorFile, TensorFlowCheckpoint, find_tf_checkpoint, open_weights, tf_reader
+from realm.text.tokenizer import TextTokenizer, read_vocabulary
+
+RECORDS = ("block_records.npy", "blocks.tfr")
+"""Files of the published blocks: Hugging Face's and the original one."""
+FAMILIES = ("realm", "bert")
+CURE = "Name a directory of google/realm-*, of a BERT, of a sentence-transformers model, or a TF-Hub module of REALM."
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published model.
+
+    Attributes:
+        directory: where it lies.
+        kind: of ``published.PUBLISHED_PARTS``, or "sentence-transformers".
+        model: its networks, in evaluation mode.
+        tokenizer: its wordpieces.
+        imported: names in the file that became parameters or the index.
+        unused: name in the file -> why nothing takes it.
+        fresh: our parameters that it does not have; they start at random.
+        blocks: where the blocks' embeddings are.
+        records: the file of its blocks, one of :data:`RECORDS`.
+    """
+
+    directory: Path
+    kind: str
+    model: RealmModel
+    tokenizer: TextTokenizer
+    imported: tuple[str, ...]
+    unused: dict[str, str]
+    fresh: tuple[str, ...]
+    blocks: "BlockEmbeddings | None"
+    records: Path | None
+
+
+@dataclass(frozen=True)
+class BlockEmbeddings:
+    """The embeddings [n, d] of published blocks: ``name`` in ``file``."""
+
+    file: TensorFile
+    name: str
+
+    def __len__(self) -> int:
+        return self.file.shapes[self.name][0]
+
+
+def load_published(directory: Path) -> Published:
+    """Read one directory.
+
+    Raises:
+        DataError: no weights, damaged ones, a tensor that is missing or of a wrong shape, no tokenizer, a directory of something else.
+        ConfigError: a configuration that does not fit the weights or that these networks cannot have.
+        MissingExtra: a TensorFlow checkpoint without the extra.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise DataError("no such directory", path=directory, cure=CURE)
+    if (directory / "config.toml").is_file():
+        raise DataError(
+            "a run of this program, not a published model", path=directory, cure="Use it as it is, or publish it: realm export RUN"
+        )
+    if (directory / MODULES).is_file():
+        return _sentence_embedder(directory)
+    return _realm_or_bert(directory)
+
+
+def _realm_or_bert(directory: Path) -> Published:
+    file = open_weights(directory)
+    values = read_config(directory)
+    dropped: dict[str, str] = {}
+    if isinstance(file, TensorFlowCheckpoint):
+        file = RenamedTensors(file)
+        dropped = file.unused
+        values = values or _from_shapes(file)
+    if values is None:
+        raise DataError("config.json is missing", path=directory, cure=CURE)
+    config = directory / "config.json"
+    if values.get("model_type", "realm") not in FAMILIES:
+        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=CURE)
+    kind = _kind(file)
+    spec = read_published_config(values, kind, path=config)
+    check_size(spec.body.config, file, config)
+    plan = plan_import(kind, spec, file.shapes, path=file.path)
+    tokenizer = read_tokenizer(directory)
+    check_vocabulary(tokenizer, spec, exact=True, path=directory)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # what a BERT lacks (the projection) is the same in every import
+        model = RealmModel(spec)
+    load_tensors(model, import_tensors(plan, file.read, path=file.path), plan.fresh)
+    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else _encoded(directory, spec)
+    # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
+    taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
+    records = next((directory / name for name in RECORDS if (directory / name).is_file()), None)
+    return Published(
+        directory, kind, model.eval(), tokenizer, taken, {**dropped, **plan.unused}, plan.fresh, blocks, records,
+    )  # fmt: skip
+
+
+def _sentence_embedder(directory: Path) -> Published:
+    file = open_weights(directory)
+    values = read_config(directory)
+    if values is None:
+        raise DataError("config.json is missing", path=directory, cure=CURE)
+    check_size(values, file, directory / "config.json")
+    spec, plan = plan_sentence_embedder(directory, values, file)
+    tokenizer = read_tokenizer(directory)
+    check_vocabulary(tokenizer, spec, exact=False, path=directory)
+    model = RealmModel(spec)
+    load_tensors(model, import_tensors(plan, file.read, path=file.path), ())
+    taken = tuple(plan.taken.values())
+    return Published(directory, "sentence-transformers", model.eval(), tokenizer, taken, plan.unused, (), None, None)
+
+
+def read_config(directory: Path) -> dict[str, Any] | None:
+    """``config.json``, or the ``bert_config.json`` of the TensorFlow releases; None without one.
+
+    Raises:
+        DataError: no JSON object.
+    """
+    for name in ("config.json", "bert_config.json"):
+        path = directory / name
+        if path.is_file():
+            try:
+                values = json.loads(path.read_text("utf-8"))
+            except (OSError, ValueError, RecursionError) as error:
+                raise DataError(f"not JSON ({error})", path=path, cure=CURE) from error
+            if not isinstance(values, dict):
+                raise DataError("not a model's configuration", path=path, cure=CURE)
+            return values
+    return None
+
+
+def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
+    """Refuse a configuration whose networks need far more numbers than the weights hold, before anything is built from it.
+
+    Raises:
+        ConfigError: it asks for more, or a size is no whole number.
+    """
+    sizes = [values.get(name, 0) for name in ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size")]
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise ConfigError("a size that is no whole number", path=path, cure="Use the config.json that belongs to these weights.")
+    vocabulary, positions, layers, hidden = sizes
+    least = hidden * (vocabulary + positions + 4 * layers * hidden)  # of a layer only its attention: every family has that much
+    held = sum(math.prod(shape) for shape in file.shapes.values())
+    if least > held:
+        problem = f"the configuration asks for at least {least:,} parameters, and {file.path.name} holds {held:,}"
+        raise ConfigError(problem, path=path, cure="Use the config.json that belongs to these weights.")
+
+
+def read_tokenizer(directory: Path) -> TextTokenizer:
+    """``tokenizer.json``, or BERT's tokenizer around ``vocab.txt`` (a TF-Hub module has it in ``assets/``).
+
+    Raises:
+        DataError: neither is there, or it is damaged.
+    """
+    if (directory / "tokenizer.json").is_file():
+        return TextTokenizer.load(directory)
+    for file in (directory / "vocab.txt", directory / "assets" / "vocab.txt"):
+        if file.is_file():
+            return read_vocabulary(file, lowercase=_folds_case(directory / "tokenizer_config.json"))
+    raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
+
+
+def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, path: Path) -> None:
+    """Refuse a tokenizer of another vocabulary than the weights'.
+
+    Args:
+        exact: the sizes must be equal; otherwise the weights may have rows to spare, as some families pad them.
+
+    Raises:
+        DataError: the sizes do not fit.
+    """
+    rows = int(spec.body.config["vocab_size"])
+    if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
+        problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
+        raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
+
+
+def load_tensors(model: nn.Module, state: dict[str, torch.Tensor], fresh: tuple[str, ...]) -> None:
+    """Copy planned tensors into a model; everything but ``fresh`` must be among them."""
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if unexpected or set(missing) != set(fresh):  # the plan has compared names and shapes: this would be a fault of ours
+        raise RuntimeError(f"plan and model differ: missing {missing}, unexpected {unexpected}")
+
+
+def _encoded(directory: Path, spec: ModelSpec) -> BlockEmbeddings | None:
+    """The block embeddings that the original release keeps beside an embedder, in a checkpoint of their own."""
+    prefix = find_tf_checkpoint(directory / "encoded")
+    if prefix is None:
+        return None
+    file = TensorFlowCheckpoint(prefix, tf_reader(prefix))
+    shape = file.shapes.get(BLOCK_EMBEDDINGS, ())
+    if len(shape) != 2 or shape[1] != spec.projection:
+        problem = f"{BLOCK_EMBEDDINGS} has the shape {list(shape)}, and the embedder makes vectors of {spec.projection}"
+        raise DataError(problem, path=prefix, cure="Use the embeddings that this embedder made.")
+    return BlockEmbeddings(file, BLOCK_EMBEDDINGS)
+
+
+def _kind(file: TensorFile) -> str:
+    try:
+        return published_kind(file.shapes)
+    except DataError as error:
+        raise DataError(error.problem, path=file.path, cure=CURE) from error
+
+
+def _from_shapes(file: TensorFile) -> dict[str, Any]:
+    try:
+        return config_from_shapes(file.shapes)
+    except ValueError as error:
+        raise DataError(f"no model of REALM: {error}", path=file.path, cure=CURE) from error
+
+
+def _folds_case(path: Path) -> bool:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return True  # every published REALM is uncased
+    return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

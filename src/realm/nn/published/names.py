@@ -1,0 +1,275 @@
+"""The published models' parameter names and ours, both ways: pure functions of names, shapes and tensors.
+
+Hugging Face's ``google/realm-*`` classes (transformers up to 4.57 had them) and plain BERT checkpoints. A file's names and shapes are
+planned first, without reading a tensor: everything in it is taken or named as unused, and what is missing or of another shape is an
+error before anything is allocated. The configuration's side is in :mod:`realm.nn.published.config`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from realm.errors import DataError
+from realm.nn.model import ModelSpec
+
+Shape = tuple[int, ...]
+
+PUBLISHED_PARTS: dict[str, dict[str, str]] = {
+    "embedder": {"embedder": ""},
+    "scorer": {"embedder": "query_embedder.", "document_embedder": "embedder."},
+    "encoder": {"encoder": ""},
+    "reader": {"reader": ""},
+    "openqa": {"embedder": "embedder.", "reader": "reader."},
+    "bert": {"embedder": "", "encoder": ""},
+}
+"""Kind of checkpoint -> our parts in it and the prefix of each one's names."""
+
+BLOCK_EMBEDDINGS = "block_emb"
+"""The open-QA checkpoint carries the embeddings of its 13 million blocks: they become a snapshot, not a parameter."""
+
+_BODY = ("body.model.", "realm.")
+_OWN_NAMES: dict[str, tuple[tuple[str, str], ...]] = {
+    "embedder": (_BODY, ("dense.", "cls.dense."), ("norm.", "cls.LayerNorm.")),
+    "document_embedder": (_BODY, ("dense.", "cls.dense."), ("norm.", "cls.LayerNorm.")),
+    "encoder": (
+        _BODY,
+        ("head.dense.", "cls.predictions.transform.dense."),
+        ("head.norm.", "cls.predictions.transform.LayerNorm."),
+        ("head.bias", "cls.predictions.bias"),
+    ),
+    "reader": (
+        _BODY,
+        ("dense.", "qa_outputs.dense_intermediate."),
+        ("norm.", "qa_outputs.layer_normalization."),
+        ("score.", "qa_outputs.dense_output."),
+    ),
+}
+_TIED = {
+    "cls.predictions.decoder.weight": "realm.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+"""A tied tensor and the one it repeats; a file may hold either or both."""
+_OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
+"""Of LayerNorms in the oldest conversions from TensorFlow, bert-base-uncased among them."""
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What becomes of each tensor of a checkpoint.
+
+    Args:
+        taken: our parameter's name -> the name in the file.
+        repeats: a tied name in the file -> the name it must equal.
+        unused: name in the file -> why nothing here takes it.
+        fresh: our parameters that no such checkpoint holds; they keep their random start.
+        block_embeddings: the name of the blocks' embeddings [n, d], if the file has them.
+    """
+
+    taken: dict[str, str]
+    repeats: dict[str, str]
+    unused: dict[str, str]
+    fresh: tuple[str, ...] = ()
+    block_embeddings: str | None = None
+
+
+def published_kind(names: Iterable[str]) -> str:
+    """The kind of checkpoint, from the names of its tensors: a key of :data:`PUBLISHED_PARTS`.
+
+    Raises:
+        DataError: it is none of them.
+    """
+    known = {_modern(name) for name in names}
+    marks = [
+        ("scorer", "query_embedder.cls.dense.weight"),
+        ("openqa", "reader.qa_outputs.dense_output.weight"),
+        ("reader", "qa_outputs.dense_output.weight"),
+        ("embedder", "cls.dense.weight"),
+        ("encoder", "realm.embeddings.word_embeddings.weight"),
+        ("bert", "bert.embeddings.word_embeddings.weight"),
+        ("bert", "embeddings.word_embeddings.weight"),
+    ]
+    for kind, mark in marks:
+        if mark in known:
+            return kind
+    raise DataError("these tensors belong to no REALM or BERT model", cure="Name a directory of google/realm-* or of a BERT.")
+
+
+def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path: Path | None = None) -> ImportPlan:
+    """Account for every tensor of a checkpoint.
+
+    Args:
+        kind: of :data:`PUBLISHED_PARTS`.
+        spec: what the checkpoint's configuration says.
+        shapes: name -> shape of every tensor in the file.
+        path: the file, for messages.
+
+    Raises:
+        DataError: a tensor is missing, or has another shape than the configuration says; the message names it.
+    """
+    present = {_modern(name): name for name in shapes}
+    root = _bert_root(present) if kind == "bert" else "realm."
+    taken: dict[str, str] = {}
+    fresh: list[str] = []
+    for ours, shape in parameter_shapes(kind, spec).items():
+        part, _, rest = ours.partition(".")
+        theirs = _theirs(part, rest, PUBLISHED_PARTS[kind][part], root)
+        found = next((present[name] for name in theirs if name in present), None)
+        if found is None:
+            if not _may_be_fresh(kind, ours, present):
+                raise DataError(f"the tensor {theirs[0]} is missing", path=path, cure="Fetch the checkpoint again.")
+            fresh.append(ours)
+        elif tuple(shapes[found]) != shape:
+            problem = f"the tensor {found} has the shape {list(shapes[found])}, and the configuration says {list(shape)}"
+            raise DataError(problem, path=path, cure="Use the config.json that belongs to these weights.")
+        else:
+            taken[ours] = found
+    blocks = present.get(BLOCK_EMBEDDINGS) if kind == "openqa" else None
+    if blocks is not None and (len(shapes[blocks]) != 2 or shapes[blocks][1] != spec.projection):
+        problem = f"the tensor {blocks} has the shape {list(shapes[blocks])}, and the configuration says [blocks, {spec.projection}]"
+        raise DataError(problem, path=path, cure="Use the config.json that belongs to these weights.")
+    used = {*taken.values(), *([blocks] if blocks else [])}
+    repeats, unused = _leftovers(kind, root, {new: old for new, old in present.items() if old not in used}, present, used)
+    return ImportPlan(taken, repeats, unused, tuple(fresh), blocks)
+
+
+def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Path | None = None) -> dict[str, Tensor]:
+    """Our state dictionary, to be loaded with ``strict=not plan.fresh``. The blocks' embeddings are not in it.
+
+    Args:
+        plan: from :func:`plan_import`.
+        read: gives one tensor of the file by name; each is read when it is its turn.
+
+    Raises:
+        DataError: a tensor holds no floating-point or no finite numbers, or tied tensors differ.
+    """
+    for name, twin in plan.repeats.items():
+        if not torch.equal(read(name), read(twin)):
+            problem = f"the tensors {name} and {twin} differ, and the published models tie them"
+            raise DataError(problem, path=path, cure="Use the checkpoint as it was published.")
+    state: dict[str, Tensor] = {}
+    for ours, theirs in plan.taken.items():
+        tensor = read(theirs)
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise DataError(f"the tensor {theirs} holds no finite numbers", path=path, cure="Fetch the checkpoint again.")
+        state[ours] = tensor
+    return state
+
+
+def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our state dictionary under the published names: the exact inverse of :func:`import_tensors`.
+
+    Heads and poolers that nothing reads are not written; tied tensors are written once, as transformers itself does.
+
+    Args:
+        kind: of :data:`PUBLISHED_PARTS`, not "bert". The parts that it lacks are left out.
+        state: of a model that has the kind's parts; a scorer without a document embedder is written with the one embedder twice.
+
+    Raises:
+        DataError: the model lacks a part of this kind.
+    """
+    exported: dict[str, Tensor] = {}
+    for part, prefix in PUBLISHED_PARTS[kind].items():
+        source = "embedder" if part == "document_embedder" and not any(n.startswith("document_embedder.") for n in state) else part
+        own = {name.removeprefix(f"{source}."): tensor for name, tensor in state.items() if name.startswith(f"{source}.")}
+        if not own:
+            raise DataError(f"the model has no {part}, and a published {kind} has one", cure="Export a stage that has it.")
+        for rest, tensor in own.items():
+            exported[_theirs(part, rest, prefix, "realm.")[0]] = tensor
+    return exported
+
+
+def parameter_shapes(kind: str, spec: ModelSpec) -> dict[str, Shape]:
+    """Name and shape of every parameter that a model of this kind has here, from the specification alone: nothing is allocated."""
+    shapes: dict[str, Shape] = {}
+    hidden, projection, span = spec.body.hidden, spec.projection, spec.span_hidden
+    norm: dict[str, Shape] = {"weight": (hidden,), "bias": (hidden,)}
+    for part in PUBLISHED_PARTS[kind]:
+        own = _body_shapes(spec, pooler=part.endswith("embedder") and spec.body.pooling == "pooler")
+        if part.endswith("embedder"):
+            own |= _linear("dense", projection, hidden) | {"norm.weight": (projection,), "norm.bias": (projection,)}
+        elif part == "encoder":
+            own |= _linear("head.dense", hidden, hidden) | {f"head.norm.{name}": shape for name, shape in norm.items()}
+            own["head.bias"] = (int(spec.body.config["vocab_size"]),)
+        else:
+            own |= _linear("dense", 2 * span, hidden) | {"norm.weight": (span,), "norm.bias": (span,)} | _linear("score", 1, span)
+        shapes |= {f"{part}.{name}": shape for name, shape in own.items()}
+    return shapes
+
+
+def _body_shapes(spec: ModelSpec, *, pooler: bool) -> dict[str, Shape]:
+    """The parameters of a BERT body."""
+    config = spec.body.config
+    hidden, inner = spec.body.hidden, int(config["intermediate_size"])
+    rows = {"word": config["vocab_size"], "position": config["max_position_embeddings"], "token_type": config.get("type_vocab_size", 2)}
+    shapes: dict[str, Shape] = {f"embeddings.{name}_embeddings.weight": (int(count), hidden) for name, count in rows.items()}
+    norms = ["embeddings.LayerNorm"]
+    for number in range(int(config["num_hidden_layers"])):
+        layer = f"encoder.layer.{number}"
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= _linear(f"{layer}.attention.{name}", hidden, hidden)
+        shapes |= _linear(f"{layer}.intermediate.dense", inner, hidden) | _linear(f"{layer}.output.dense", hidden, inner)
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+    for name in norms:
+        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+    if pooler:
+        shapes |= _linear("pooler.dense", hidden, hidden)
+    return {f"body.model.{name}": shape for name, shape in shapes.items()}
+
+
+def _linear(name: str, outputs: int, inputs: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:
+    """The published names of one of our parameters, the usual one first; ``root`` is the body's."""
+    for ours, theirs in _OWN_NAMES[part]:
+        if rest.startswith(ours):
+            name = theirs + rest[len(ours) :]
+            twins = [twin for twin, original in _TIED.items() if original == name and part == "encoder"]
+            return [prefix + (root + n[len("realm.") :] if n.startswith("realm.") else n) for n in (name, *twins)]
+    raise ValueError(f"{part}.{rest} has no published name")
+
+
+def _modern(name: str) -> str:
+    """The name as today's modules call it."""
+    return next((name[: -len(old)] + new for old, new in _OLD_SUFFIXES.items() if name.endswith(old)), name)
+
+
+def _bert_root(present: Mapping[str, str]) -> str:
+    """How the body's names begin: BertModel writes them bare, BertForPreTraining and BertForMaskedLM below "bert."."""
+    return "bert." if any(name.startswith("bert.") for name in present) else ""
+
+
+def _may_be_fresh(kind: str, ours: str, present: Mapping[str, str]) -> bool:
+    """A BERT has no projection; it may lack the masked-language-model head, but not half of it."""
+    if kind != "bert" or ".body." in ours:
+        return False
+    return ours.startswith("embedder.") or not any(name.startswith("cls.predictions.") for name in present)
+
+
+def _leftovers(
+    kind: str, root: str, left: Mapping[str, str], present: Mapping[str, str], used: set[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Tensors that nothing took: those that repeat a taken one, and those that are unused with the reason."""
+    repeats: dict[str, str] = {}
+    unused: dict[str, str] = {}
+    for name, old in left.items():
+        prefix = next((p for p in PUBLISHED_PARTS[kind].values() if p and name.startswith(p)), "")
+        short = name.removeprefix(prefix)
+        twin = _TIED.get(short, "").replace("realm.", root)
+        if twin and present.get(prefix + twin) in used and "encoder" in PUBLISHED_PARTS[kind]:
+            repeats[old] = present[prefix + twin]
+        elif short.startswith(f"{root}pooler."):
+            unused[old] = "only an embedder reads a pooler"
+        elif short.startswith("cls.predictions."):
+            unused[old] = "only the encoder reads a masked-language-model head"
+        elif short.startswith("cls.seq_relationship."):
+            unused[old] = "nothing here predicts the next sentence"
+        elif short.endswith("embeddings.position_ids"):
+            unused[old] = "it counts positions and holds no weight"
+        else:
+            unused[old] = "it belongs to no network of REALM"
+    return repeats, unused

@@ -1,0 +1,106 @@
+"""Directories of sentence-transformers as embedders: a body, a pooling, perhaps vectors of length 1. Only the files are read.
+
+Any family that transformers' AutoModel knows. Poolings other than mean and [CLS], and layers after the pooling, are refused by name.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from realm.errors import ConfigError, DataError
+from realm.nn.bodies import BodySpec
+from realm.nn.model import ModelSpec
+from realm.nn.published.names import ImportPlan
+from realm.nn.tensor_files import TensorFile
+
+MODULES = "modules.json"
+CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
+NOT_SIZES = ("auto_map", "architectures", "transformers_version", "_name_or_path")
+POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    pooling: str
+    unit: bool
+
+
+def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: TensorFile) -> tuple[ModelSpec, ImportPlan]:
+    """The specification of a sentence embedder, and what becomes of each of its tensors.
+
+    Args:
+        directory: holds ``modules.json``.
+        values: the parsed ``config.json`` of its body.
+        file: its weights.
+
+    Raises:
+        DataError: a module, a pooling or a tensor that does not fit; the message names it.
+        ConfigError: a body that transformers does not know.
+    """
+    layout = _layout(directory)
+    # Not what names code of the repository: bodies come from the installed transformers alone.
+    config = {
+        key: value for key, value in values.items() if key not in ("auto_map", "architectures", "transformers_version", "_name_or_path")
+    }
+    body = BodySpec(config=config, pooling=layout.pooling, segments=False)
+    shapes = _body_shapes(body, directory / "config.json")
+    spec = ModelSpec(body=body, projection=body.hidden, dropout=0.0, head="unit" if layout.unit else "none", parts=("embedder",))
+    taken: dict[str, str] = {}
+    for name, shape in shapes.items():
+        found = next((n for n in (name, *(f"{p}.{name}" for p in _prefixes(file))) if n in file.shapes), None)
+        if found is None:
+            raise DataError(f"the tensor {name} is missing", path=file.path, cure="Fetch the model again.")
+        if file.shapes[found] != shape:
+            problem = f"the tensor {found} has the shape {list(file.shapes[found])}, and the configuration says {list(shape)}"
+            raise DataError(problem, path=file.path, cure="Use the config.json that belongs to these weights.")
+        taken[f"embedder.body.model.{name}"] = found
+    used = set(taken.values())
+    unused = {name: "the body reads no such tensor" for name in file.shapes if name not in used}
+    return spec, ImportPlan(taken, {}, unused)
+
+
+def _layout(directory: Path) -> _Layout:
+    """What the list of modules says."""
+    modules = _read(directory / MODULES)
+    if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
+        raise DataError("not a list of modules", path=directory / MODULES, cure=CURE)
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]) or modules[0].get("path", "") not in ("", "."):
+        problem = f"the modules {', '.join(kinds) or 'none'} are not Transformer, Pooling and perhaps Normalize"
+        raise DataError(problem, path=directory / MODULES, cure=CURE)
+    place = str(modules[1].get("path", ""))
+    path = directory / Path(place).name / "config.json"  # a plain name: a path out of the directory finds nothing
+    pooling = _read(path)
+    wanted = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on] if isinstance(pooling, dict) else []
+    if len(wanted) != 1 or wanted[0] not in POOLINGS:
+        raise DataError(f"the pooling {', '.join(wanted) or 'none'} is neither mean nor [CLS]", path=path, cure=CURE)
+    return _Layout(POOLINGS[wanted[0]], len(kinds) == 3)
+
+
+def _body_shapes(spec: BodySpec, path: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a body's tensors, from a model without memory."""
+    from realm.nn.bodies import build_body
+
+    try:
+        with torch.device("meta"):
+            model = build_body(spec, pooler=False).model
+    except (ConfigError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        problem = getattr(error, "problem", f"{type(error).__name__} {error}")
+        raise ConfigError(f"no body of this configuration: {problem}", path=path, cure=CURE) from error
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _prefixes(file: TensorFile) -> set[str]:
+    """What every name may begin with: the body of a larger model that was saved whole."""
+    return {name.partition(".")[0] for name in file.shapes}
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({' '.join(str(error).split())[:80]})", path=path, cure=CURE) from error

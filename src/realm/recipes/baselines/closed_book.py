@@ -1,0 +1,206 @@
+"""Closed book: the encoder alone answers, from what its weights remember (design decision 18).
+
+It is pre-trained on the same masked sentences and as many masked spans as REALM's encoder saw (warm stage and pre-training), without any
+document, and fine-tuned on the same questions: "[CLS] question [MASK] ... [SEP] [SEP]", always with six masks, the answer's wordpieces in
+the first of them and [PAD] in the rest. The length is the one with the best mean log-probability over the six: masks in the number of
+the answer's wordpieces would give its length away in training, and a wrong number of them could not be told from the right one. Its
+training-set EM shows whether it can learn at all.
+"""
+
+import dataclasses
+import time
+
+import torch
+from torch import Tensor
+
+from realm.config import Recipe
+from realm.data.featurize import mask_slots
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.questions import load_datasets, pooled
+from realm.data.types import Question, Sequence, TokenIds
+from realm.errors import DataError
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
+from realm.recipes.finetune.task import files_of, training_questions
+from realm.recipes.pretrain.sentences import pretraining_sentences
+from realm.recipes.scoring import bootstrap_interval, is_correct
+from realm.recipes.warm import one_document_nll
+from realm.storage.files import write_json
+from realm.train.checkpoint import CheckpointDirectory
+from realm.train.distributed import on_first
+from realm.train.loop import StepResult, Task
+
+LONGEST_ANSWER = 6
+TRAIN_SAMPLE = 500
+BATCH = 32
+LR = 1e-3
+"""Peak learning rate: at that of the warm stage, three times as high, facts are hardly remembered."""
+
+
+def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
+    """The encoder's input with the null document."""
+    return context.inputs.featurizer.joint(query, [])
+
+
+class ClosedBookTask(Task):
+    """Fills masks without a document. ``examples`` gives (wordpieces, mask positions, targets) of one drawn item."""
+
+    def __init__(self, name: str, context: StageContext, model: RealmModel, batch: int):
+        self.name = name
+        self.context = context
+        self.model = model
+        self.batch = batch
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        raise NotImplementedError
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
+        where, what, slots = (t.to(self.context.device) for t in mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn]))
+        log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what, slots)
+        loss, valid = one_document_nll(log_probs, slots)
+        return StepResult(loss.sum(), int(valid.sum()), weight=float(slots.sum()))
+
+    order: EpochOrder
+
+
+class SentencesTask(ClosedBookTask):
+    """Pre-training on the masked sentences that REALM saw, without documents."""
+
+    def __init__(self, context: StageContext, model: RealmModel):
+        super().__init__("closed_book_pretrain", context, model, BATCH)
+        self.sentences = pretraining_sentences(context)
+        self.order = EpochOrder(len(self.sentences), self.name, context.seed)
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        query = self.sentences.query(item, generator(self.name, self.context.seed, position))
+        return query.ids, query.positions, query.targets
+
+
+class QuestionsTask(ClosedBookTask):
+    """Fine-tuning on questions; of several accepted answers the first short enough is learnt.
+
+    Patterns are no answers that can be written: questions with them are left out, as are those whose answers are all too long. ``skipped``
+    counts both.
+    """
+
+    def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
+        super().__init__("closed_book", context, model, BATCH)
+        encode = context.store.tokenizer.encode
+        self.items: list[tuple[TokenIds, TokenIds]] = []
+        strings = written(questions)
+        for question, ids in zip(strings, encode([q.text for q in strings]), strict=True):
+            short = [a for a in encode(list(question.answers)) if 0 < len(a) <= LONGEST_ANSWER]
+            if short:
+                self.items.append((ids[: room(context)], short[0]))
+        if not self.items:
+            raise DataError("no question has an answer of at most six wordpieces", path=files_of(context.recipe.train_files))
+        self.skipped = {"patterns": len(questions) - len(strings), "too_long": len(strings) - len(self.items)}
+        self.order = EpochOrder(len(self.items), self.name, context.seed)
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        ids, answer = self.items[item]
+        features = self.context.inputs.featurizer
+        rest = [features.pad] * (LONGEST_ANSWER - len(answer))
+        return with_masks(self.context, ids), list(range(len(ids), len(ids) + LONGEST_ANSWER)), [*answer, *rest]
+
+
+def written(questions: list[Question]) -> list[Question]:
+    """The questions whose answers can be written."""
+    return [question for question in questions if question.answer_type == "string"]
+
+
+def room(context: StageContext) -> int:
+    """Wordpieces of a question that leave place for the masks."""
+    return context.inputs.featurizer.query_length - 2 - LONGEST_ANSWER
+
+
+def with_masks(context: StageContext, question: TokenIds) -> TokenIds:
+    return [*question, *[context.inputs.featurizer.mask] * LONGEST_ANSWER]
+
+
+@torch.inference_mode()
+def answer_closed_book(context: StageContext, model: RealmModel, questions: list[Question]) -> list[str]:
+    """The best filling of the six masks behind each question: one to six wordpieces, then [PAD]."""
+    model.encoder.eval()
+    tokenizer, pad = context.store.tokenizer, context.inputs.featurizer.pad
+    tokens = [ids[: room(context)] for ids in tokenizer.encode([q.text for q in questions])]
+    answers: list[str] = []
+    for at in range(0, len(tokens), BATCH):
+        batch = tokens[at : at + BATCH]
+        where = torch.tensor([[len(ids) + 1 + i for i in range(LONGEST_ANSWER)] for ids in batch], device=context.device)
+        log_probs = model.encoder.log_probs([empty_joint(context, with_masks(context, ids)) for ids in batch], where)
+        lengths, filled = best_fillings(log_probs, pad)
+        answers += [tokenizer.decode(ids[:length]) for ids, length in zip(filled.tolist(), lengths.tolist(), strict=True)]
+    return answers
+
+
+def best_fillings(log_probs: Tensor, pad: int) -> tuple[Tensor, Tensor]:
+    """The most probable "one or more wordpieces, then [PAD]".
+
+    Args:
+        log_probs: [b, m, v] at the m masks of each question.
+        pad: what stands behind an answer.
+
+    Returns:
+        lengths [b] from 1 to m, and the best wordpiece of each mask [b, m].
+    """
+    padding = log_probs[..., pad]
+    values, filled = log_probs.index_fill(-1, torch.tensor([pad], device=log_probs.device), -torch.inf).max(-1)
+    # Entry i: the answer ends with mask i, and what stands behind it is padding.
+    totals = values.cumsum(1) + (padding.sum(1, keepdim=True) - padding.cumsum(1))
+    return totals.argmax(1) + 1, filled
+
+
+def share_correct(context: StageContext, model: RealmModel, questions: list[Question]) -> list[bool]:
+    predictions = answer_closed_book(context, model, questions)
+    return [is_correct(p, q) for p, q in zip(predictions, questions, strict=True)]
+
+
+def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
+    """Steps over masked sentences, in which it sees as many as REALM's encoder did."""
+    return max(1, (warm_steps * recipe.warm.batch + pretrain_steps * recipe.pretrain.batch) // BATCH)
+
+
+def question_steps(recipe: Recipe, questions: int) -> int:
+    """Steps over so many training questions with answers that can be written."""
+    return max(1, recipe.eval.closed_book_epochs * questions // BATCH)
+
+
+def run_closed_book(context: StageContext) -> None:
+    """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``."""
+    mark = fingerprint(context, "closed_book", "pretrain")
+    started = time.perf_counter()
+    questions = training_questions(context)[0]
+    if not is_published(context, "closed_book", mark):
+        model = new_model(context).with_parts(embedder=None).to(context.device)
+        recipe = context.recipe
+        warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+        steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=steps, batch=BATCH, accumulate=1)
+        train(context, SentencesTask(context, model), section, mark)
+        task = QuestionsTask(context, model, questions)
+        _name_skipped(context, task)
+        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
+        steps = train(context, task, section, mark)
+        publish_stage(context, "closed_book", model, mark, {"steps": steps, "questions": len(task.items), "skipped": task.skipped})
+        on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
+    on_first(lambda: _evaluate(context, questions, started))
+
+
+def _name_skipped(context: StageContext, task: QuestionsTask) -> None:
+    if task.skipped["patterns"]:
+        learnt, patterns, too_long = len(task.items), task.skipped["patterns"], task.skipped["too_long"]
+        why = f"{patterns} with patterns, which cannot be written, and {too_long} with answers of more than {LONGEST_ANSWER} wordpieces"
+        context.say(f"closed book: learns from {learnt} questions; skipped are {why}")
+
+
+def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
+    """Write EM on the evaluation questions and on those learnt from."""
+    model = load_stage(context, "closed_book")
+    test = pooled(load_datasets(context.recipe.eval_files))
+    hits = share_correct(context, model, test)
+    learnt = share_correct(context, model, written(questions)[:TRAIN_SAMPLE])
+    row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
+    row |= {"train_em": sum(learnt) / max(1, len(learnt)), "seconds": time.perf_counter() - started}
+    write_json(context.paths.results / "closed_book.json", row)

@@ -1,0 +1,261 @@
+"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed (design decisions 18 and 19).
+
+A row is trained as a stage of one run, so that rows share the stages they start from, and measured once: ``RUN/compare/NAME.json``.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from realm.answerer import Answerer
+from realm.candidates import DenseCandidates, ScaledSource
+from realm.data.questions import Datasets, load_datasets, parts, pooled
+from realm.generative import stage_answerer
+from realm.nn.model import state_sha256
+from realm.paths import RunPaths
+from realm.recipes.baselines.bm25 import bm25_candidates
+from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
+from realm.recipes.baselines.continued import CONTINUED, run_continued
+from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
+from realm.recipes.baselines.scaled import scaled_answerer, train_scaled
+from realm.recipes.calibration import confidence_facts
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.evaluate import rank, ranking_summary
+from realm.recipes.finetune.stage import run_finetune
+from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
+from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
+from realm.refresh import open_generation, refresh_index
+from realm.refresh.generation import Generation
+from realm.storage.files import files_sha256, write_json
+
+SAMPLE = 512
+"""Sentences from which the wordpieces that the closed-book encoder read are reckoned."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row.
+
+    Args:
+        name: of its stage and its file.
+        title: in tables.
+        prepare: trains what the row needs; stages that are published are not trained again.
+        measure: the row's numbers on all questions together, and on those of each dataset where there are several.
+    """
+
+    name: str
+    title: str
+    prepare: Callable[[StageContext], None]
+    measure: Callable[[StageContext, Datasets], Row]
+
+
+def run_contender(context: StageContext, contender: Contender) -> Row:
+    """Train and measure a row, unless that is done for this recipe, corpus and question files."""
+    contender.prepare(context)
+    files = context.recipe.eval_files
+    stage = stage_facts(context.paths, contender.name)["fingerprint"]
+    known = [
+        stage,
+        files_sha256(files),
+        list(context.recipe.eval.k),
+        context.recipe.read,
+        context.recipe.eval.match,
+        context.store.version,
+    ]
+    mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    path = context.paths.root / "compare" / f"{contender.name}.json"
+    done = read_row(path)
+    if done is None or done.get("fingerprint") != mark:
+        row = contender.measure(context, load_datasets(files))
+        done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **row}
+        write_json(path, done)
+    return done
+
+
+def read_row(path: Path) -> Row | None:
+    """A measured row; None where there is none or a damaged one."""
+    try:
+        row = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
+    """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
+    recipe, questions = context.recipe, pooled(datasets)
+    rankings = rank(answerer.source, Relevance(context.store, recipe.eval.match), questions, max(recipe.eval.k), counting=context.count)
+    answers = answerer.answer(q_texts(questions), k=recipe.read)
+    hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+    scores = [f1_of(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+
+    def rates(part: slice) -> Row:
+        return ranking_summary(rankings[part], recipe.eval.k) | answer_facts(hits[part]) | {"f1": _mean(scores[part])}
+
+    return rates(slice(None)) | {
+        "datasets": {name: rates(part) for name, part in parts(datasets).items()},
+        **confidence_facts(answers, hits),
+        "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
+        "parameters": count_parameters(networks),
+        "index_bytes": index_bytes,
+        "ms_per_question": float(np.mean([sum(a.timings_ms.values()) for a in answers])),
+    }  # fmt: skip
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def answer_facts(hits: list[bool]) -> Row:
+    """EM with its interval, and the hits themselves for paired tests."""
+    return {
+        "n": len(hits),
+        "em": sum(hits) / len(hits),
+        "em_interval": list(bootstrap_interval(hits)),
+        "hits": [int(hit) for hit in hits],
+    }
+
+
+def count_parameters(networks: list[nn.Module]) -> int:
+    """Parameters of networks, a shared one once."""
+    return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
+
+
+def _dense(context: StageContext, stage: str, generation: Generation, datasets: Datasets) -> Row:
+    """A fine-tuned dense retriever with its reader."""
+    model = load_stage(context, stage)
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    answerer = stage_answerer(context.paths, stage, context.inputs, source, model, versions={})
+    networks = [model, answerer.reader]
+    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
+
+
+def _realm_generation(context: StageContext) -> Generation:
+    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
+    sha = state_sha256(model.documents)
+    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+
+
+def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
+    return _dense(context, "finetune", _realm_generation(context), datasets)
+
+
+def _orqa_paths(context: StageContext) -> RunPaths:
+    """Where the index of ICT's embedder lies: the run's own is REALM's."""
+    return RunPaths(context.paths.root / "compare" / "orqa")
+
+
+def run_orqa(context: StageContext) -> None:
+    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read."""
+    run_continued(context)
+    mark = fingerprint(context, "orqa", "ict", CONTINUED)
+    if is_published(context, "orqa", mark):
+        return
+    encoder = load_stage(context, CONTINUED).encoder
+    start = load_stage(context, "ict").with_parts(encoder=encoder)
+    generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0, progress=context.embedded)
+    model = start.fork_document_embedder().with_reader(context.seed).to(context.device)
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration()
+    publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
+
+
+def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
+    number = stage_facts(context.paths, "orqa")["generation"]
+    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
+    row = _dense(context, "orqa", generation, datasets)
+    return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
+
+
+def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource], parent: str = "pretrain", key: str = "") -> Contender:
+    """A row of a retriever that does not learn. ``parent`` is the stage that its candidates depend on, ``key`` what else they do."""
+
+    def prepare(context: StageContext) -> None:
+        parents = dict.fromkeys(("pretrain", parent))
+        more = {"retriever": key} if key else {}
+        mark = fingerprint(context, name if not key else "sentence", *parents, **more)
+        if not is_published(context, name, mark):
+            train_scaled(context, name, make(context), mark)
+
+    def measure(context: StageContext, datasets: Datasets) -> Row:
+        source = make(context)
+        answerer = scaled_answerer(context, name, source)
+        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
+
+    return Contender(name, title, prepare, measure)
+
+
+def _fused(context: StageContext) -> FusedCandidates:
+    generation, model = _realm_generation(context), load_stage(context, "finetune")
+    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    return FusedCandidates(dense, bm25_candidates(context))
+
+
+def _prepare_closed_book(context: StageContext) -> None:
+    done = read_row(context.paths.results / "closed_book.json") is not None
+    if not (done and is_published(context, "closed_book", fingerprint(context, "closed_book", "pretrain"))):
+        run_closed_book(context)
+
+
+def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
+    """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
+    model, questions = load_stage(context, "closed_book"), pooled(datasets)
+    started = time.perf_counter()
+    hits = share_correct(context, model, questions)
+    seconds = time.perf_counter() - started
+    train_em = (read_row(context.paths.results / "closed_book.json") or {}).get("train_em")
+    return answer_facts(hits) | {
+        "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
+        "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
+        "encoded": _closed_book_wordpieces(context),
+        "parameters": count_parameters([model]),
+        "index_bytes": 0,
+        "ms_per_question": 1000 * seconds / len(questions),
+    }  # fmt: skip
+
+
+def _closed_book_wordpieces(context: StageContext) -> int:
+    """Wordpieces that the encoder read in pre-training, reckoned from some sentences."""
+    recipe = context.recipe
+    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+    steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
+    task = SentencesTask(context, load_stage(context, "closed_book"))
+    drawn = [task.example(at, at % len(task.sentences))[0] for at in range(SAMPLE)]
+    return round(steps * BATCH * sum(len(empty_joint(context, ids)) for ids in drawn) / SAMPLE)
+
+
+CONTENDERS = (
+    _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
+    _scaled("bm25", "BM25 + reader", bm25_candidates),
+    Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
+    Contender("finetune", "REALM", run_finetune, _measure_realm),
+    _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
+    Contender("closed_book", "Closed book", _prepare_closed_book, _measure_closed_book),
+)
+
+
+def sentence_contender(directory: Path, progress: Callable[[int, int], None] | None = None) -> Contender:
+    """A row for a sentence-transformers directory as the retriever.
+
+    Raises:
+        DataError, ConfigError: it is none; see :class:`realm.recipes.baselines.retrievers.SentenceEmbedder`.
+    """
+    key = SentenceEmbedder(directory).key()
+    name = f"sentence-{key[:8]}"
+
+    def make(context: StageContext) -> ScaledSource:
+        vectors = context.paths.root / "compare" / f"{key}-{context.store.version}.npy"
+        return sentence_candidates(context.inputs, directory, vectors, progress)
+
+    return _scaled(name, f"{Path(directory).name} + reader", make, key=key)

@@ -1,0 +1,1 @@
+"""The stage "finetune": open-domain question answering."""

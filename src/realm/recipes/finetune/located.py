@@ -1,0 +1,94 @@
+"""Where the answers of questions stand in the corpus: located once for all questions, kept in the run, shared by all stages and ranks."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from realm.data import matching
+from realm.data.spans import Spans
+from realm.data.types import Question
+from realm.recipes.context import StageContext
+from realm.storage.files import load_array, publish_file, write_json
+from realm.text.patterns import PatternSearch, compiled_pattern
+from realm.train.distributed import on_first
+
+NAMED, NAMED_CHARS = 5, 80
+"""How many patterns are named where some are skipped, and how much of each."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """Questions that have an answer that can be looked for, and its places.
+
+    Attributes:
+        questions: all but those whose answers are invalid patterns.
+        spans: the places of each one's answers.
+        skipped: patterns that are not looked for, by reason: "invalid", and "slow": given up because they took too long.
+    """
+
+    questions: list[Question]
+    spans: list[Spans]
+    skipped: dict[str, tuple[str, ...]]
+
+
+def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
+    """The places of each question's answers: strings matched as ``finetune.match`` says, patterns wherever they match in a block's text.
+
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; what lies there damaged is
+    made anew. The first rank locates and names what it skips, the others read.
+    """
+    invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
+    questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]
+    store, match = context.store, context.recipe.finetune.match
+    answers = [[q.answer_type, *q.answers] for q in questions]
+    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, match, answers]
+    key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    path = context.paths.answers / f"{key}.npy"
+
+    def locate() -> None:
+        if _read(path) is None:
+            search = PatternSearch()
+            found = matching.locate_answers(store, questions, match, search, partial(context.count, "answers: blocks searched"))
+            numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
+            slow = _distinct(questions, search.gave_up)
+            _name(context, "do not compile", invalid)
+            _name(context, "took too long and were given up", slow)
+            write_json(path.with_suffix(".json"), {"slow": slow})
+            with publish_file(path) as file:  # last: where it is, the other is
+                np.save(file, np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(s.table for s in found)])]))
+
+    on_first(locate)
+    read = _read(path)
+    assert read is not None, path
+    table, slow = read
+    edges = np.searchsorted(table[:, 0], np.arange(len(questions) + 1)).tolist()
+    spans = [Spans(table[start:end, 1:]) for start, end in pairwise(edges)]
+    return Located(questions, spans, {"invalid": invalid, "slow": slow})
+
+
+def _distinct(questions: list[Question], holds: Callable[[str], bool]) -> tuple[str, ...]:
+    """The patterns among the answers of which something holds."""
+    return tuple(sorted(pattern for pattern in {a for q in questions if q.answer_type == "regex" for a in q.answers} if holds(pattern)))
+
+
+def _name(context: StageContext, problem: str, patterns: tuple[str, ...]) -> None:
+    if patterns:
+        shown = "   ".join(pattern[:NAMED_CHARS] for pattern in patterns[:NAMED])
+        context.say(f"answers: {len(patterns)} patterns {problem}, and are skipped: {shown}{'   ...' if len(patterns) > NAMED else ''}")
+
+
+def _read(path: Path) -> tuple[np.ndarray, tuple[str, ...]] | None:
+    """int32 [n, 4] question, row, start and end, and the patterns given up; None where a file is missing or damaged."""
+    try:
+        table = load_array(path)
+        slow = json.loads(path.with_suffix(".json").read_text("utf-8"))["slow"]
+    except (OSError, ValueError, EOFError, KeyError, TypeError):
+        return None
+    whole = isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] == 4 and table.dtype == np.int32
+    return (table, tuple(map(str, slow))) if whole else None

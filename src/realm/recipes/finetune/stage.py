@@ -1,0 +1,56 @@
+"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents frozen or not."""
+
+from pathlib import Path
+
+from realm.candidates import DenseCandidates
+from realm.generative import SEQ2SEQ
+from realm.index.manifest import require_whole
+from realm.nn.fusion import FusionReader
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.finetune.document_side import BothSidesTask
+from realm.recipes.finetune.generating import GeneratingTask
+from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
+from realm.refresh import Generation, open_generation
+from realm.storage.generations import generation_path
+
+
+def run_finetune(context: StageContext) -> None:
+    """Fork the embedder, turn the encoder into a reader, fine-tune, publish questions' side, documents' side and reader."""
+    mark = fingerprint(context, "finetune", "pretrain")
+    if is_published(context, "finetune", mark):
+        return
+    if context.recipe.finetune.reader == "generative":
+        _finetune_generative(context, mark)
+        return
+    model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
+    source, generation = _source(context, model)
+    questions, dev = training_questions(context)
+    if context.recipe.finetune.documents == "trained":
+        both = BothSidesTask(context, model, source, generation, questions, dev)
+        facts = train_reader(context, both, mark)
+        generation = both.settle(facts.get("published_step", facts["steps"]))
+        model.documents.requires_grad_(False)
+        task: ReadingTask = both
+    else:
+        task = ReadingTask("finetune", context, source, model.reader, questions, dev)
+        facts = train_reader(context, task, mark)
+    publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": generation.number})
+
+
+def _finetune_generative(context: StageContext, mark: str) -> None:
+    """With a reader that writes: REALM's encoder is not used, its retriever learns as always."""
+    fusion = FusionReader.load(Path(context.recipe.finetune.seq2seq)).to(context.device)
+    model = load_stage(context, "pretrain").fork_document_embedder().with_parts(encoder=None).to(context.device)
+    source, generation = _source(context, model)
+    task = GeneratingTask(context, source, fusion, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration() | {"generation": generation.number}
+    publish_stage(context, "finetune", model, mark, facts, lambda directory: fusion.save(directory / SEQ2SEQ))
+
+
+def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:
+    """The live question embedder over the index that pre-training left."""
+    number = stage_facts(context.paths, "pretrain")["generation"]
+    generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    require_whole(generation.snapshot.manifest, generation_path(context.paths.index, number))
+    return DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs), generation

@@ -1,0 +1,222 @@
+"""The task of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
+
+The document side is frozen unless the recipe trains it (``document_side.py``); the question embedder and the reader learn. Each term
+counts only where something correct was found.
+"""
+
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm import losses
+from realm.answerer import Answerer
+from realm.candidates import Candidates, Source
+from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.questions import Datasets, load_datasets, pooled
+from realm.data.renaming import Renaming
+from realm.data.types import Question, TokenIds
+from realm.errors import DataError
+from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.recipes.calibration import calibrate
+from realm.recipes.context import StageContext, train
+from realm.recipes.evaluate import rank
+from realm.recipes.finetune.located import locate_answers
+from realm.recipes.scoring import Relevance, exact_match_share, recall_at
+from realm.train.best import find_best, load_weights
+from realm.train.distributed import on_first
+from realm.train.loop import Metrics, StepResult, Task
+
+DEV_QUESTIONS = 200
+DEV_DEPTH = 20
+"""Blocks among which an answer to a dev question is looked for: recall at 20."""
+DEV_ENOUGH = 100
+"""Dev questions from which on a change of their recall is told: of fewer it would be chance."""
+HELD_OUT = 4
+"""Every fourth question is dev where the best weights are wanted and no dev is named."""
+PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
+RETRIEVER = ("source", "documents")
+"""Parts of a task's model that find blocks: the question side, and the document side where it learns, too."""
+SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
+
+
+class ReadingTask(Task):
+    """Fine-tunes a reader on the candidates of a source, which learns too: the same task for REALM and for its baselines.
+
+    Args:
+        name: stage name.
+        context: the run.
+        source: where candidates come from.
+        reader: the span reader, or one that writes (``generating.py``).
+        questions: to learn from; those that have patterns for answers and no valid one are left out.
+        dev: watched every ``eval_every`` steps; may be empty.
+    """
+
+    def __init__(self, name: str, context: StageContext, source: Source, reader: nn.Module, questions: list[Question], dev: list[Question]):
+        self.name = name
+        self.context = context
+        self.section = context.recipe.finetune
+        self.model = nn.ModuleDict({"source": source, "reader": reader})
+        self.source, self.reader = source, reader
+        located = locate_answers(context, questions)
+        self.questions, self.answers, self.skipped = located.questions, located.spans, located.skipped
+        if not self.questions:
+            raise DataError("no valid pattern among the answers", path=files_of(context.recipe.train_files), cure=PATTERN_CURE)
+        self.dev = dev[:DEV_QUESTIONS]
+        self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
+        self.order = EpochOrder(len(self.questions), name, context.seed)
+        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
+        self.best_by = "dev_em" if self.section.publish == "best" else ""
+        self._highest, self._evaluated_since = -1.0, 0
+        self._recall_before = 0.0
+
+    @cached_property
+    def renaming(self) -> Renaming:
+        """Counted over the corpus when the first example needs it: never at a rate of 0."""
+        return Renaming(self.context.store)
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        """Retriever loss over the wide beam plus reader loss over the best few; a batch is averaged over its questions."""
+        drawn = self.order.batch(step, self.section.batch, share)
+        items = [item for _, item in drawn]
+        tokens = [self.tokens[i] for i in items]
+        wide, correct = self.wide(items, tokens)
+        retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), wide.valid)
+        reading, readable = self.reading([position for position, _ in drawn], items, tokens, wide.best(self.section.read))
+        loss = (retrieval + reading).sum()
+        metrics = {
+            "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
+            "reader_loss": float(reading.detach().sum() / readable.sum().clamp(min=1)),
+            "found": float(found.float().mean()),
+            "readable": float(readable.float().mean()),
+        }
+        return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+        """The reader's loss [b] over the blocks that are read, and where there was something to learn [b]."""
+        assert isinstance(self.reader, Reader)
+        renamings = [self._renaming(position) for position in positions]
+        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
+        gold = self._gold(items, read.rows, spans)
+        objective = SPAN_LOSSES[self.section.objective]
+        return objective(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
+
+    def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
+        """The wide beam of b questions, and which of its blocks hold an answer, [b, c]."""
+        wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
+        correct = [np.isin(rows, self.answers[i].rows) for i, rows in zip(items, wide.rows, strict=True)]
+        return wide, torch.from_numpy(np.stack(correct))
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
+
+    def _renaming(self, position: int) -> np.ndarray | None:
+        """What stands for each wordpiece in the example at ``position``; None where the names are left alone."""
+        rng = generator("rename", self.name, self.context.seed, position)
+        return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
+
+    def _gold(self, items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
+        """True at spans that equal an answer, [b, k, t, w]."""
+        gold = torch.zeros_like(spans.valid)
+        _, _, longest, widest = gold.shape
+        for i, item in enumerate(items):
+            for j, row in enumerate(rows[i].tolist()):
+                for start, end in self.answers[item].get(row, []):
+                    if end <= longest and end - start <= widest:
+                        gold[i, j, start, end - start - 1] = True
+        return gold
+
+    @property
+    def answerer(self) -> Answerer:
+        """Answers as the networks are now."""
+        return Answerer(self.context.inputs, self.source, self.reader, versions={})
+
+    def between(self, step: int) -> Metrics | None:
+        if not self.dev or (step % self.section.eval_every and step != self.section.steps):
+            return None
+        recall = on_first(self._dev_recall)
+        if step == 0:
+            self._recall_before = recall
+            return {"dev_recall": recall}
+        texts = q_texts(self.dev)
+        score = on_first(lambda: exact_match_share(self.answerer.answer(texts, k=self.section.read), self.dev))
+        self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
+        self._highest = max(self._highest, score)
+        gain = {"dev_recall_gain": recall - self._recall_before} if len(self.dev) >= DEV_ENOUGH else {}
+        return {"dev_em": score, "dev_recall": recall, **gain}
+
+    @cached_property
+    def _relevance(self) -> Relevance:
+        return Relevance(self.context.store, self.context.recipe.eval.match)
+
+    def _dev_recall(self) -> float:
+        """Share of dev questions with an answer among the best blocks, as the question side is now."""
+        rankings = rank(self.source, self._relevance, self.dev, DEV_DEPTH)
+        return recall_at([ranking.by_answer for ranking in rankings], [DEV_DEPTH])[str(DEV_DEPTH)]
+
+    def finished(self, step: int) -> bool:
+        return bool(self.section.patience) and self._evaluated_since >= self.section.patience
+
+    def calibration(self) -> dict[str, Any]:
+        """What makes a probability of p: fitted on dev to the networks as they are now; nothing without dev."""
+        return on_first(lambda: calibrate(self.answerer, self.dev, self.section.read)) if self.dev else {}
+
+    def state(self) -> dict[str, Any]:
+        return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self._recall_before}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._highest, self._evaluated_since, self._recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
+
+
+def q_texts(questions: list[Question]) -> list[str]:
+    return [q.text for q in questions]
+
+
+def files_of(names: tuple[str, ...]) -> str:
+    """Question files as an error names them."""
+    return ", ".join(names)
+
+
+def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
+    """Questions to learn from and to watch, as the recipe names them; see ``HELD_OUT`` for where it names none to watch.
+
+    Raises:
+        DataError: too few questions to hold some out.
+    """
+    recipe = context.recipe
+    questions = pooled(load_datasets(recipe.train_files))
+    if recipe.dev_files:
+        return questions, in_turn(load_datasets(recipe.dev_files))
+    if recipe.finetune.publish == "last":
+        return questions, []
+    if len(questions) < HELD_OUT:
+        problem = f"{len(questions)} questions are too few to hold some out, by which the best weights are known"
+        raise DataError(problem, path=files_of(recipe.train_files), cure='Name others in finetune.dev, or set finetune.publish = "last".')
+    return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
+
+
+def in_turn(datasets: Datasets) -> list[Question]:
+    """The questions of several datasets by turns, so that the first few are of all of them."""
+    return [question for drawn in zip_longest(*datasets.values()) for question in drawn if question is not None]
+
+
+def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
+    """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
+    steps = train(context, task, context.recipe.finetune, mark)
+    facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
+    facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
+    if task.best_by:
+        found = on_first(lambda: _best(context.paths.checkpoints(task.name)))
+        if found is not None:
+            load_weights(Path(found[2]), task.model)
+            facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    return facts
+
+
+def _best(checkpoints: Path) -> list[Any] | None:
+    found = find_best(checkpoints)
+    return None if found is None else [found[0], found[1], str(found[2])]

@@ -1,0 +1,1 @@
+"""The stage "pretrain": REALM pre-training, and what it shows of itself."""

@@ -1,0 +1,94 @@
+"""Masked sentences and their candidates through both networks: how relevant each candidate is, and how well it fills the masks."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import losses
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import mask_slots
+from realm.data.types import MaskedQuery, Sequence
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext
+from realm.recipes.pretrain.objectives import Scored
+from realm.recipes.pretrain.retrieving import allowed_among
+from realm.retrieval import Retrieved
+
+
+def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
+    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate (design, steps 4 and 5).
+
+    Args:
+        queries: b masked sentences.
+        retrieved: their k candidates.
+
+    Returns:
+        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
+    """
+    inputs, device = context.inputs, context.device
+    weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+    with context.watch("data"):
+        example, candidate, sequences = joint_inputs(inputs, queries, weighed.rows, retrieved.valid, device)
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    # Without a null document every candidate of a batch may be excluded.
+    filled = (
+        model.encoder(sequences, where[example], what[example], slots[example])
+        if sequences
+        else weighed.log_p_z.new_zeros(0, where.shape[1])
+    )
+    target_log_probs = filled.new_zeros(*weighed.rows.shape, where.shape[1]).index_put((example, candidate), filled)
+    encoded = sum(map(len, sequences))
+    return Scored(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
+
+
+def joint_inputs(
+    inputs: BlockInputs, queries: SequenceOf[MaskedQuery], rows: np.ndarray, valid: np.ndarray, device: torch.device
+) -> tuple[Tensor, Tensor, list[Sequence]]:
+    """What the encoder reads: each query with each of its valid candidates.
+
+    Args:
+        queries: b masked sentences.
+        rows, valid: [b, k] rows of the corpus and which of them are candidates.
+
+    Returns:
+        Query and candidate of each of n pairs, [n] each on ``device``; the n joint inputs.
+    """
+    example, candidate = np.nonzero(valid)
+    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    return torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device), sequences
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """log p(z|x) by the live embedders over a query's own candidates and, if wanted, over those of the whole batch, [b, k] each; the
+    candidates' rows [b, k], -1 for the null document; how many wordpieces were read for it."""
+
+    rows: np.ndarray
+    log_p_z: Tensor
+    among_batch: Tensor | None
+    tokens: int
+
+
+def weigh_candidates(
+    model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, in_batch: bool = False
+) -> Weighed:
+    """Embed queries and candidates afresh; arguments as for :func:`score_candidates`, ``in_batch``: among the whole batch, too."""
+    inputs, section = context.inputs, context.recipe.pretrain
+    with context.watch("data"):
+        rows = inputs.rows(retrieved.block_ids)
+        # A document that several queries retrieved is embedded once.
+        unique, place = np.unique(rows, return_inverse=True)
+        sentences, blocks = [inputs.featurizer.query(q.ids) for q in queries], inputs.blocks(unique.tolist())
+    query_emb, unique_emb = model.embedder(sentences), model.documents(blocks)
+    own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
+    valid = torch.from_numpy(retrieved.valid).to(context.device)
+    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own]), valid)
+    tokens = sum(map(len, sentences)) + sum(map(len, blocks))
+    if not in_batch:
+        return Weighed(rows, log_p_z, None, tokens)
+    allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
+    among_batch = losses.in_batch_log_probs(query_emb @ unique_emb.T, allowed.to(context.device), own, valid)
+    return Weighed(rows, log_p_z, among_batch, tokens)

@@ -1,0 +1,47 @@
+"""What a pre-training step minimises: the marginal likelihood, or one term for the encoder and another for the retriever."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from realm import losses
+from realm.config import PretrainConfig
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One batch through both networks: live scores and target log-probabilities.
+
+    log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
+    among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it. encoded: wordpieces that the
+    encoder read, a part of ``tokens``.
+    """
+
+    log_p_z: Tensor
+    target_log_probs: Tensor
+    slots: Tensor
+    tokens: int
+    among_batch: Tensor | None = None
+    encoded: int = 0
+
+    @property
+    def retriever_log_probs(self) -> Tensor:
+        """[b, k] the log p(z|x) that is learnt."""
+        return self.log_p_z if self.among_batch is None else self.among_batch
+
+
+def pretraining_loss(scored: Scored, section: PretrainConfig) -> losses.Loss:
+    """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
+
+    With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
+    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other.
+    """
+    nll = losses.marginal_nll_per_token if section.marginal == "token" else losses.marginal_nll_joint
+    if section.objective == "marginal":
+        return nll(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
+    distilled = partial(losses.distilled_retriever, temperature=section.temperature)
+    retriever_loss = losses.emdr2_retriever if section.objective == "emdr2" else distilled
+    reading, valid = nll(scored.target_log_probs, scored.log_p_z.detach(), scored.slots)
+    retrieving, _ = retriever_loss(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
+    return reading + retrieving, valid

@@ -1,0 +1,164 @@
+"""What pre-training shows of itself while it runs: what documents add, what is retrieved, where the time goes.
+
+Cheap numbers are taken at every step from what the step has computed anyway. Those that need more work of the networks or of the index
+are measured at every ``EVERY``-th step, on a few of its queries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import losses
+from realm.data.featurize import mask_slots
+from realm.data.types import MaskedQuery
+from realm.recipes.pretrain.filling import joint_inputs
+from realm.retrieval import NULL_INDEX, Retrieved, Retriever
+from realm.train.loop import Metrics
+from realm.train.metrics import PARTS
+
+if TYPE_CHECKING:
+    from realm.recipes.pretrain.objectives import Scored
+    from realm.recipes.pretrain.task import PretrainTask
+
+EVERY = 20
+READ = 8
+"""At every 20th step 8 queries are read once more: the forward pass of half a batch in 20 steps, about 1 % of the time."""
+RECENT = 1000
+"""Queries over which distinct documents are counted."""
+
+
+class Watcher:
+    """Watches one pre-training task.
+
+    Args:
+        task: its networks, corpus, generation and stopwatch are looked at; nothing in them is changed.
+
+    Attributes:
+        encoded: wordpieces that the encoder has read in this rank's shares of all steps.
+    """
+
+    def __init__(self, task: PretrainTask):
+        self.task = task
+        self.watch = task.context.watch
+        self._recent: deque[list[int]] = deque(maxlen=RECENT)
+        self._steps: set[int] = set()
+        self._tokens = 0
+        self._oldest = 0
+        self.encoded = 0
+
+    def step(self, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
+        """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
+        with self.watch("watching"):
+            self._steps.add(step)
+            self._tokens += scored.tokens
+            self.encoded += scored.encoded
+            assert self.task.generation is not None
+            self._oldest = max(self._oldest, step - self.task.generation.step)
+            self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
+            metrics = utility_by_rank(scored, retrieved)
+            if step % EVERY == 0:
+                metrics |= self._accuracy(queries[:READ], retrieved, scored) | self._excluded(queries)
+        return metrics
+
+    def row(self, step: int, steps: int) -> Metrics:
+        """What a log row says besides those means: speed, time left, shares of the time, distinct documents, the oldest index."""
+        seconds, metrics = self.watch.take(), {**self._distinct(), "staleness_highest": float(self._oldest)}
+        total = sum(seconds.values())
+        if self._steps and total > 0:
+            each = total / len(self._steps)
+            metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / total}
+            metrics |= {f"share_{part}": seconds.get(part, 0.0) / total for part in PARTS}
+        self._steps = set()
+        self._tokens = self._oldest = 0
+        return metrics
+
+    def begin(self) -> None:
+        """Time counts from here: what came before the first step was preparation."""
+        self.watch.take()
+
+    def state(self) -> dict[str, Any]:
+        """JSON that a checkpoint carries."""
+        return {"recent": list(self._recent), "oldest": self._oldest, "encoded": self.encoded}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state` gave."""
+        self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT), state.get("oldest", 0)
+        self.encoded = state.get("encoded", 0)
+
+    def _distinct(self) -> Metrics:
+        """Distinct documents among those that the last 1,000 queries retrieved, once there were so many."""
+        if len(self._recent) < RECENT:
+            return {}
+        return {"distinct_per_1000": float(len({block_id for row in self._recent for block_id in row}))}
+
+    @torch.no_grad()
+    def _accuracy(self, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
+        """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does."""
+        task = self.task
+        encoder = task.model.encoder
+        assert encoder is not None
+        inputs = task.context.inputs
+        where, what, slots = (t.to(task.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+        rows = inputs.rows(retrieved.block_ids[: len(queries)])
+        example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
+        if not sequences:
+            return {}
+        training = encoder.training
+        encoder.eval()
+        probs = encoder.log_probs(sequences, where[example]).exp()
+        encoder.train(training)
+        weight = scored.log_p_z.detach()[example, candidate].exp()
+        metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
+        if retrieved.has_null:
+            metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
+        return metrics
+
+    def _excluded(self, queries: list[MaskedQuery]) -> Metrics:
+        """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
+        task = self.task
+        generation = task.generation
+        assert generation is not None
+        sequences = [task.context.inputs.featurizer.query(q.ids) for q in queries]
+        found = Retriever(generation.queries, generation.index).retrieve(sequences, task.section.candidates - 1, null=False)
+        forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
+        return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
+
+
+def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int) -> Tensor:
+    """p(.|x) at each mask slot: the mixture of what the candidates of an example say.
+
+    Args:
+        probs: [n, m, v] p(.|z,x) of each (example, candidate) pair.
+        weight: [n] p(z|x).
+        example: [n] which example a pair belongs to.
+        examples: b.
+
+    Returns:
+        [b, m, v].
+    """
+    mixed = probs.new_zeros(examples, *probs.shape[1:])
+    return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
+
+
+def utility_by_rank(scored: Scored, retrieved: Retrieved) -> Metrics:
+    """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
+
+    Nothing where there is no null document to compare with.
+    """
+    if not retrieved.has_null:
+        return {}
+    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float().cpu().numpy()
+    real = retrieved.real
+    return {
+        f"utility_rank_{rank}": float(utility[real[:, rank], rank].mean()) for rank in range(1, utility.shape[1]) if real[:, rank].any()
+    }
+
+
+def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
+    """Share of real slots whose most probable wordpiece is the hidden one. probs [b, m, v], what and slots [b, m]."""
+    return float((probs.argmax(-1) == what)[slots].float().mean())

@@ -1,0 +1,1 @@
+"""How files are published and kept: staged and renamed, numbered by generation, locked by one writer."""

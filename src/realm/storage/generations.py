@@ -1,0 +1,126 @@
+"""The numbers of the generations in a directory: which are published, which comes next, which may go.
+
+``DIRECTORY/000007/`` is generation 7; ``DIRECTORY/CURRENT`` holds the number of the newest published one. A directory counts once
+CURRENT reaches it. Numbers only grow, by a counter, never by a clock. Nothing here looks inside a generation.
+"""
+
+import logging
+import os
+import re
+import shutil
+from pathlib import Path
+
+from realm.storage.files import STAGING_SUFFIX, fsync_directory, write_atomic
+from realm.storage.write_points import reached
+
+CURRENT = "CURRENT"
+QUARANTINE_SUFFIX = ".quarantined"
+BUILDING_SUFFIX = ".building"
+logger = logging.getLogger(__name__)
+
+
+def prune(directory: Path, keep: int, protect: set[int]) -> list[int]:
+    """Delete all published generations but the newest ``keep`` and those in ``protect``; quarantined ones go with their age.
+
+    Returns:
+        The numbers deleted, ascending. Readers that have a deleted generation open keep their files until they close them.
+
+    Raises:
+        ValueError: keep < 1: the current generation is never deleted.
+    """
+    if keep < 1:
+        raise ValueError(f"keep must be at least 1, not {keep}")
+    published = published_generations(directory)
+    deleted = [number for number in published[:-keep] if number not in protect]
+    for number in deleted:
+        remove(generation_path(directory, number))
+    if published:
+        for path in directory.glob(f"*{QUARANTINE_SUFFIX}"):
+            if (found := _number(path.name.removesuffix(QUARANTINE_SUFFIX))) is not None and found < published[-keep:][0]:
+                remove(path)
+    for path in directory.glob(f"*.removed{STAGING_SUFFIX}"):  # a killed prune
+        shutil.rmtree(path, ignore_errors=True)
+    return deleted
+
+
+def generation_path(directory: Path, generation: int) -> Path:
+    """Where a generation lies in the run's ``index/``."""
+    return directory / f"{generation:06d}"
+
+
+def published_generations(directory: Path) -> list[int]:
+    """Numbers of the generations there, ascending, up to CURRENT: none before CURRENT is written, all if it is unreadable."""
+    pointer = read_current(directory)
+    if pointer is None and not (directory / CURRENT).exists():
+        return []
+    return [number for number in generation_numbers(directory) if pointer is None or number <= pointer]
+
+
+def generation_numbers(directory: Path) -> list[int]:
+    """Numbers of all directories that are named as generations, published or not, ascending."""
+    numbers = (_number(path.name) for path in directory.glob("[0-9]*") if path.is_dir())
+    return sorted(number for number in numbers if number is not None)
+
+
+def current_generation(directory: Path) -> int | None:
+    """The newest published generation, None before the first. Costs one small read: made for polling."""
+    pointer = read_current(directory)
+    if pointer is not None and generation_path(directory, pointer).is_dir():
+        return pointer
+    return max(published_generations(directory), default=None)
+
+
+def next_generation(directory: Path) -> int:
+    """A number that no generation has had in this directory, from 1: above CURRENT and every directory, damaged ones included."""
+    names = (path.name.removesuffix(QUARANTINE_SUFFIX) for path in directory.glob("[0-9]*"))
+    return 1 + max([number for name in names if (number := _number(name)) is not None] + [read_current(directory) or 0])
+
+
+def building_numbers(directory: Path) -> list[int]:
+    """Numbers of the generations that somebody has begun to build."""
+    numbers = (_number(path.name.removesuffix(BUILDING_SUFFIX)) for path in directory.glob(f"[0-9]*{BUILDING_SUFFIX}"))
+    return [number for number in numbers if number is not None]
+
+
+def advance_current(directory: Path, generation: int) -> None:
+    """Publish ``generation``: point CURRENT at it, unless CURRENT is there or further already."""
+    if generation > (read_current(directory) or 0):
+        write_atomic(directory / CURRENT, f"{generation:06d}\n")
+
+
+def read_current(directory: Path) -> int | None:
+    """The number in CURRENT; None if it is missing or unreadable."""
+    try:
+        return _number((directory / CURRENT).read_text("ascii", errors="replace").strip())
+    except FileNotFoundError:
+        return None
+
+
+def _number(name: str) -> int | None:
+    return int(name) if re.fullmatch(r"[0-9]{6,12}", name) else None
+
+
+def quarantine(path: Path, reason: Exception) -> None:
+    """Put a damaged generation aside; where that is impossible (a read-only mount) it is only skipped."""
+    target = path.with_name(path.name + QUARANTINE_SUFFIX)
+    try:
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(path, target)
+        reached("generation: put aside", path)
+        fsync_directory(path.parent)
+        logger.warning("%s is damaged and was put aside as %s: %s", path, target.name, reason)
+    except OSError as error:
+        logger.warning("%s is damaged and is ignored (%s): %s", path, error.strerror, reason)
+
+
+def remove(path: Path) -> None:
+    """Delete a directory so that no reader ever finds half of it under its name."""
+    doomed = path.with_name(f"{path.name}.removed{STAGING_SUFFIX}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(path, doomed)
+    try:
+        reached("generation: doomed", path)
+        shutil.rmtree(doomed, ignore_errors=True)
+    except BaseException:  # Ctrl-C is one
+        shutil.rmtree(doomed, ignore_errors=True)
+        raise
