@@ -33,7 +33,7 @@ def test_round_trip_of_all_parts(bert: BodySpec, make_model: Make, tmp_path: Pat
     loaded = RealmModel.from_pretrained(str(tmp_path))
     assert loaded.spec == model.spec and loaded.spec.parts == parts
     assert state_sha256(loaded) == state_sha256(model)
-    assert [name for name in PARTS if getattr(loaded, name) is not None] == [name for name in PARTS if name in parts]
+    assert [name for name in PARTS if loaded.has(name)] == [name for name in PARTS if name in parts]
     card = (tmp_path / "README.md").read_text()
     assert "- steps: 3" in card and all(name in card for name in parts)
     assert json.loads((tmp_path / "config.json").read_text())["library"] == "realm"
@@ -60,7 +60,7 @@ def test_before_the_fork_one_embedder_serves_both_sides(bert: BodySpec, make_mod
     assert model.documents is model.embedder
     with pytest.raises(RunError, match="no embedder"):
         _ = model.with_parts(embedder=None).documents
-    with pytest.raises(RunError, match="no embedder to fork"):
+    with pytest.raises(RunError, match="has no embedder"):
         model.with_parts(embedder=None).fork_document_embedder()
     with pytest.raises(RunError, match="no encoder"):
         model.with_parts(encoder=None).with_reader(0)

@@ -125,6 +125,10 @@ class RealmModel(nn.Module):
         model.spec = replace(self.spec, parts=tuple(name for name in PARTS if model.has(name)))
         return model
 
+    def only(self, *parts: str) -> "RealmModel":
+        """The model with at most these of its networks; they are shared, not copied."""
+        return self.with_parts(**dict.fromkeys(set(PARTS) - set(parts)))
+
     def fork_document_embedder(self) -> "RealmModel":
         """The model as fine-tuning starts: a frozen document embedder beside the live one for questions.
 

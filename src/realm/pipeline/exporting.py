@@ -19,7 +19,7 @@ import torch
 from realm.corpus.sources.record_file import write_record_file
 from realm.errors import RunError
 from realm.nn.hub import model_card
-from realm.nn.model import PARTS, RealmModel, part_sizes
+from realm.nn.model import RealmModel, part_sizes
 from realm.nn.onnx import export_onnx
 from realm.nn.published.config import published_config
 from realm.nn.published.models import RECORDS
@@ -88,19 +88,18 @@ def _write_graphs(directory: Path, model: RealmModel) -> list[str]:
 
 def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
     """The published forms that the stages make: the networks of each."""
-    empty: dict[str, Any] = dict.fromkeys(PARTS)
     forms: dict[str, RealmModel] = {}
     before, tuned = models.get("pretrain"), models.get("finetune")
     if before is not None and before.has("embedder"):
         # Beside a reader the documents' embedder is what its index needs; the questions' is in the open-QA form.
-        both = before.has("document_embedder") and tuned is None
-        sides = {"embedder": before.embedder, "document_embedder": before.document_embedder} if both else {"embedder": before.documents}
-        forms["scorer" if both else "embedder"] = before.with_parts(**{**empty, **sides})
+        if before.has("document_embedder") and tuned is None:
+            forms["scorer"] = before.only("embedder", "document_embedder")
+        else:
+            forms["embedder"] = before.only().with_parts(embedder=before.documents)
     if before is not None and before.has("encoder"):
-        forms["encoder"] = before.with_parts(**{**empty, "encoder": before.encoder})
+        forms["encoder"] = before.only("encoder")
     if tuned is not None and tuned.has("reader"):
-        form = "reader" if not tuned.has("embedder") else "openqa"
-        forms[form] = tuned.with_parts(**{**empty, "embedder": tuned.embedder, "reader": tuned.reader})
+        forms["openqa" if tuned.has("embedder") else "reader"] = tuned.only("embedder", "reader")
     return forms
 
 
