@@ -4,13 +4,12 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from realm.cli import main
 from realm.config import IndexConfig, load_recipe, run_index_kind
-from realm.config.loading import CHOICES
 from realm.index.choice import KINDS
 from realm.opening import open_run
 from realm.paths import RunPaths
@@ -37,7 +36,7 @@ def info(run: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_recipes_know_every_kind() -> None:
-    assert CHOICES["index", "kind"] == ("auto", *KINDS)
+    assert get_args(get_type_hints(IndexConfig)["kind"]) == ("auto", *KINDS)
 
 
 def test_info_of_the_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,33 @@ def test_every_recipe_key_exists(path: Path) -> None:
         build_recipe(tomllib.loads(block))
 
 
+def defines(source: str, name: str) -> bool:
+    """Whether a module has a function, a class or a constant of this name."""
+    return re.search(rf"\b(def|class) {name}\b|^{name}\b.* = ", source, re.M) is not None
+
+
+def rows_of_the_table() -> list[tuple[str, list[str]]]:
+    """What one may want to change, and the places that the architecture names for it."""
+    table = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("| to change | open |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return [(wish, re.findall(r"`([^`]+)`", places)) for wish, places in rows]
+
+
+@pytest.mark.parametrize(("wish", "places"), rows_of_the_table(), ids=lambda value: value if isinstance(value, str) else "")
+def test_what_to_open_is_there(wish: str, places: list[str]) -> None:
+    """Each place is a file or a folder; ``file: name`` is defined in that very file."""
+    assert places
+    for place in places:
+        file, _, name = place.partition(": ")
+        found = [path for root in (ROOT / "src" / "realm", ROOT) if (path := root / file).exists()]
+        assert found and found[0].is_dir() == file.endswith("/"), place
+        assert not name or defines(found[0].read_text("utf-8"), name), place
+
+
+def test_the_table_of_what_to_open_is_read() -> None:
+    assert len(rows_of_the_table()) >= 15
+
+
 @each_document
 def test_every_module_and_name_exists(path: Path) -> None:
     """`module.py: name` is defined there; any other `CamelCase` or `snake_case` word stands somewhere in the source."""
@@ -125,7 +152,7 @@ def test_every_module_and_name_exists(path: Path) -> None:
             modules = [body for file, body in source.items() if file.endswith(f"/{found[1]}")]
             assert modules or (ROOT / found[1]).is_file(), text
             for name in found[2].split(".") if found[2] else ():
-                assert any(re.search(rf"\b(def|class) {name}\b", body) for body in modules), text
+                assert any(defines(body, name) for body in modules), text
         elif re.fullmatch(r"\.?\w*(_\w|[a-z][A-Z])[\w.]*", text) and not text.startswith("__") and text not in FOREIGN:
             assert {word for word in text.split(".") if word} - FILE_ENDINGS <= words, text
 

@@ -24,7 +24,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh import Generation, add_difference, missing_rows, open_generation
-from realm.stages import check_run_format, has_stage, stage_facts
+from realm.stages import has_stage, require_run, stage_facts
 from realm.storage.generations import generation_path
 
 RECALL_DEPTHS = (5, 20, 100)
@@ -49,9 +49,7 @@ def read_run_recipe(paths: RunPaths) -> Recipe:
     Raises:
         RunError: no run is there, or one of another version.
     """
-    if not paths.config.is_file():
-        raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
-    check_run_format(paths)
+    require_run(paths)
     return load_recipe(paths.config)
 
 

@@ -28,6 +28,17 @@ def has_stage(paths: RunPaths, stage: str) -> bool:
     return (paths.stage(stage) / "stage.json").exists()
 
 
+def require_run(paths: RunPaths) -> None:
+    """Refuse a directory that holds no run.
+
+    Raises:
+        RunError: no run is there, or one of another version.
+    """
+    if not paths.config.is_file():
+        raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
+    check_run_format(paths)
+
+
 def check_run_format(paths: RunPaths) -> None:
     """Refuse a run directory of another version; one that no version has written to passes.
 

@@ -24,7 +24,7 @@ class SourceFlags:
     """How the sources are read.
 
     Args:
-        format: how the sources are read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc or mediawiki; empty looks.
+        format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; empty looks.
         id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
         title_column: column or JSON key with the title; empty looks for title.
         text_column: column or JSON key with the text; empty looks for text or contents.

@@ -1,8 +1,14 @@
 """What a recipe holds: frozen dataclasses with a docstring per field, which becomes --help."""
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
+from annotated_types import Ge, MinLen
+
+from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
+from realm.config.values import Count, File, FileList, Files, Match, Positive, Share, named
+from realm.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -11,23 +17,23 @@ class RunConfig:
 
     seed: int = 0
     """Seed of every random choice."""
-    threads: int = 2
+    threads: Positive = 2
     """CPU threads of the trainer; results are bit-identical only for the same number."""
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
-    optimizer: str = "adamw"
+    optimizer: Literal["adamw", "bert"] = "adamw"
     """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
-    schedule: str = "linear"
+    schedule: Literal["linear", "cosine"] = "linear"
     """How the learning rate falls from its peak to 0: linear or cosine."""
     gradient_checkpointing: bool = False
     """Compute the layers of the networks again in the backward pass instead of keeping their activations: less memory, a third slower."""
-    checkpoint_every: int = 50
+    checkpoint_every: Count = 50
     """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
-    rank_timeout: float = 600.0
+    rank_timeout: Annotated[float, Ge(1)] = 600.0
     """Seconds after which a rank (torchrun) that does not answer ends the job."""
-    tensorboard: bool | str = "auto"
+    tensorboard: bool | Literal["auto"] = "auto"
     """Mirror the metrics for TensorBoard: true, false, or auto: where it is installed."""
     wandb: str = ""
     """Mirror the metrics to this Weights & Biases project; empty: nothing is contacted."""
@@ -37,10 +43,10 @@ class RunConfig:
 class CorpusConfig:
     """Which documents, and how they become blocks."""
 
-    sources: tuple[str, ...] = ()
+    sources: FileList = ()
     """Files or folders of documents, or hf:owner/name; relative paths count from the recipe."""
     format: str = ""
-    """How all sources are to be read: jsonl, csv, tsv, parquet, text, markdown, html, beir, datasets, warc, mediawiki; empty looks."""
+    """How all sources are to be read: jsonl, csv, html or another format of docs/data-formats.md; empty looks."""
     id_column: str = ""
     """Column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one."""
     title_column: str = ""
@@ -49,15 +55,15 @@ class CorpusConfig:
     """Column or JSON key with the text; empty looks for text or contents."""
     tokenizer: str = ""
     """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Ge(200)] = 8000
     """Entries of a vocabulary trained here."""
     lowercase: bool = True
     """Whether a vocabulary trained here ignores case."""
-    block_length: int = 288
+    block_length: Annotated[int, Ge(16)] = 288
     """Wordpieces of a block, title and special tokens counted."""
     tagger: str = "default"
     """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
-    gazetteer: str = ""
+    gazetteer: File = ""
     """A file of phrases, one a line, that are salient besides what the tagger finds."""
     strict: bool = False
     """Stop at the first malformed document instead of counting it."""
@@ -72,31 +78,31 @@ class ModelConfig:
     body: str = ""
     """A directory or hub name of published BERT-like weights, or the directory of a whole REALM such as RUN/stages/pretrain; empty starts
     from nothing with the preset's sizes."""
-    hidden: int = 128
+    hidden: Annotated[int, Ge(8)] = 128
     """Width of the body."""
-    layers: int = 2
+    layers: Positive = 2
     """Layers of the body."""
-    heads: int = 2
+    heads: Positive = 2
     """Attention heads of the body."""
-    intermediate: int = 512
+    intermediate: Positive = 512
     """Width of the feed-forward layers."""
-    projection: int = 128
+    projection: Annotated[int, Ge(8)] = 128
     """Dimensions of an embedding."""
-    pooling: str = "pooler"
+    pooling: Literal["pooler", "cls", "mean"] = "pooler"
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True
     """Whether segment ids are fed to the body."""
     layer_norm_eps: float = 1e-12
     """Of the projection's LayerNorm; 1e-12 matches published weights."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """On hidden states and on the projected embedding, in training."""
-    attention_dropout: float = 0.0
+    attention_dropout: Share = 0.0
     """On attention weights; anything above 0 makes CPU attention several times slower."""
-    span_hidden: int = 64
+    span_hidden: Positive = 64
     """Width of the reader's span representation."""
-    max_span: int = 10
+    max_span: Positive = 10
     """Longest answer in wordpieces."""
-    query_length: int = 64
+    query_length: Annotated[int, Ge(8)] = 64
     """Wordpieces of a query or question, special tokens counted."""
 
 
@@ -104,7 +110,7 @@ class ModelConfig:
 class IndexConfig:
     """How blocks are searched. It may change at any time: nothing stored depends on it."""
 
-    kind: str = "auto"
+    kind: Literal["auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"] = "auto"
     """auto, exact or compressed find exactly the same blocks, and auto chooses by their number. clustered is for serving: approximate,
     with a measured recall at 8 of at least .98, or exact where that cannot be had. faiss-flat (exact, too), faiss-ivf and faiss-ivfpq
     (approximate) need the extra faiss. realm index info measures the recall of them all."""
@@ -114,17 +120,17 @@ class IndexConfig:
 class EvalConfig:
     """Evaluation after each stage."""
 
-    qa: str | tuple[str, ...] = ""
+    qa: Files = ""
     """Questions to evaluate on, in any format of docs/data-formats.md; a list of files is asked as one, and told apart in comparisons."""
-    k: tuple[int, ...] = (1, 5, 20, 100)
+    k: Annotated[tuple[Positive, ...], MinLen(1)] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
-    match: str = "wordpiece"
+    match: Match = "wordpiece"
     """How recall by answer finds answers in blocks: wordpiece, raw or normalised, as in [finetune]."""
-    read: int = 0
+    read: Count = 0
     """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
     baselines: bool = False
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
-    closed_book_epochs: int = 30
+    closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its training-set EM tells whether they suffice."""
 
 
@@ -151,18 +157,24 @@ class Recipe:
     @property
     def train_files(self) -> tuple[str, ...]:
         """The question files of [finetune] train; none where nothing is fine-tuned."""
-        return _named(self.finetune.train)
+        return named(self.finetune.train)
 
     @property
     def dev_files(self) -> tuple[str, ...]:
         """The question files of [finetune] dev."""
-        return _named(self.finetune.dev)
+        return named(self.finetune.dev)
 
     @property
     def eval_files(self) -> tuple[str, ...]:
         """The question files of [eval] qa; none where nothing is asked."""
-        return _named(self.eval.qa)
+        return named(self.eval.qa)
 
 
-def _named(files: str | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in ((files,) if isinstance(files, str) else files) if name)
+def check_recipe(recipe: Recipe) -> None:
+    """Whether fields that are right on their own go together. Raises ConfigError."""
+    for name in ("ict", "warm", "pretrain", "finetune"):
+        training.check_steps(name, getattr(recipe, name))
+    training.check_pretrain(recipe.pretrain, recipe.refresher)
+    if recipe.model.hidden % recipe.model.heads:
+        raise ConfigError("'model.hidden' is no multiple of 'model.heads'")
+    training.check_finetune(recipe.finetune)

@@ -1,6 +1,12 @@
-"""How each stage is trained: the sections of a recipe that are about learning."""
+"""How each stage is trained: the sections of a recipe that are about learning, and what their keys ask of each other."""
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Interval
+
+from realm.config.values import Count, File, FileList, Files, Match, Positive, Published, Share, named
+from realm.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -9,16 +15,16 @@ class IctConfig:
 
     steps: int = 400
     """Optimiser steps."""
-    batch: int = 64
+    batch: Annotated[int, Ge(2)] = 64
     """Pseudo-queries a step over all ranks; the other blocks of the batch are the negatives."""
-    accumulate: int = 1
+    accumulate: Positive = 1
     """Parts in which a rank computes its share of a batch: less memory, the same step. Negatives stay those of the whole batch; embeddings
     are computed twice."""
     lr: float = 1e-3
     """Peak learning rate."""
-    warmup: int = 40
+    warmup: Count = 40
     """Steps of linear warm-up."""
-    keep_rate: float = 0.1
+    keep_rate: Share = 0.1
     """How often the sentence stays in its block."""
 
 
@@ -28,27 +34,27 @@ class WarmConfig:
 
     steps: int = 600
     """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
-    batch: int = 32
+    batch: Positive = 32
     """Masked sentences a step over all ranks."""
-    accumulate: int = 1
+    accumulate: Positive = 1
     """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-3
     """Peak learning rate."""
-    warmup: int = 40
+    warmup: Count = 40
     """Steps of linear warm-up."""
-    masking: str = "salient"
+    masking: Literal["salient", "pmi", "spans", "tokens"] = "salient"
     """What is hidden: salient, pmi, spans or tokens, as in [pretrain], whose choice is its own: runs that compare masks start alike."""
-    hide_rate: float = 0.2
+    hide_rate: Share = 0.2
     """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
-    partner_rate: float = 0.5
+    partner_rate: Share = 0.5
     """How often the block is another one that holds the hidden span and a neighbour of it: the same names in other words."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
-    check_every: int = 50
+    check_every: Positive = 50
     """Steps between tests on held-out pairs."""
     ratio: float = 3.0
     """The encoder reads when it fills spans at least so many times as often with the block as without."""
-    accuracy: float = 0.5
+    accuracy: Share = 0.5
     """... and fills at least this share of held-out spans with the block given."""
 
 
@@ -58,37 +64,37 @@ class PretrainConfig:
 
     steps: int = 300
     """Optimiser steps."""
-    batch: int = 16
+    batch: Positive = 16
     """Masked sentences a step over all ranks."""
-    accumulate: int = 1
+    accumulate: Positive = 1
     """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-4
     """Peak learning rate."""
-    retriever_rate: float = 1.0
+    retriever_rate: Share = 1.0
     """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as ICT made it."""
-    warmup: int = 20
+    warmup: Count = 20
     """Steps of linear warm-up."""
-    candidates: int = 8
+    candidates: Annotated[int, Ge(2)] = 8
     """Documents a query, the null document counted."""
     null: bool = True
     """Whether the empty null document is one of them: what a sentence that needs no document may turn to."""
-    sentences: tuple[str, ...] = ()
+    sentences: FileList = ()
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
-    masking: str = "salient"
+    masking: Literal["salient", "stated", "pmi", "spans", "tokens"] = "salient"
     """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), pmi (collocations, in any
     script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
-    spans: int = 1
+    spans: Positive = 1
     """Spans hidden in a sentence that has so many; tokens does not count in spans."""
     exclude: bool = True
     """Leave out the documents that hold the sentence itself. false is for experiments: the retriever then learns to find only those."""
-    exclude_overlap: int = 0
+    exclude_overlap: Count = 0
     """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
-    marginal: str = "token"
+    marginal: Literal["token", "joint"] = "token"
     """token (released code) or joint (the paper's formula)."""
-    objective: str = "marginal"
+    objective: Literal["marginal", "emdr2", "distill"] = "marginal"
     """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Gt(0)] = 1.0
     """Of the likelihoods that distill copies; higher is softer."""
     in_batch: bool = False
     """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
@@ -98,16 +104,16 @@ class PretrainConfig:
     """Start from the warm stage's encoder; false skips the stage and starts from a fresh one, which has to be forced."""
     separate_embedders: bool = False
     """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
-    refresh: str = "process"
+    refresh: Literal["process", "inline", "external", "frozen"] = "process"
     """Who embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights), external
     (realm refresh RUN, started by somebody else), frozen (nobody: the first index stays)."""
-    refresh_every: int = 50
+    refresh_every: Positive = 50
     """Steps between refreshes of the index."""
-    held_out: int = 100
+    held_out: Count = 100
     """Sentences, at most a tenth, that are never trained on: what retrieval is worth is measured on them. 0 holds out none."""
-    eval_every: int = 100
+    eval_every: Positive = 100
     """Steps between two evaluations on them; also before the first step and after the last."""
-    publish: str = "last"
+    publish: Published = "last"
     """Which weights the stage publishes: last, or best: those of the highest marginal utility on held-out sentences."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
@@ -121,25 +127,40 @@ class PretrainConfig:
 class RefresherConfig:
     """How the corpus is embedded again while pre-training goes on; may change at any time."""
 
-    threads: int = 1
+    threads: Positive = 1
     """CPU threads of each process that embeds."""
-    workers: int = 1
+    workers: Positive = 1
     """Processes that embed."""
     devices: tuple[str, ...] = ()
     """Devices of these processes, in turn, such as cuda:1; empty: the trainer's."""
-    nice: int = 10
+    nice: Count = 10
     """By how much a refresher on the trainer's machine gives way to it."""
-    staleness_limit: int = 0
+    staleness_limit: Count = 0
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
-    deadline: float = 600.0
+    deadline: Annotated[float, Ge(1)] = 600.0
     """Seconds that the trainer waits without a sign of the refresher."""
-    budget: float = 1.0
+    budget: Annotated[float, Interval(gt=0, le=1)] = 1.0
     """Share of the blocks that a refresh embeds; the others keep their vectors (a mixed index, searched by the newest parameters). The
     first index and the last are always whole. 1: so is every one."""
-    first: str = "oldest"
+    first: Literal["oldest", "retrieved"] = "oldest"
     """Which blocks a budget below 1 goes to: oldest (embedded longest ago) or retrieved (most often retrieved since they were embedded)."""
-    replay: str = ""
+    replay: File = ""
     """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
+
+
+def check_pretrain(section: PretrainConfig, refresher: RefresherConfig) -> None:
+    """Whether the keys of [pretrain] and [refresher] go together. Raises ConfigError."""
+    if section.publish == "best" and not section.held_out:
+        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
+        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
+    if section.exclude_overlap and not section.exclude:
+        raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
+    if refresher.budget < 1 and section.refresh == "frozen":
+        problem = f"'refresher.budget' is {refresher.budget} and 'pretrain.refresh' is 'frozen'"
+        raise ConfigError(problem, cure="A frozen index is never mixed: leave the budget out, or let the index be refreshed.")
+    if not section.from_warm and not section.force:
+        cure = "Set pretrain.force = true to see what happens."
+        raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", cure=cure)
 
 
 @dataclass(frozen=True)
@@ -148,44 +169,67 @@ class FinetuneConfig:
 
     preset: str = ""
     """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
-    train: str | tuple[str, ...] = ""
+    train: Files = ""
     """Questions to learn from, in any format of docs/data-formats.md; a list of files is learnt from as one."""
-    dev: str | tuple[str, ...] = ""
+    dev: Files = ""
     """Questions whose exact match is logged while the stage runs; confidence is calibrated on them. A list of files is asked in turn."""
-    reader: str = "span"
+    reader: Literal["span", "generative"] = "span"
     """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
-    seq2seq: str = ""
+    seq2seq: File = ""
     """The directory of that model: a T5, BART or any other sequence-to-sequence model of transformers, with its tokenizer."""
-    objective: str = "marginal"
+    objective: Literal["marginal", "hard-em"] = "marginal"
     """What the span reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
-    documents: str = "frozen"
+    documents: Literal["frozen", "trained"] = "frozen"
     """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
-    refresh_every: int = 100
+    refresh_every: Positive = 100
     """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
-    publish: str = "last"
+    publish: Published = "last"
     """Which weights the stage publishes: last, or best: those of the highest exact match on dev; without dev, a quarter of train is dev."""
-    patience: int = 0
+    patience: Count = 0
     """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
     steps: int = 400
     """Optimiser steps."""
-    batch: int = 16
+    batch: Positive = 16
     """Questions a step over all ranks."""
-    accumulate: int = 1
+    accumulate: Positive = 1
     """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 5e-4
     """Peak learning rate."""
-    retriever_rate: float = 1.0
+    retriever_rate: Share = 1.0
     """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as pre-training made it."""
-    warmup: int = 40
+    warmup: Count = 40
     """Steps of linear warm-up."""
-    beam: int = 5000
+    beam: Positive = 5000
     """Blocks over which the retriever's loss runs; bounded by the corpus."""
-    read: int = 5
+    read: Positive = 5
     """Blocks that the reader reads."""
-    match: str = "wordpiece"
+    match: Match = "wordpiece"
     """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
     normalised (words, as they are scored). The last two need the extra eval. Patterns are found where they match."""
-    rename_rate: float = 0.5
+    rename_rate: Share = 0.5
     """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
-    eval_every: int = 100
+    eval_every: Positive = 100
     """Steps between evaluations on dev."""
+
+
+def check_finetune(section: FinetuneConfig) -> None:
+    """Whether the keys of [finetune] go together. Raises ConfigError."""
+    if named(section.train) and section.beam < section.read:
+        raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", cure="The reader reads the best of the beam.")
+    if section.patience and not named(section.dev) and section.publish == "last":
+        cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
+        raise ConfigError("'finetune.patience' is given, and there is no dev to watch", cure=cure)
+    if (section.reader == "generative") != bool(section.seq2seq):
+        cure = 'Set finetune.reader = "generative" and finetune.seq2seq to a model\'s directory, or neither.'
+        raise ConfigError("'finetune.reader' and 'finetune.seq2seq' do not go together", cure=cure)
+    if section.reader == "generative" and section.documents == "trained":
+        raise ConfigError("a generative reader learns with frozen documents only", cure='Set finetune.documents = "frozen".')
+
+
+def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | FinetuneConfig) -> None:
+    """Whether the stage ``name`` can take its steps. Raises ConfigError."""
+    if stage.steps < 0 or stage.lr <= 0:
+        raise ConfigError(f"[{name}] needs steps >= 0 and lr > 0")
+    if stage.batch % stage.accumulate:
+        problem = f"'{name}.batch' is {stage.batch}, no multiple of {name}.accumulate = {stage.accumulate}"
+        raise ConfigError(problem, cure="A batch is computed in equal parts.")

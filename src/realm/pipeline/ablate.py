@@ -17,7 +17,7 @@ from realm.corpus.store.info import corpus_info
 from realm.errors import CorpusError, RunError, TrainingError
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
-from realm.pipeline.directory import FREE, alone, read_json, timed
+from realm.pipeline.directory import FREE, alone, timed
 from realm.pipeline.evaluation import evaluate_stage
 from realm.pipeline.run import tell_corpus
 from realm.pipeline.shared_stages import Job, SharedStage, SharedStages
@@ -31,7 +31,7 @@ from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report.ablation import Finished, ablation_summary, write_ablation
-from realm.storage.files import write_json
+from realm.storage.files import read_json, write_json
 from realm.train.distributed import joined, on_first
 
 WARM = Job("warm", "warm", lambda context: fingerprint(context, "warm"), run_warm)

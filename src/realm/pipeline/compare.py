@@ -11,13 +11,13 @@ from realm.config import Recipe
 from realm.errors import ConfigError, MissingExtra
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book
-from realm.pipeline.directory import alone, read_json
+from realm.pipeline.directory import alone
 from realm.pipeline.run import STAGES, run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.rows import CONTENDERS, Contender, run_contender, sentence_contender
 from realm.recipes.context import open_context
 from realm.report.comparison import comparison, write_comparison
-from realm.storage.files import write_json
+from realm.storage.files import read_json, write_json
 from realm.train.distributed import world
 
 SHARED = ("corpus", "sources.json", "sentences", "sentences.json")

@@ -17,12 +17,12 @@ from realm.errors import DataError
 from realm.explain import explain
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.directory import read_json, settle
+from realm.pipeline.directory import settle
 from realm.pipeline.run import STAGES, check_stages, run_recipe
 from realm.progress import Progress
 from realm.recipes.scoring import is_correct
 from realm.report import write_report
-from realm.storage.files import write_json
+from realm.storage.files import read_json, write_json
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"

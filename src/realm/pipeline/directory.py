@@ -17,7 +17,7 @@ from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.recipes.pretrain.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
-from realm.storage.files import sha256_file, write_atomic, write_json
+from realm.storage.files import read_json, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
 from realm.train.distributed import is_first, on_first
 
@@ -203,11 +203,3 @@ def timed(paths: RunPaths, stage: str) -> Iterator[None]:
         seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
         if is_first():
             write_json(paths.root / "seconds.json", seconds)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file's value; None where there is none or a damaged one."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -12,12 +12,12 @@ from realm.data.types import Question
 from realm.generative import stage_answerer
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
-from realm.pipeline.directory import read_json, read_seconds
+from realm.pipeline.directory import read_seconds
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
-from realm.storage.files import files_sha256, write_json
+from realm.storage.files import files_sha256, read_json, write_json
 from realm.train.distributed import on_first
 
 LAST_ROWS = 5

@@ -8,14 +8,13 @@ import torch
 
 from realm.config import Recipe, load_recipe
 from realm.data.blocks import open_inputs
-from realm.errors import RunError
 from realm.paths import RunPaths
 from realm.refresh.beside import embed_options
 from realm.refresh.embedding import PartsOf, Progress, embed_parts
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import prune_run, requested
 from realm.refresh.refresher import Refresher
-from realm.stages import check_run_format, has_stage
+from realm.stages import has_stage, require_run
 
 
 def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
@@ -25,9 +24,7 @@ def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
         RunError: no run here, or one of another version.
     """
     paths = RunPaths(root)
-    if not paths.config.is_file():
-        raise RunError("no run here: config.toml is missing", path=root, cure="Make one with: realm run RECIPE.toml --out RUN")
-    check_run_format(paths)
+    require_run(paths)
     return paths, load_recipe(paths.config)
 
 

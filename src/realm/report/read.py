@@ -1,6 +1,5 @@
 """What a run directory holds for its report. Anything may be missing or odd: the page then shows less, it never fails."""
 
-import json
 import math
 import tomllib
 from collections import defaultdict
@@ -13,6 +12,7 @@ from realm.corpus.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
 from realm.paths import RunPaths
 from realm.report.chart import Point
+from realm.storage.files import read_json
 from realm.train.metrics import MetricsLog
 
 STAGES = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
@@ -61,10 +61,11 @@ def read_run(paths: RunPaths) -> RunRecord:
     rows = _Rows()
     for row in MetricsLog(paths.metrics).rows():
         rows.add(row)
-    facts = {path.parent.name: value for path in sorted(paths.root.glob("stages/*/stage.json")) if isinstance(value := _json(path), dict)}
+    found = {path.parent.name: read_json(path) for path in sorted(paths.root.glob("stages/*/stage.json"))}
+    facts = {name: value for name, value in found.items() if isinstance(value, dict)}
     names = sorted({*rows.columns, *facts}, key=_stage_order)
     stages = [StageRecord(n, facts.get(n, {}), dict(rows.columns[n]), _seconds(rows.times[n])) for n in names]
-    files = {path.stem: _json(path) for path in sorted(paths.results.glob("*.json"))}
+    files = {path.stem: read_json(path) for path in sorted(paths.results.glob("*.json"))}
     answers, explanation = files.pop("answers", None), files.pop("explanation", None)
     results = [{**value, "name": str(value.get("name") or stem)} for stem, value in files.items() if isinstance(value, dict)]
     return RunRecord(
@@ -121,13 +122,6 @@ def _seconds(times: list[float]) -> float | None:
 
 def _stage_order(name: str) -> tuple[int, str]:
     return (STAGES.index(name) if name in STAGES else len(STAGES), name)
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _config(path: Path) -> dict[str, dict[str, Any]]:

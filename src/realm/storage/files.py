@@ -78,6 +78,14 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
+def read_json(path: Path) -> Any:
+    """A JSON file's value; None where there is none or a damaged one."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 @contextmanager
 def publish_directory(final: Path) -> Iterator[Path]:
     """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left.

@@ -16,6 +16,7 @@ from realm.errors import RunError
 from realm.nn.saving import save_tensors
 from realm.storage.files import write_json
 from realm.train.checkpoint import publish_anew
+from realm.train.distributed import on_first
 
 WEIGHTS, SCORE = "weights.safetensors", "best.json"
 
@@ -68,6 +69,17 @@ def find_best(path: Path) -> tuple[int, float, Path] | None:
         return None
     facts, weights = max(rows, key=lambda row: float(row[0]["score"]))
     return int(facts["step"]), float(facts["score"]), weights
+
+
+def shared_best(path: Path) -> tuple[int, float, Path] | None:
+    """What :func:`find_best` finds on the first rank, on every rank."""
+
+    def find() -> list[Any] | None:
+        found = find_best(path)
+        return None if found is None else [*found[:2], str(found[2])]
+
+    found = on_first(find)
+    return None if found is None else (found[0], found[1], Path(found[2]))
 
 
 def load_weights(weights: Path, module: nn.Module) -> None:

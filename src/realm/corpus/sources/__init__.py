@@ -5,7 +5,8 @@ bounds lines and decodes, ``columns`` says which column is which. Duplicate ids 
 what a reader yields is decoded but not yet canonical.
 """
 
-from realm.corpus.sources.options import FORMATS, LOOK, SourceOptions
+from realm.corpus.sources.formats import FORMATS
+from realm.corpus.sources.options import LOOK, SourceOptions
 from realm.corpus.sources.reading import iter_documents
 
 __all__ = ["FORMATS", "LOOK", "SourceOptions", "iter_documents"]

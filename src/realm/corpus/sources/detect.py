@@ -4,29 +4,10 @@ from pathlib import Path
 
 from realm.corpus.sources import streams
 from realm.corpus.sources.columns import TEXT_NAMES
+from realm.corpus.sources.formats import ENDINGS, FORMATS
 
-ENDINGS = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-    ".txt": "text", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html", ".xhtml": "html",
-    ".warc": "warc", ".xml": "mediawiki",
-}  # fmt: skip
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
-DOCUMENT_FORMATS = frozenset({"text", "markdown", "html"})
-"""Formats in which a file is one document."""
-DATA_FORMATS = frozenset(ENDINGS.values()) - DOCUMENT_FORMATS
-"""Formats in which a file holds documents."""
-
 _HEAD = 2**14
-_OPENINGS = (
-    (b"PAR1", "parquet"),
-    (b"WARC/", "warc"),
-    (b"<mediawiki", "mediawiki"),
-    (b"<!doctype html", "html"),
-    (b"<html", "html"),
-    (b"{", "jsonl"),
-    (b"[", "jsonl"),
-)
 
 
 def format_by_name(path: Path) -> str | None:
@@ -41,8 +22,8 @@ def format_by_content(path: Path) -> str | None:
     """The format that the first bytes show. Raises OSError: the file cannot be opened."""
     head = streams.read_head(path, _HEAD)
     start = head.lstrip().lower()
-    for opening, name in _OPENINGS:
-        if start.startswith(opening.lower()):
+    for name, known in FORMATS.items():
+        if start.startswith(known.openings):
             return name
     first_line = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r")
     for delimiter, name in (("\t", "tsv"), (",", "csv")):

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from realm.corpus.sources.detect import DATA_FORMATS, DOCUMENT_FORMATS, format_by_name
+from realm.corpus.sources.detect import format_by_name
+from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS
 from realm.corpus.sources.options import SourceOptions
 from realm.corpus.sources.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.errors import DataError

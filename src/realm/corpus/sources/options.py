@@ -2,9 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from realm.corpus.sources.formats import FORMATS
 from realm.errors import ConfigError
-
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "text", "markdown", "html", "beir", "datasets", "warc", "mediawiki")
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,19 @@
 """One source in, its records out: looks at the source and picks the reader."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from realm.corpus.build.workers import Workers
 from realm.corpus.sources import detect
 from realm.corpus.sources.folders import beir_documents, read_folder
+from realm.corpus.sources.formats import FORMATS
 from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
-from realm.corpus.sources.jsonl import read_jsonl
 from realm.corpus.sources.options import LOOK, SourceOptions
-from realm.corpus.sources.parquet import read_parquet
 from realm.corpus.sources.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
 from realm.corpus.sources.streams import Cursor
-from realm.corpus.sources.tables import read_csv, read_tsv
-from realm.corpus.sources.texts import read_html, read_markdown, read_text
-from realm.corpus.sources.warc import read_warc
 from realm.errors import DataError
-
-Reader = Callable[[Path, str, SourceOptions], Iterator[Record]]
-"""Reads one file: its path, what it is called in ids, and the user's options."""
 
 
 def iter_documents(
@@ -87,31 +80,15 @@ def _read_file(
         yield Rejected(str(path), 0, EMPTY_FILE)
         return
     found = cursor is not None and cursor.offset > 0
+    read = FORMATS[file_format].load()
     if file_format == "mediawiki":
-        records = _read_mediawiki(path, workers)
+        records = read(path, workers)
     elif file_format == "jsonl":
-        records = read_jsonl(path, name, options, cursor)
+        records = read(path, name, options, cursor)
     else:
-        records = _READERS[file_format](path, name, options)
+        records = read(path, name, options)
     for record in records:
         found = True
         yield record
     if not found:
         yield Rejected(str(path), 0, NO_DOCUMENTS)
-
-
-def _read_mediawiki(path: Path, workers: Workers | None) -> Iterator[Record]:
-    from realm.corpus.wiki.dump import read_wikidump
-
-    return read_wikidump(path, workers)
-
-
-_READERS: dict[str, Reader] = {
-    "csv": read_csv,
-    "tsv": read_tsv,
-    "parquet": read_parquet,
-    "text": read_text,
-    "markdown": read_markdown,
-    "html": read_html,
-    "warc": read_warc,
-}

@@ -4,7 +4,6 @@ The file is an ``.npy`` header and a pickle stream. Its opcodes are only looked 
 opening for an object array, then byte strings, then its fixed end. Anything else is refused by name. One record is in memory at a time.
 """
 
-import os
 import pickletools
 import struct
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from typing import IO, Any, NoReturn, cast
 import numpy as np
 
 from realm.errors import DataError
-from realm.storage.files import STAGING_SUFFIX, fsync_directory
+from realm.storage.files import publish_file
 
 LARGEST_RECORD = 1 << 24
 """Bytes. The published blocks have about 1,500; a length above this is damage or an attack."""
@@ -203,9 +202,8 @@ def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
     Raises:
         ValueError: another number of records.
     """
-    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     written = 0
-    with open(staging, "wb") as file:
+    with publish_file(path) as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (count,)})
         file.write(b"\x80\x03cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01")
         file.write(b"J" + struct.pack("<i", count) + b"\x85cnumpy\ndtype\nX\x02\x00\x00\x00O8\x89\x88\x87R(K\x03X\x01\x00\x00\x00|NNN")
@@ -213,11 +211,6 @@ def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
         for record in records:
             file.write(b"B" + struct.pack("<I", len(record)) + record)
             written += 1
+        if written != count:
+            raise ValueError(f"{written} records, not {count}")
         file.write(b"etb.")
-        file.flush()
-        os.fsync(file.fileno())
-    if written != count:
-        staging.unlink()
-        raise ValueError(f"{written} records, not {count}")
-    os.replace(staging, path)
-    fsync_directory(path.parent)

@@ -6,7 +6,6 @@ counts only where something correct was found.
 
 from functools import cached_property
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from realm.recipes.context import StageContext, train
 from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
-from realm.train.best import find_best, load_weights
+from realm.train.best import load_weights, shared_best
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -210,13 +209,8 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
     facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
     facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
     if task.best_by:
-        found = on_first(lambda: _best(context.paths.checkpoints(task.name)))
+        found = shared_best(context.paths.checkpoints(task.name))
         if found is not None:
-            load_weights(Path(found[2]), task.model)
+            load_weights(found[2], task.model)
             facts |= {"published_step": found[0], "best_dev_em": found[1]}
     return facts
-
-
-def _best(checkpoints: Path) -> list[Any] | None:
-    found = find_best(checkpoints)
-    return None if found is None else [found[0], found[1], str(found[2])]

@@ -1,5 +1,6 @@
 """What a pre-training step minimises: the marginal likelihood, or one term for the encoder and another for the retriever."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -7,6 +8,13 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import PretrainConfig
+
+LIKELIHOODS = {"token": losses.marginal_nll_per_token, "joint": losses.marginal_nll_joint}
+RETRIEVER_LOSSES: dict[str, Callable[[PretrainConfig], Callable[[Tensor, Tensor, Tensor], losses.Loss]]] = {
+    "emdr2": lambda section: losses.emdr2_retriever,
+    "distill": lambda section: partial(losses.distilled_retriever, temperature=section.temperature),
+}
+"""The objectives that teach the retriever by a loss of its own; ``marginal`` is the other one."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,10 @@ def pretraining_loss(scored: Scored, section: PretrainConfig) -> losses.Loss:
     With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
     candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other.
     """
-    nll = losses.marginal_nll_per_token if section.marginal == "token" else losses.marginal_nll_joint
+    nll = LIKELIHOODS[section.marginal]
     if section.objective == "marginal":
         return nll(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
-    distilled = partial(losses.distilled_retriever, temperature=section.temperature)
-    retriever_loss = losses.emdr2_retriever if section.objective == "emdr2" else distilled
     reading, valid = nll(scored.target_log_probs, scored.log_p_z.detach(), scored.slots)
+    retriever_loss = RETRIEVER_LOSSES[section.objective](section)
     retrieving, _ = retriever_loss(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
     return reading + retrieving, valid

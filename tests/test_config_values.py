@@ -1,0 +1,60 @@
+"""Fields of a recipe say their type, choices and range; the code that acts on a choice knows the same ones."""
+
+import dataclasses
+import subprocess
+import sys
+import tomllib
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from realm.config import FinetuneConfig, PretrainConfig, Recipe, build_recipe
+from realm.config.values import read_value
+from realm.errors import ConfigError
+from realm.recipes.finetune.task import SPAN_LOSSES
+from realm.recipes.pretrain.objectives import LIKELIHOODS, RETRIEVER_LOSSES
+
+
+@pytest.mark.parametrize("section", [field.name for field in dataclasses.fields(Recipe)])
+def test_every_default_is_allowed(section: str) -> None:
+    values = getattr(Recipe(), section)
+    for key, hint in get_type_hints(type(values), include_extras=True).items():
+        value = getattr(values, key)
+        assert read_value(hint, value, f"{section}.{key}", None) == value
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "known"),
+    [
+        (PretrainConfig, "objective", {"marginal", *RETRIEVER_LOSSES}),
+        (PretrainConfig, "marginal", set(LIKELIHOODS)),
+        (FinetuneConfig, "objective", set(SPAN_LOSSES)),
+    ],
+)
+def test_choices_are_those_that_the_code_knows(section: Any, key: str, known: set[str]) -> None:
+    assert set(get_args(get_type_hints(section)[key])) == known
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[run]\ntensorboard = 1", "'run.tensorboard' cannot be 1. It is one of: auto, true, false."),
+        ('[run]\ntensorboard = "x"', "'run.tensorboard' cannot be 'x'. It is one of: auto, true, false."),
+        ("[run]\nseed = true", "'run.seed' cannot be True. It takes int."),
+        ("[eval]\nk = [5, 0]", "'eval.k' is [5, 0]. It is one number or more, and each is at least 1."),
+        ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),
+        ("[pretrain]\ntemperature = 0", "'pretrain.temperature' is 0. It is above 0."),
+        ("[model]\ndropout = 1.01", "'model.dropout' is 1.01. It is between 0 and 1."),
+        ("[run]\nrank_timeout = 0.5", "'run.rank_timeout' is 0.5. It is at least 1."),
+        ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It takes tuple."),
+    ],
+)
+def test_what_does_not_fit_has_its_cure(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_recipe(tomllib.loads(text))
+    assert str(caught.value) == message
+
+
+def test_recipes_can_be_named_without_loading_what_checks_them() -> None:
+    """pydantic takes a tenth of a second: it is loaded by the first recipe that is read, not by `import realm.config`."""
+    subprocess.run([sys.executable, "-c", "import sys, realm.config; assert 'pydantic' not in sys.modules"], check=True, timeout=60)
