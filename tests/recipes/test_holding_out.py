@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def corpus_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[P
     texts = []
     for at, name in enumerate(names):
         money = name[::-1].title()
-        texts.append(f"People in {name} pay with the {money}. Many visit {name} in {1900 + at}. In {name} the winters are long.")
+        texts.append(f"People in {name} pay with the {money}. Many visit {name} in {1900 + at}. Winters are long there.")
         if at % 3 == 0:
             texts.append(f"The currency of {name} is the {money}. It is far from {names[at - 1]} to {name}.")
     rows = [json.dumps({"id": str(at), "title": "", "text": text}) + "\n" for at, text in enumerate(texts)]
@@ -104,7 +105,7 @@ def places(keys: np.ndarray, items: list[int]) -> set[tuple[int, int]]:
     return {(block, sentence) for block, sentence in keys[items].tolist()}
 
 
-def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path) -> None:
+def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is hidden in it: by their numbers alone, the sentences held out for one kind of mask were others than for the next."""
     model = new_model(masked_as(corpus_run, "salient"))
     held: dict[str, set[tuple[int, int]]] = {}
@@ -113,12 +114,13 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path) -> None:
         context = masked_as(corpus_run, masking)
         task, closed = PretrainTask(context, model), SentencesTask(context, model)
         held[masking], trained[masking] = (places(task.sentences.keys, items) for items in (task.held_out, task.training))
-        trained[f"closed book, {masking}"] = places(closed.sentences.keys, closed.training)
-        drawn = closed.order.batch(0, 200)
-        assert {(q.origin, q.sentence) for q in (task.query(0, closed.training[item]) for _, item in drawn)} <= trained[masking]
+        monkeypatch.setattr(closed.sentences, "query", asked := Mock(wraps=closed.sentences.query))
+        for at, item in closed.order.batch(0, len(closed.training)):
+            closed.example(at, item)
+        trained[f"closed book, {masking}"] = places(closed.sentences.keys, [call.args[0] for call in asked.call_args_list])
     pairs = WarmTask(context, model).pairs
     held["warm"], trained["warm"] = (places(pairs.sentences.keys, items) for items in (pairs.held_out, pairs.training))
-    seen = [pairs.example(pairs.training[item], at)[0] for at, item in enumerate(range(len(pairs.training)))]
+    seen = [pairs.example(pairs.training[at], at)[0] for at in range(len(pairs.training))]
     assert {(query.origin, query.sentence) for query in seen} == trained["warm"]
     assert all(held.values()) and len(trained["stated"]) < len(trained["salient"]) < len(trained["tokens"])
     assert [(a, b) for a in held for b in trained if held[a] & trained[b]] == []
