@@ -22,11 +22,15 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
         Held out, in the order of their hashes; trained on, ascending. Those set aside beyond ``held`` are in neither. Where all are set
         aside, all are trained on too.
     """
+    if not held:
+        return [], list(range(len(keys)))
     hashes = _hash(keys)
-    order = np.argsort(hashes, kind="stable")
-    aside = max(least, int((hashes < np.uint64(2**64 // SHARE)).sum())) if held else 0
-    training = np.sort(order[aside:]) if aside < len(order) else np.arange(len(order))
-    return order[: min(held, aside)].tolist(), training.tolist()
+    aside = hashes < np.uint64(2**64 // SHARE)
+    if aside.sum() < least:
+        aside[np.argsort(hashes, kind="stable")[:least]] = True
+    chosen, training = np.flatnonzero(aside), np.flatnonzero(~aside)
+    chosen = chosen[np.argsort(hashes[chosen], kind="stable")][:held]
+    return chosen.tolist(), training.tolist() or list(range(len(keys)))
 
 
 def _hash(keys: np.ndarray) -> np.ndarray:
