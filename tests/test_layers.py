@@ -95,6 +95,12 @@ def test_no_modules_import_each_other() -> None:
     assert circles(imported_modules()) == []
 
 
+def test_who_watches_pretraining_does_not_see_its_task() -> None:
+    inside = "realm.recipes.pretrain"
+    seeing = {module for module, found in imported_modules().items() if f"{inside}.task" in found and module.startswith(inside)}
+    assert seeing == {f"{inside}.stage"}
+
+
 def test_circles_are_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g", "a"}, "g": {"f"}}
     assert circles(graph) == [["a", "b", "c"], ["f", "g"]]
