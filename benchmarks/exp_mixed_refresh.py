@@ -40,7 +40,8 @@ from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context, train
 from realm.recipes.pretrain import staleness
-from realm.recipes.pretrain.task import PretrainTask, starting_model
+from realm.recipes.pretrain.stage import starting_model
+from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import Generation, embed_corpus, refresh_index
 from realm.refresh.swapping import Inline
 from realm.train.loop import StepResult
@@ -111,8 +112,7 @@ class Measured(PretrainTask):
     @torch.inference_mode()
     def recall(self) -> float:
         """Recall of the true top of the live parameters."""
-        assert self.generation is not None
-        inputs, queries = self.context.inputs, [self.query(-1 - item, item) for item in self.held_out]
+        inputs, queries = self.context.inputs, self.held_out_queries()
         sequences, excluded = [inputs.featurizer.query(query.ids) for query in queries], [query.excluded for query in queries]
         rows = np.arange(len(inputs.store))
         live = ExactIndex(embed_corpus(self.model.documents, inputs, rows), np.asarray(inputs.store.block_ids))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from common import result
 from realm import losses
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.cloze import MASK, ClozeText
 from realm.data.types import MaskedQuery
 from realm.errors import DataError
@@ -130,7 +130,7 @@ class Filler:
 
     def alone(self, asked: Sequence[Asked]) -> list[int]:
         queries = [one.query for one in asked]
-        return self._best(self.encoder.log_probs([self.inputs.joint(query.ids, -1) for query in queries], self._masks(queries)))
+        return self._best(self.encoder.log_probs([self.inputs.joint(query.ids, NULL_ROW) for query in queries], self._masks(queries)))
 
     def with_evidence(self, asked: Sequence[Asked]) -> list[int]:
         bodies = self.inputs.store.tokenizer.encode([one.fact.evidence for one in asked])

@@ -30,7 +30,7 @@ from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, new_model, open_context
 from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.ict import run_ict
-from realm.recipes.pretrain import task as pretrain
+from realm.recipes.pretrain import stage as pretrain
 from realm.recipes.scoring import Relevance
 from realm.recipes.warm import run_warm
 from realm.refresh import Generation, refresh_index

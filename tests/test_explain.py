@@ -9,7 +9,7 @@ import torch
 
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import ConfigError, DataError, RealmError, RunError
 from realm.explain import Explanation, best_spans, explain
@@ -80,7 +80,7 @@ def enumerated(world: World, explanation: Explanation) -> tuple[list[float], lis
     scores, given = [], []
     with torch.inference_mode():
         for candidate in explanation.candidates:
-            row = -1 if candidate.null else int(store.rows_of(np.array([candidate.block_id]))[0])
+            row = NULL_ROW if candidate.null else int(store.rows_of(np.array([candidate.block_id]))[0])
             scores.append((embedder([features.query(ids)]) * embedder([world.inputs.block(row)])).sum().double())
             log_probs = encoder.log_probs([world.inputs.joint(ids, row)], torch.tensor([where]) + 1)[0].double()
             given.append(float(torch.stack([log_probs[j, i] for j, i in enumerate(wanted)]).sum().exp()))

@@ -59,6 +59,53 @@ def test_layers() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def imported_modules() -> dict[str, set[str]]:
+    """What each module of the package imports of it: at its top, inside functions, or for types alone."""
+    modules = {
+        ".".join(("realm", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files(SOURCE)
+    }
+
+    def owner(name: str) -> str:
+        while name not in modules:
+            name = name.rpartition(".")[0]
+        return name
+
+    graph = {}
+    for module, path in modules.items():
+        names = {name for _, name in imports(ast.parse(path.read_text("utf-8"))) if name.partition(".")[0] == "realm"}
+        graph[module] = {owner(name) for name in names} - {module}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of nodes, larger than one, in which each leads to each other."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, waiting = set(), [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    found = {frozenset(other for other in reached[node] if node in reached[other]) for node in graph if node in reached[node]}
+    return sorted(sorted(circle) for circle in found)
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(imported_modules()) == []
+
+
+def test_who_watches_pretraining_does_not_see_its_task() -> None:
+    inside = "realm.recipes.pretrain"
+    seeing = {module for module, found in imported_modules().items() if f"{inside}.task" in found and module.startswith(inside)}
+    assert seeing == {f"{inside}.stage"}
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g", "a"}, "g": {"f"}}
+    assert circles(graph) == [["a", "b", "c"], ["f", "g"]]
+
+
 def test_below_the_recipes_nobody_sees_config_objects() -> None:
     guilty = [
         f"{path.relative_to(SOURCE)}:{line}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import PretrainConfig, build_recipe
-from realm.recipes.pretrain.objectives import Scored, pretraining_loss
+from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
 
 NINF = float("-inf")
 SHAPES = st.tuples(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
@@ -157,8 +157,8 @@ def section(**choices: object) -> PretrainConfig:
     return build_recipe({"pretrain": choices}).pretrain
 
 
-def scored(e: Example) -> Scored:
-    return Scored(e.log_p_z, e.targets, e.slots, 0)
+def scored(e: Example) -> ScoredCandidates:
+    return ScoredCandidates(e.log_p_z, e.targets, e.slots, 0)
 
 
 @given(SHAPES)

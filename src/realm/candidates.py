@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NO_ROW, BlockInputs
 from realm.errors import MissingExtra
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
@@ -21,7 +21,7 @@ from realm.retrieval import Retriever
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows of the store [b, k] (-1 where there is none), best first, and their scores [b, k] (0 where there is none).
+    """Rows of the store [b, k] (NO_ROW where there is none), best first, and their scores [b, k] (0 where there is none).
 
     k is the number asked for, or that of the documents where there are fewer.
     ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
@@ -38,7 +38,7 @@ class Candidates:
 
     @property
     def valid(self) -> Tensor:
-        return torch.from_numpy(self.rows >= 0).to(self.scores.device)
+        return torch.from_numpy(self.rows != NO_ROW).to(self.scores.device)
 
 
 class Source(nn.Module):
@@ -56,7 +56,7 @@ class Source(nn.Module):
 
 
 class DenseCandidates(Source):
-    """The live question embedder over the frozen document side (design decision 6).
+    """The live question embedder over the frozen document side: its vectors and their index stay as they were published.
 
     Args:
         embedder: embeds questions; its gradient comes through the scores.
@@ -89,16 +89,17 @@ class DenseCandidates(Source):
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
         found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=left_out)
-        rows = np.full(found.block_ids.shape, -1, np.int64)
+        rows = np.full(found.block_ids.shape, NO_ROW, np.int64)
         rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
-        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows < 0).to(scores.device), 0.0), embedded, query_emb)
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb)
 
 
 class ScaledSource(Source):
-    """A retriever that does not learn: its score enters the reader through one learned scale (design decision 19).
+    """A retriever that does not learn: its score enters the reader through one learned scale, since scores of
+    different retrievers are of different sizes.
 
     Args:
         inputs: the corpus.
@@ -110,7 +111,7 @@ class ScaledSource(Source):
         self.scale = nn.Parameter(torch.tensor(1.0))
 
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [b, k], -1 where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
+        """Rows [b, k], NO_ROW where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
         raise NotImplementedError
 
     def index_bytes(self) -> int:
@@ -120,8 +121,8 @@ class ScaledSource(Source):
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         rows, scores = self.ranked(texts, questions, k)
         rows = rows.copy()
-        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = -1  # removed since
-        return Candidates(rows, torch.from_numpy(np.where(rows < 0, 0.0, scores)).to(self.scale) * self.scale)
+        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = NO_ROW  # removed since
+        return Candidates(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
 
 
 class Bm25Candidates(ScaledSource):
@@ -144,7 +145,7 @@ class Bm25Candidates(ScaledSource):
 
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
-        return np.where(scores > 0, self.rows[found.astype(np.int64)], -1), scores
+        return np.where(scores > 0, self.rows[found.astype(np.int64)], NO_ROW), scores
 
     def index_bytes(self) -> int:
         return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))

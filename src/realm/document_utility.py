@@ -15,7 +15,7 @@ from realm.retrieval import NULL_INDEX
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DocumentEffect:
     """One document read with the sentence: how relevant it is, how likely it makes the target, how training would move its score.
 
     ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3), None
@@ -32,7 +32,7 @@ class Candidate:
     utility: float | None
 
 
-def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[Candidate, ...]:
+def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[DocumentEffect, ...]:
     """The candidates of one sentence with their numbers, in order.
 
     Args:
@@ -56,10 +56,10 @@ def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, 
         null = block_id == NULL_BLOCK
         block = None if null else store.block(int(store.rows_of(block_ids[i : i + 1])[0]))
         title, text = ("", "") if block is None else (block.title, block.text)
-        found.append(Candidate(block_id, title, text, null, p_z[i], given[i], r[i], utility[i]))
+        found.append(DocumentEffect(block_id, title, text, null, p_z[i], given[i], r[i], utility[i]))
     return tuple(found)
 
 
-def likelihood(candidates: tuple[Candidate, ...]) -> float:
+def likelihood(candidates: tuple[DocumentEffect, ...]) -> float:
     """p(y|x): the sum over candidates of p_z * p_y_given_z."""
     return sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)

@@ -17,7 +17,7 @@ from realm.corpus.build.packing import hash64
 from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
-from realm.document_utility import Candidate, document_effects, likelihood
+from realm.document_utility import DocumentEffect, document_effects, likelihood
 from realm.errors import ConfigError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
@@ -62,7 +62,7 @@ class Explanation:
     p_y_null: float
     excluded: tuple[int, ...]
     predictions: tuple[Prediction, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DocumentEffect, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The ``explain --json`` object."""
@@ -85,7 +85,7 @@ class _Filled:
 
 @dataclass(frozen=True)
 class _Read:
-    """One masked input with its candidates: rows [k] (-1 null), block ids [k], log p(z|x) [1, k], log p over the vocabulary [k, m, v]."""
+    """One masked input with its candidates: rows [k], block ids [k], log p(z|x) [1, k], log p over the vocabulary [k, m, v]."""
 
     rows: np.ndarray
     block_ids: np.ndarray

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import Featurizer, length_buckets, mask_slots, pad_batch
 from realm.data.types import Sequence
 
@@ -115,14 +115,14 @@ def test_block_inputs_read_the_store(inputs: BlockInputs, store: BlockStore, fea
         assert inputs.block(row) == featurizer.block(title, body) and inputs.joint([9], row) == featurizer.joint([9], body)
         assert store.tokenizer.decode(title).lower() == block.title.lower()
     null = featurizer.block([], [])
-    assert inputs.block(-1) == null and inputs.joint([9], -1) == featurizer.joint([9], [])
-    assert inputs.blocks([-1, 0]) == [null, inputs.block(0)]
+    assert inputs.block(NULL_ROW) == null and inputs.joint([9], NULL_ROW) == featurizer.joint([9], [])
+    assert inputs.blocks([NULL_ROW, 0]) == [null, inputs.block(0)]
 
 
 def test_rows_and_lengths(inputs: BlockInputs, store: BlockStore) -> None:
     ids = np.array([[NULL_BLOCK, int(store.block_ids[2])], [int(store.block_ids[0]), NULL_BLOCK]])
-    assert inputs.rows(ids).tolist() == [[-1, 2], [0, -1]]
-    assert inputs.rows(np.full((2, 2), NULL_BLOCK)).tolist() == [[-1, -1], [-1, -1]]
+    assert inputs.rows(ids).tolist() == [[NULL_ROW, 2], [0, NULL_ROW]]
+    assert inputs.rows(np.full((2, 2), NULL_BLOCK)).tolist() == [[NULL_ROW] * 2] * 2
     rows = np.arange(len(store))
     assert inputs.lengths(rows).tolist() == [len(inputs.block(row)) for row in range(len(store))]
     short = BlockInputs(store, Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, block_length=16))

@@ -16,6 +16,7 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
 from realm.corpus.build.packing import hash64
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
+from realm.data.blocks import NULL_ROW
 from realm.data.masking.exclusion import overlapping, runs
 from realm.data.types import MaskedQuery
 from realm.errors import ConfigError, CorpusError, RunError
@@ -29,7 +30,8 @@ from realm.recipes.baselines.closed_book import run_closed_book
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.retrieving import allowed_among
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
-from realm.recipes.pretrain.task import PretrainTask, run_pretrain, starting_model
+from realm.recipes.pretrain.stage import run_pretrain, starting_model
+from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import Generation, open_generation
 from realm.stages import stage_facts
 
@@ -106,10 +108,10 @@ def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation:
 def test_without_a_null_document_all_candidates_are_blocks(trained: Path, generation: Generation) -> None:
     task = task_of(trained, generation, null=False)
     queries = [task.query(at, at) for at in range(4)]
-    found = task.retrieve(queries)
+    found = task.view.retrieve(queries)
     assert not found.has_null and found.block_ids.shape == (4, 4) == found.documents.shape
     assert found.valid.all() and (found.block_ids != NULL_BLOCK).all()
-    with_null = task_of(trained, generation).retrieve(queries)
+    with_null = task_of(trained, generation).view.retrieve(queries)
     assert with_null.has_null and with_null.documents.shape == (4, 3)
     np.testing.assert_array_equal(with_null.documents, found.block_ids[:, :3])
 
@@ -119,7 +121,7 @@ def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, gener
     for item in range(len(task.sentences)):
         query, kept = task.query(item, item), usual.query(item, item)
         assert len(query.excluded) == 0 and kept.origin in kept.excluded and query.ids == kept.ids
-        assert query.origin in task.retrieve([query]).block_ids and kept.origin not in usual.retrieve([kept]).block_ids
+        assert query.origin in task.view.retrieve([query]).block_ids and kept.origin not in usual.view.retrieve([kept]).block_ids
 
 
 @pytest.mark.parametrize("overlap", [2, 4, 7])
@@ -132,14 +134,14 @@ def test_overlapping_documents_are_not_found(trained: Path, generation: Generati
     queries = [task.query(item, item) for item in range(0, len(task.sentences), 3)]
     trivial = [slow_overlaps(store, query, overlap) for query in queries]
     assert any(0 < len(ids) < len(every) for ids in trivial)
-    found = task.retrieve(queries)
+    found = task.view.retrieve(queries)
     listed = [dataclasses.replace(q, excluded=np.union1d(q.excluded, ids)) for q, ids in zip(queries, trivial, strict=True)]
-    expected = plain.retrieve(listed)
+    expected = plain.view.retrieve(listed)
     np.testing.assert_array_equal(found.block_ids, expected.block_ids)
     np.testing.assert_array_equal(found.valid, expected.valid)
     for query, ids in zip(queries, trivial, strict=True):
         assert sorted(overlapping(query, every, store, overlap).tolist()) == sorted(ids)
-    rows = np.array([-1, *range(len(store))])
+    rows = np.array([NULL_ROW, *range(len(store))])
     allowed = allowed_among(queries, rows, task.context.inputs, null=True, overlap=overlap)
     for row, query in zip(allowed, listed, strict=True):
         assert row[0] and set(every[~row[1:]].tolist()) == set(query.excluded.tolist())
@@ -180,7 +182,7 @@ def test_other_documents_are_masked_and_the_corpus_is_retrieved(
         query = task.query(item, item)
         text = context.store.tokenizer.decode(query.whole)
         assert any(text[:12] in news.lower() for news in NEWS)
-        found = task.retrieve([query])
+        found = task.view.retrieve([query])
         assert context.inputs.rows(found.documents).min() >= 0 and found.valid.all()
         if "currency" in text:
             verbatim += 1

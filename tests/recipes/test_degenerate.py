@@ -241,11 +241,11 @@ def test_a_corpus_rebuilt_and_changed_under_an_open_index(run: Path, tmp_path: P
     task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
     task.generation = task.source.between(0, task.model)
     query = task.query(0, 0)
-    task.retrieve([query])
+    task.view.retrieve([query])
     rebuild(run / "corpus", tmp_path, tokenizer=context.store.tokenizer)
     assert main(["corpus", "remove", str(run / "corpus"), "d1"]) == 0
     with pytest.raises(CorpusError, match="another corpus was built here while it was searched"):
-        task.retrieve([query])
+        task.view.retrieve([query])
 
 
 def test_an_index_of_other_dimensions(run: Path, tmp_path: Path, write_tiny: Write) -> None:

@@ -5,19 +5,26 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
 from realm.config import load_recipe
+from realm.data.held_out import hold_out
+from realm.data.types import MaskedQuery
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.pretrain.held_out import evaluate_held_out, hold_out
+from realm.recipes.baselines.closed_book import SentencesTask
+from realm.recipes.context import StageContext, load_stage, new_model, open_context, stage_facts
+from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.task import PretrainTask
+from realm.recipes.pretrain.view import PretrainView
+from realm.recipes.warm import WarmTask
 from realm.refresh import open_generation
 from realm.train.metrics import MetricsLog
 
@@ -28,23 +35,101 @@ def opened(run: Path) -> StageContext:
     return open_context(RunPaths(run), recipe, lambda *_: None)
 
 
-@pytest.mark.parametrize(("number", "held", "expected"), [(100, 7, 7), (100, 50, 10), (100, 0, 0), (5, 3, 1), (1, 3, 1)])
-def test_how_many_are_held_out(number: int, held: int, expected: int) -> None:
-    out, training = hold_out(number, held)
-    assert len(out) == expected
-    assert sorted(out + training) == list(range(number)) or (number == 1 and out == training == [0])
-    assert hold_out(number, held) == (out, training)
+KINDS = ("salient", "stated", "spans", "tokens", "pmi")
+
+
+def keys_of(blocks: int) -> np.ndarray:
+    """Three sentences in each of so many blocks."""
+    return np.stack([np.repeat(np.arange(blocks), 3), np.tile(np.arange(3), blocks)], 1)
+
+
+@pytest.mark.parametrize("held", [1, 40, 10**6])
+def test_a_tenth_is_set_aside(held: int) -> None:
+    out, training = hold_out(keys_of(3000), held)
+    assert len(training) == pytest.approx(8100, abs=90) and training == sorted(training)
+    assert len(out) == min(held, 9000 - len(training)) and not set(out) & set(training)
+
+
+def test_none_are_held_out_if_none_are_wanted() -> None:
+    assert hold_out(keys_of(100), 0) == ([], list(range(300)))
 
 
 def test_fewer_are_the_first_of_more() -> None:
     """So that what pre-training holds out, the warm stage has not seen either."""
-    assert hold_out(900, 30)[0] == hold_out(900, 60)[0][:30]
+    out, training = hold_out(keys_of(300), 60)
+    assert hold_out(keys_of(300), 30) == (out[:30], training)
+
+
+def test_a_sentence_stays_on_its_side_whatever_else_is_drawn() -> None:
+    keys = keys_of(900)
+    out = set(hold_out(keys, 10**6)[0])
+    for some in (np.arange(0, 2700, 7), np.arange(1000), np.arange(2699, 0, -2)):
+        assert {int(some[item]) for item in hold_out(keys[some], 10**6)[0]} == out & set(some.tolist())
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_fewest_sentences_are_trained_on_and_tested(number: int) -> None:
+    """The warm stage always ends by its test; of a single sentence, by one on that."""
+    for keys in np.split(keys_of(40)[: 120 // number * number], 120 // number):
+        out, training = hold_out(keys, 200, least=1)
+        assert out and training and (number == 1 or len(out) == number or not set(out) & set(training))
+
+
+@pytest.fixture(scope="module")
+def corpus_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+    """A run with a corpus of several hundred sentences, in which a third of the spans is stated twice."""
+    root = tmp_path_factory.mktemp("many")
+    recipe = write_tiny(root)
+    names = [
+        f"{a}{b}" for a in ("Arv", "Belm", "Cars", "Dulw", "Estr", "Fald", "Gorm", "Hask") for b in ("ad", "or", "in", "en", "ag", "ul")
+    ]
+    texts = []
+    for at, name in enumerate(names):
+        money = name[::-1].title()
+        texts.append(f"People in {name} pay with the {money}. Many visit {name} in {1900 + at}. Winters are long there.")
+        if at % 3 == 0:
+            texts.append(f"The currency of {name} is the {money}. It is far from {names[at - 1]} to {name}.")
+    rows = [json.dumps({"id": str(at), "title": "", "text": text}) + "\n" for at, text in enumerate(texts)]
+    (root / "docs.jsonl").write_text("".join(rows), "utf-8")
+    run_recipe(load_recipe(recipe), root / "run", stages=("corpus",), progress=Progress(quiet=True))
+    return root / "run"
+
+
+def masked_as(run: Path, masking: str) -> StageContext:
+    context = opened(run)
+    pretrain = dataclasses.replace(context.recipe.pretrain, masking=masking, held_out=100)
+    return dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, pretrain=pretrain))
+
+
+def places(keys: np.ndarray, items: list[int]) -> set[tuple[int, int]]:
+    return {(block, sentence) for block, sentence in keys[items].tolist()}
+
+
+def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is hidden in it: by their numbers alone, the sentences held out for one kind of mask were others than for the next."""
+    model = new_model(masked_as(corpus_run, "salient"))
+    held: dict[str, set[tuple[int, int]]] = {}
+    trained: dict[str, set[tuple[int, int]]] = {}
+    for masking in KINDS:
+        context = masked_as(corpus_run, masking)
+        task, closed = PretrainTask(context, model), SentencesTask(context, model)
+        held[masking], trained[masking] = (places(task.sentences.keys, items) for items in (task.held_out, task.training))
+        monkeypatch.setattr(closed.sentences, "query", asked := Mock(wraps=closed.sentences.query))
+        for at, item in closed.order.batch(0, len(closed.training)):
+            closed.example(at, item)
+        trained[f"closed book, {masking}"] = places(closed.sentences.keys, [call.args[0] for call in asked.call_args_list])
+    pairs = WarmTask(context, model).pairs
+    held["warm"], trained["warm"] = (places(pairs.sentences.keys, items) for items in (pairs.held_out, pairs.training))
+    seen = [pairs.example(pairs.training[at], at)[0] for at in range(len(pairs.training))]
+    assert {(query.origin, query.sentence) for query in seen} == trained["warm"]
+    assert all(held.values()) and len(trained["stated"]) < len(trained["salient"]) < len(trained["tokens"])
+    assert [(a, b) for a in held for b in trained if held[a] & trained[b]] == []
 
 
 def test_training_never_sees_them(tiny_run: Path) -> None:
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
-    assert len(task.held_out) == 3  # a tenth of the sentences
+    assert task.held_out
     seen = {example["item"] for step in range(60) for example in task.examples(step)}
     assert seen == set(task.training) and not seen & set(task.held_out)
     row = task.examples(3)[1]
@@ -57,15 +142,15 @@ def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
-    fast = evaluate_held_out(task, task.held_out, 3)
-    assert fast == evaluate_held_out(task, task.held_out, 1) or all(
-        fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task, task.held_out, 1).items()
+    fast = evaluate_held_out(task.view, task.held_out_queries(), 3)
+    assert fast == evaluate_held_out(task.view, task.held_out_queries(), 1) or all(
+        fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task.view, task.held_out_queries(), 1).items()
     )
     model, inputs = task.model.eval(), context.inputs
     sums, tokens = dict.fromkeys(fast, 0.0), 0
     for item in task.held_out:
         query = task.query(-1 - item, item)
-        found = task.retrieve([query])
+        found = task.view.retrieve([query])
         rows = [int(row) for row, valid in zip(inputs.rows(found.block_ids)[0], found.valid[0], strict=True) if valid]
         with torch.no_grad():
             query_emb = model.embedder([inputs.featurizer.query(query.ids)])[0]
@@ -92,8 +177,8 @@ def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch
     weights: dict[int, str] = {}
     utilities = iter([0.1, 0.7, 0.2])
 
-    def evaluate(task: PretrainTask, items: list[int], size: int) -> dict[str, float]:
-        weights[len(weights) * 2] = state_sha256(task.model)
+    def evaluate(view: PretrainView, queries: list[MaskedQuery], size: int) -> dict[str, float]:
+        weights[len(weights) * 2] = state_sha256(view.model)
         return {"held_out_utility": next(utilities)}
 
     monkeypatch.setattr("realm.recipes.pretrain.task.evaluate_held_out", evaluate)

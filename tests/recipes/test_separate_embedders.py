@@ -9,6 +9,7 @@ import torch
 
 from realm import losses
 from realm.config import load_recipe
+from realm.data.blocks import NULL_ROW
 from realm.explain import explain
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
@@ -68,7 +69,7 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
     task = PretrainTask(context, model)
     task.generation = generation
     queries = [task.query(at, at) for at in range(3)]
-    found = task.retrieve(queries)
+    found = task.view.retrieve(queries)
     vectors = query([context.inputs.featurizer.query(q.ids) for q in queries])
     blocks = torch.stack([document(context.inputs.blocks(context.inputs.rows(ids).tolist())) for ids in found.block_ids])
     scores = losses.relevance_scores(vectors, blocks)
@@ -109,8 +110,12 @@ def test_titles_and_the_null_document_reach_the_document_side(context: StageCont
     with torch.no_grad():
         titled = document([context.inputs.block(0)])
         bare = document([features.block([], store.token_ids(0).tolist())])
-        null = document(context.inputs.blocks([-1]))
+        null = document(context.inputs.blocks([NULL_ROW]))
     assert context.inputs.block(0).ids[1 : 1 + len(store.title_ids(0))] == store.title_ids(0).tolist()
     assert not torch.allclose(titled, bare)
-    assert context.inputs.block(-1).ids == [features.cls, features.sep, features.sep] and context.inputs.block(-1).segments == [0, 0, 1]
+    assert context.inputs.block(NULL_ROW).ids == [features.cls, features.sep, features.sep] and context.inputs.block(NULL_ROW).segments == [
+        0,
+        0,
+        1,
+    ]
     assert torch.isfinite(null).all() and not torch.allclose(null, titled)

@@ -14,9 +14,9 @@ from realm.paths import RunPaths
 from realm.recipes.context import load_stage, open_context
 from realm.recipes.pretrain import watching
 from realm.recipes.pretrain.filling import score_candidates
-from realm.recipes.pretrain.objectives import Scored
+from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.pretrain.watching import EVERY, RECENT, marginal_probs, utility_by_rank
+from realm.recipes.pretrain.watching import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
 from realm.retrieval import Retrieved
 from realm.train.metrics import SHARES, SPEED, MetricsLog
 
@@ -48,7 +48,7 @@ def test_the_marginal_is_the_mixture() -> None:
 
 def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
     log_probs = torch.tensor([[[-4.0], [-1.0], [-2.0]], [[-3.0], [-6.0], [0.0]]])
-    scored = Scored(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
+    scored = ScoredCandidates(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
     valid = np.array([[True, True, True], [True, True, False]])
     retrieved = Retrieved(np.where(valid, [[NULL_BLOCK, 1, 2], [NULL_BLOCK, 3, 4]], NULL_BLOCK), valid, np.zeros((2, 3), np.float32))
     assert utility_by_rank(scored, retrieved) == {"utility_rank_1": (3 - 3) / 2, "utility_rank_2": 2.0}
@@ -57,10 +57,9 @@ def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
 
 
 def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask) -> None:
-    assert task.generation is not None
     queries = [task.query(at, item) for at, item in task.order.batch(0, 6)]
     # Targets that the encoder would fill in with nothing to read: some are right, so that the share says something.
-    retrieved = task.retrieve(queries)
+    retrieved = task.view.retrieve(queries)
     scored = score_candidates(task.model, task.context, queries, retrieved)
     task.model.eval()
     inputs, right, right_null, slots = task.context.inputs, 0, 0, 0
@@ -75,13 +74,13 @@ def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask
             right_null += int((each[0].argmax(-1) == torch.tensor(query.targets)).sum())
             slots += len(query.targets)
     task.model.train()
-    found = task.watcher._accuracy(queries, retrieved, scored)
+    found = accuracy(task.view, queries, retrieved, scored)
     assert found == pytest.approx({"token_accuracy": right / slots, "token_accuracy_null": right_null / slots})
     assert right >= slots / 3 and task.model.encoder.training
 
     everything = task.generation.index.search(task.generation.queries([inputs.featurizer.query(q.ids) for q in queries]), 3, None)
     forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
-    assert task.watcher._excluded(queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
+    assert excluded_share(task.view, queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
 
 
 def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +98,12 @@ def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.Mo
 
 def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "RECENT", 10)
-    watcher = watching.Watcher(task)
+    watcher = watching.Watcher(task.context.watch)
     for _ in range(2):
         assert "distinct_per_1000" not in watcher.row(1, 5)
         watcher._recent.extend([[1, 2], [2, 3], [3, 1], [9, 9], [1, 9]])
     watcher._recent = type(watcher._recent)(watcher._recent, maxlen=10)
-    again = watching.Watcher(task)
+    again = watching.Watcher(task.context.watch)
     again.restore(watcher.state())
     assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
     assert RECENT == 1000

@@ -1,4 +1,5 @@
-"""The index belongs to one document embedder, and every document added later is embedded by that one (design decision 6)."""
+"""The index belongs to one document embedder, and every document added later is embedded by that one: vectors of different
+embedders cannot be compared."""
 
 import json
 import shutil

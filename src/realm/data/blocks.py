@@ -10,9 +10,14 @@ from realm.data.featurize import Featurizer
 from realm.data.types import Sequence
 from realm.errors import DataError
 
+NO_ROW = -1
+"""Where there is no row: a list of candidates that ends early, a block that is not in the corpus."""
+NULL_ROW = -2
+"""The row of the null document, which is a candidate like any other and stands in no corpus."""
+
 
 class BlockInputs:
-    """Builds block and joint inputs from a store; :data:`NULL_BLOCK` stands for the empty document.
+    """Builds block and joint inputs from a store; :data:`NULL_BLOCK`, in :data:`NULL_ROW`, stands for the empty document.
 
     Args:
         store: the knowledge corpus.
@@ -24,9 +29,9 @@ class BlockInputs:
         self.featurizer = featurizer
 
     def rows(self, block_ids: np.ndarray) -> np.ndarray:
-        """Rows of any shape of block ids; -1 where the id is :data:`NULL_BLOCK`."""
+        """Rows of any shape of block ids; :data:`NULL_ROW` where the id is :data:`NULL_BLOCK`."""
         real = block_ids != NULL_BLOCK
-        rows = np.full(block_ids.shape, -1, np.int64)
+        rows = np.full(block_ids.shape, NULL_ROW, np.int64)
         rows[real] = self.store.rows_of(block_ids[real])
         return rows
 
@@ -45,8 +50,8 @@ class BlockInputs:
         return np.asarray(self.store.block_ids)[np.unique(np.concatenate(rows))]
 
     def block(self, row: int) -> Sequence:
-        """The embedder's input of one row; row -1 is the null document."""
-        if row < 0:
+        """The embedder's input of one row; :data:`NULL_ROW` is the null document."""
+        if row == NULL_ROW:
             return self.featurizer.block([], [])
         return self.featurizer.block(self.store.title_ids(row).tolist(), self.store.token_ids(row).tolist())
 
@@ -54,8 +59,8 @@ class BlockInputs:
         return [self.block(int(row)) for row in rows]
 
     def joint(self, query: SequenceOf[int], row: int) -> Sequence:
-        """The encoder's or reader's input of a query with one row; row -1 is the null document."""
-        return self.featurizer.joint(query, [] if row < 0 else self.store.token_ids(row).tolist())
+        """The encoder's or reader's input of a query with one row; :data:`NULL_ROW` is the null document."""
+        return self.featurizer.joint(query, [] if row == NULL_ROW else self.store.token_ids(row).tolist())
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """Wordpieces of each row's block input, special tokens counted. int64 [n]."""

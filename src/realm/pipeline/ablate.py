@@ -28,7 +28,7 @@ from realm.recipes.context import fingerprint, on_cuda, stage_facts
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
-from realm.recipes.pretrain.task import run_pretrain
+from realm.recipes.pretrain.stage import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report.ablation import Finished, ablation_summary, write_ablation
 from realm.storage.files import read_json, write_json

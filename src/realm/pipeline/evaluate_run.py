@@ -14,7 +14,7 @@ from realm.errors import ConfigError, require_share
 from realm.opening import OpenRun, open_run
 from realm.pipeline.evaluation_files import write_predictions, write_trec
 from realm.progress import Progress
-from realm.recipes.evaluate import Ranking, Reading, answer_all, rank, ranking_summary, reading_summary, selective_facts
+from realm.recipes.evaluate import JudgedAnswer, Ranking, answer_all, rank, ranking_summary, reading_summary, selective_facts
 from realm.recipes.judged import evaluate_judged
 from realm.recipes.scoring import Relevance
 from realm.text.answer_ranges import MATCHES
@@ -55,7 +55,7 @@ class _Found:
     """One dataset's rankings and, where there is a reader, its answers."""
 
     rankings: list[Ranking]
-    readings: list[Reading]
+    readings: list[JudgedAnswer]
 
 
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:

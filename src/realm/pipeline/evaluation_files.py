@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from realm.recipes.evaluate import Ranking, Reading
+from realm.recipes.evaluate import JudgedAnswer, Ranking
 from realm.recipes.judged import best_of_documents, falling
 from realm.recipes.scoring import Relevance
 from realm.storage.files import publish_file
@@ -19,7 +19,7 @@ NOTHING = "none"
 """Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
 
 
-def write_predictions(path: Path, readings: Mapping[str, SequenceOf[Reading]]) -> None:
+def write_predictions(path: Path, readings: Mapping[str, SequenceOf[JudgedAnswer]]) -> None:
     """One object a question: dataset, id, question, prediction, p, confidence, abstained, answers, correct, f1, and what was read.
 
     ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
@@ -32,7 +32,7 @@ def write_predictions(path: Path, readings: Mapping[str, SequenceOf[Reading]]) -
                 file.write((line + "\n").encode("utf-8", "replace"))
 
 
-def _prediction(reading: Reading) -> dict[str, Any]:
+def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
     answer, question = reading.answer, reading.question
     return {
         "id": question.id,

@@ -160,9 +160,9 @@ class _Probe:
     def _add_evaluations(self, row: dict[str, Any], task: PretrainTask) -> None:
         """Those on held-out sentences: before the first step, every so many steps, after the last."""
         section = self.context.recipe.pretrain
-        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.held_out[:EVALUATED]
+        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.held_out_queries()[:EVALUATED]
         started = time.perf_counter()
-        evaluate_held_out(task, sample, section.batch)
+        evaluate_held_out(task.view, sample, section.batch)
         each = (time.perf_counter() - started) * len(task.held_out) / len(sample)
         row |= {"evaluations": evaluations, "seconds_per_evaluation": round(each, 3)}
         row["seconds"] += evaluations * each

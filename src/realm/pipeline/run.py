@@ -19,7 +19,7 @@ from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
-from realm.recipes.pretrain.task import run_pretrain
+from realm.recipes.pretrain.stage import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
 from realm.train.distributed import is_first, joined, on_first

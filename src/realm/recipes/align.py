@@ -11,7 +11,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
 from realm.data.masked_text import MASK
 from realm.data.types import MaskedQuery
-from realm.document_utility import Candidate
+from realm.document_utility import DocumentEffect
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun
 from realm.recipes.context import StageContext
@@ -101,14 +101,14 @@ def _chosen(count: int, limit: int) -> list[int]:
     return np.linspace(0, count - 1, limit).round().astype(int).tolist()
 
 
-def _helping(found: ReadSentence, least: float) -> list[tuple[float, Candidate]]:
+def _helping(found: ReadSentence, least: float) -> list[tuple[float, DocumentEffect]]:
     """(utility, document) of those above the threshold, the most useful first."""
     known = [(c.utility, c) for c in found.candidates if not c.null and c.utility is not None and c.utility > least]
     return sorted(known, key=lambda pair: (-pair[0], pair[1].block_id))
 
 
 def _row(
-    store: BlockStore, sentences: BlockStore, query: MaskedQuery, found: ReadSentence, helping: list[tuple[float, Candidate]]
+    store: BlockStore, sentences: BlockStore, query: MaskedQuery, found: ReadSentence, helping: list[tuple[float, DocumentEffect]]
 ) -> dict[str, Any]:
     sentence = found.text
     for target in found.targets:

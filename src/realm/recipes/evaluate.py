@@ -23,7 +23,7 @@ class Ranking:
     """What a source found for one question.
 
     Attributes:
-        rows: int64 [k], best first, -1 where there is none.
+        rows: int64 [k], best first, NO_ROW where there is none.
         scores: float32 [k].
         by_answer: bool [k], True where the block holds an answer.
         by_gold: bool [k], True where it belongs to a positive document; None if the question names none.
@@ -37,7 +37,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Reading:
+class JudgedAnswer:
     """One answer and what it is worth; ``oracle``: an answer stands in a block that was read; ``f1`` is None for regex questions."""
 
     question: Question
@@ -81,15 +81,15 @@ def answer_all(
     *,
     batch: int = SEARCH_BATCH,
     counting: Counting | None = None,
-) -> list[Reading]:
+) -> list[JudgedAnswer]:
     """The answer to each question from the best ``k`` blocks, in the order of the questions."""
-    readings: list[Reading] = []
+    readings: list[JudgedAnswer] = []
     for at in range(0, len(questions), batch):
         part = list(questions[at : at + batch])
         for question, answer in zip(part, answerer.answer([q.text for q in part], k=k), strict=True):
             rows = relevance.store.rows_of(_ids(answer))
             oracle = bool(relevance.by_answer(question, rows).any())
-            readings.append(Reading(question, answer, is_correct(answer.answer, question), f1_of(answer.answer, question), oracle))
+            readings.append(JudgedAnswer(question, answer, is_correct(answer.answer, question), f1_of(answer.answer, question), oracle))
         if counting:
             counting("eval: questions answered", len(readings), len(questions))
     return readings
@@ -110,7 +110,7 @@ def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> d
     }
 
 
-def reading_summary(readings: SequenceOf[Reading]) -> dict[str, Any]:
+def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
     """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, the reader oracle, and what the
     answers' confidence is worth.
 
@@ -132,7 +132,7 @@ def reading_summary(readings: SequenceOf[Reading]) -> dict[str, Any]:
     }
 
 
-def selective_facts(readings: SequenceOf[Reading]) -> dict[str, Any]:
+def selective_facts(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
     """{"coverage", "selective_em"}: the share of questions whose answer did not abstain, and exact match over these; None where all did."""
     kept = [reading.correct for reading in readings if not reading.answer.abstained]
     return {"coverage": len(kept) / len(readings), "selective_em": sum(kept) / len(kept) if kept else None}

@@ -1,4 +1,4 @@
-"""Scores of answers and of rankings; all rates are fractions 0..1 (design decision 17)."""
+"""Scores of answers and of rankings; all rates are fractions 0..1."""
 
 from collections.abc import Sequence as SequenceOf
 

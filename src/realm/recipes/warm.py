@@ -1,6 +1,6 @@
 """The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
 
-From nothing, an encoder that cannot copy yet ignores every document, and the retriever's gradient is noise (design: cold start). The
+From nothing, an encoder that cannot copy yet ignores every document, so that no document helps and the retriever's gradient is noise. The
 stage ends by a test, not by a count: on held-out pairs the encoder must fill the span with the block given far more often than without.
 """
 
@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from realm import losses
+from realm.data.blocks import NULL_ROW
 from realm.data.featurize import mask_slots
+from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.masking import hide_more
 from realm.data.partners import Partners
@@ -21,7 +23,6 @@ from realm.errors import RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
-from realm.recipes.pretrain.held_out import hold_out
 from realm.recipes.pretrain.sentences import warm_sentences
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
@@ -36,7 +37,7 @@ def one_document_nll(target_log_probs: Tensor, slots: Tensor) -> losses.Loss:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FilledShares:
     """Share of held-out spans filled exactly, with the block and with nothing."""
 
     with_block: float
@@ -53,7 +54,7 @@ class Pairs:
         self.context = context
         self.sentences = warm_sentences(context)
         self.partners = Partners(context.store)
-        self.held_out, self.training = hold_out(len(self.sentences), HELD_OUT)
+        self.held_out, self.training = hold_out(self.sentences.keys, HELD_OUT, least=1)
 
     def query(self, item: int, *key: int | str) -> MaskedQuery:
         return self.sentences.query(item, generator("warm", self.context.seed, *key))
@@ -84,18 +85,18 @@ class Pairs:
         return where.to(self.context.device), what.to(self.context.device), slots.to(self.context.device)
 
     @torch.no_grad()
-    def test(self, encoder: KnowledgeAugmentedEncoder) -> Reading:
+    def test(self, encoder: KnowledgeAugmentedEncoder) -> FilledShares:
         """Fill the held-out spans with their block and with the null document."""
         encoder.eval()
         queries = [self.query(item, "held out", item) for item in self.held_out]
         where, what, slots = self.slots(queries)
         own = self.context.store.rows_of(np.array([q.origin for q in queries])).tolist()
         shares = []
-        for rows in (own, [-1] * len(queries)):
+        for rows in (own, [NULL_ROW] * len(queries)):
             sequences = [self.context.inputs.joint(q.ids, row) for q, row in zip(queries, rows, strict=True)]
             right = (encoder.log_probs(sequences, where).argmax(-1) == what) | ~slots
             shares.append(float(right.all(-1).float().mean()))
-        return Reading(*shares)
+        return FilledShares(*shares)
 
 
 class WarmTask(Task):
@@ -109,7 +110,7 @@ class WarmTask(Task):
         self.section = context.recipe.warm
         self.pairs = Pairs(context)
         self.order = EpochOrder(len(self.pairs.training), "warm", context.seed)
-        self.reading: Reading | None = None
+        self.reading: FilledShares | None = None
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         drawn = self.order.batch(step, self.section.batch, share)
@@ -129,7 +130,7 @@ class WarmTask(Task):
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None
-        self.reading = Reading(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
+        self.reading = FilledShares(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:
@@ -141,7 +142,7 @@ class WarmTask(Task):
         return {"reading": None if self.reading is None else [self.reading.with_block, self.reading.without]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.reading = None if state["reading"] is None else Reading(*state["reading"])
+        self.reading = None if state["reading"] is None else FilledShares(*state["reading"])
 
 
 def run_warm(context: StageContext) -> None:

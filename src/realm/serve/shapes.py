@@ -125,7 +125,7 @@ class SearchResponse(BaseModel):
 
 
 class CandidateShape(BaseModel):
-    """As ``realm.document_utility.Candidate``."""
+    """As ``realm.document_utility.DocumentEffect``."""
 
     block_id: int
     title: str

@@ -1,4 +1,4 @@
-"""Trivial retrieval: the blocks that a masked sentence must not be given, because they hold it (REALM, section 3.4; design decision 5).
+"""Trivial retrieval: the blocks that a masked sentence must not be given, because they hold it (REALM, section 3.4).
 
 Known beforehand are the blocks that hold the sentence verbatim. Which others share a long run of wordpieces with it is looked up in
 what was retrieved: an index over all runs of a large corpus would take more room than its vectors.

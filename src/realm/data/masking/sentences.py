@@ -49,6 +49,12 @@ class MaskedSentences:
         return len(self._rows)
 
     @property
+    def keys(self) -> np.ndarray:
+        """int64 [n, 2]: block id and number in its block of every sentence, whatever is hidden in it."""
+        rows, sentences = np.array(self._rows, np.int64), np.array(self._sentences, np.int64)
+        return np.stack([np.asarray(self.store.block_ids)[rows], sentences], 1)
+
+    @property
     def spans(self) -> int:
         """Maskable spans over all sentences; one each where they are drawn and not listed."""
         return len(self._spans) // 2

@@ -1,4 +1,4 @@
-"""BM25 + reader: the same reader, initial weights, steps and seed as REALM's, on BM25's candidates (design decision 19)."""
+"""BM25 + reader: the same reader, initial weights, steps and seed as REALM's, on BM25's candidates, so that only the retriever differs."""
 
 import time
 

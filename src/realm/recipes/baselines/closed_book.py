@@ -1,4 +1,4 @@
-"""Closed book: the encoder alone answers, from what its weights remember (design decision 18).
+"""Closed book: the encoder alone answers, from what its weights remember and from no document.
 
 It is pre-trained on the same masked sentences and as many masked spans as REALM's encoder saw (warm stage and pre-training), without any
 document, and fine-tuned on the same questions: "[CLS] question [MASK] ... [SEP] [SEP]", always with six masks, the answer's wordpieces in
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from realm.config import Recipe
 from realm.data.featurize import mask_slots
+from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
@@ -70,10 +71,11 @@ class SentencesTask(ClosedBookTask):
     def __init__(self, context: StageContext, model: RealmModel):
         super().__init__("closed_book_pretrain", context, model, BATCH)
         self.sentences = pretraining_sentences(context)
-        self.order = EpochOrder(len(self.sentences), self.name, context.seed)
+        _, self.training = hold_out(self.sentences.keys, context.recipe.pretrain.held_out)
+        self.order = EpochOrder(len(self.training), self.name, context.seed)
 
     def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
-        query = self.sentences.query(item, generator(self.name, self.context.seed, position))
+        query = self.sentences.query(self.training[item], generator(self.name, self.context.seed, position))
         return query.ids, query.positions, query.targets
 
 

@@ -14,7 +14,7 @@ import torch
 
 from realm.candidates import Bm25Candidates, DenseCandidates, ScaledSource
 from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NO_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
 from realm.index.live import LiveIndex
@@ -80,11 +80,11 @@ class TfIdfCandidates(ScaledSource):
 
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         k = min(k, len(self.rows))
-        rows, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
+        rows, best = np.full((len(texts), k), NO_ROW, np.int64), np.zeros((len(texts), k), np.float32)
         for i, text in enumerate(texts):
             scores = self.scores(text)
             order = np.argsort(-scores, kind="stable")[:k]
-            rows[i], best[i] = np.where(scores[order] > 0, self.rows[order], -1), scores[order]
+            rows[i], best[i] = np.where(scores[order] > 0, self.rows[order], NO_ROW), scores[order]
         return rows, best
 
     def index_bytes(self) -> int:
@@ -108,7 +108,7 @@ class FusedCandidates(ScaledSource):
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         self.dense.eval()  # dropout would make other ranks of the same retriever
         lists = [source(texts, questions, k).rows for source in (self.dense, self.lexical)]
-        rows, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
+        rows, best = np.full((len(texts), k), NO_ROW, np.int64), np.zeros((len(texts), k), np.float32)
         for i in range(len(texts)):
             scores = fused_scores([found[i] for found in lists])
             order = sorted(scores, key=lambda row: (-scores[row], row))[:k]
@@ -120,11 +120,11 @@ class FusedCandidates(ScaledSource):
 
 
 def fused_scores(lists: SequenceOf[np.ndarray]) -> dict[int, float]:
-    """Row -> reciprocal-rank score over several rankings (rows best first, -1 where there is none)."""
+    """Row -> reciprocal-rank score over several rankings (rows best first, NO_ROW where there is none)."""
     scores: dict[int, float] = {}
     for ranking in lists:
         for rank, row in enumerate(ranking.tolist(), 1):
-            if row >= 0:
+            if row != NO_ROW:
                 scores[row] = scores.get(row, 0.0) + RRF_CONSTANT / (RRF_CONSTANT + rank)
     return scores
 
@@ -199,7 +199,7 @@ class SentenceCandidates(ScaledSource):
     def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         self.network.eval()
         found = Retriever(self._embedder.embed, self.index).retrieve(list(texts), min(k, len(self.index)), null=False)
-        rows = np.full(found.block_ids.shape, -1, np.int64)
+        rows = np.full(found.block_ids.shape, NO_ROW, np.int64)
         rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
         return rows, np.where(found.valid, found.scores, 0.0)
 

@@ -1,4 +1,4 @@
-"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed (design decisions 18 and 19).
+"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed, so that only the row differs.
 
 A row is trained as a stage of one run, so that rows share the stages they start from, and measured once: ``RUN/compare/NAME.json``.
 """

@@ -1,9 +1,7 @@
 """A few sentences followed through training: what is retrieved for them at each refresh, and which of it helps."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,15 +9,14 @@ import torch
 from realm.corpus.store.blocks import BlockStore
 from realm.data.masked_text import masked_text
 from realm.data.types import MaskedQuery
-from realm.document_utility import Candidate, document_effects, likelihood
+from realm.document_utility import DocumentEffect, document_effects, likelihood
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
+from realm.recipes.pretrain.filling import score_candidates
+from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import Retrieved
 from realm.train.distributed import is_first
 from realm.train.metrics import MetricsLog
-
-if TYPE_CHECKING:
-    from realm.recipes.pretrain.task import PretrainTask
 
 STAGE = "pretrain"
 FOLLOWED = 5
@@ -34,7 +31,7 @@ class ReadSentence:
     text: str
     targets: tuple[str, ...]
     p_y: float
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DocumentEffect, ...]
 
 
 @torch.no_grad()
@@ -50,8 +47,6 @@ def read_sentences(
         queries: b masked sentences.
         retrieved: their candidates.
     """
-    from realm.recipes.pretrain.filling import score_candidates
-
     scored = score_candidates(model.eval(), context, queries, retrieved)
     found = []
     for i, query in enumerate(queries):
@@ -68,26 +63,26 @@ class Examples:
     """``examples.jsonl``: the first few probe sentences with their documents, a row for each sentence at each refresh.
 
     Args:
-        task: its probe set, corpus, networks and generation are used. A resumed run takes back what came after its checkpoint.
+        path: of the file. A resumed run takes back what came after its checkpoint.
+        sentences: the corpus that the probe sentences come from.
     """
 
-    def __init__(self, task: PretrainTask):
-        self.task = task
+    def __init__(self, path: Path, sentences: BlockStore):
+        self.sentences = sentences
         self.rows = 0
-        self._log = MetricsLog(task.context.paths.examples)
+        self._log = MetricsLog(path)
 
-    def add(self, step: int, retrieved: Retrieved) -> None:
-        """Note what the task's present generation found for the probe queries, and what its networks make of it."""
+    def add(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved) -> None:
+        """Note what the generation in use found for the probe queries, and what the networks make of it."""
         if not self.rows:
             self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
-        queries = self.task.probe.queries[:FOLLOWED]
+        queries = queries[:FOLLOWED]
         first = Retrieved(*(values[: len(queries)] for values in (retrieved.block_ids, retrieved.valid, retrieved.scores)))
-        assert self.task.generation is not None
-        found = read_sentences(self.task.context, self.task.model, self.task.sentences.store, queries, first)
+        found = read_sentences(view.context, view.model, self.sentences, queries, first)
         for number, read in enumerate(found):
             shown = asdict(read)
             shown["candidates"] = [c | {"text": c["text"][:EXCERPT]} for c in shown["candidates"]]
-            self._log.write(STAGE, step, generation=self.task.generation.number, sentence=number, **shown)
+            self._log.write(STAGE, step, generation=view.generation.number, sentence=number, **shown)
             self.rows += 1
 
     def restore(self, rows: int) -> None:

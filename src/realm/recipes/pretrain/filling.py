@@ -13,13 +13,13 @@ from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
-from realm.recipes.pretrain.objectives import Scored
+from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.retrieving import allowed_among
 from realm.retrieval import Retrieved
 
 
-def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Scored:
-    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate (design, steps 4 and 5).
+def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> ScoredCandidates:
+    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
 
     Args:
         queries: b masked sentences.
@@ -41,7 +41,7 @@ def score_candidates(model: RealmModel, context: StageContext, queries: list[Mas
     )
     target_log_probs = filled.new_zeros(*weighed.rows.shape, where.shape[1]).index_put((example, candidate), filled)
     encoded = sum(map(len, sequences))
-    return Scored(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
+    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
 
 
 def joint_inputs(
@@ -64,7 +64,7 @@ def joint_inputs(
 @dataclass(frozen=True)
 class Weighed:
     """log p(z|x) by the live embedders over a query's own candidates and, if wanted, over those of the whole batch, [b, k] each; the
-    candidates' rows [b, k], -1 for the null document; how many wordpieces were read for it."""
+    candidates' rows [b, k], NULL_ROW for the null document; how many wordpieces were read for it."""
 
     rows: np.ndarray
     log_p_z: Tensor

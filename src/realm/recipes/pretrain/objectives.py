@@ -18,7 +18,7 @@ RETRIEVER_LOSSES: dict[str, Callable[[PretrainConfig], Callable[[Tensor, Tensor,
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCandidates:
     """One batch through both networks: live scores and target log-probabilities.
 
     log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
@@ -39,7 +39,7 @@ class Scored:
         return self.log_p_z if self.among_batch is None else self.among_batch
 
 
-def pretraining_loss(scored: Scored, section: PretrainConfig) -> losses.Loss:
+def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
     """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
 
     With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the

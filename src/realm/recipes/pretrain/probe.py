@@ -1,17 +1,13 @@
 """A fixed set of masked sentences whose retrieval is measured at every refresh: the collapse alarm needs no labels."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
+from realm.data.blocks import NULL_ROW
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences
-
-if TYPE_CHECKING:
-    from realm.recipes.context import StageContext
-    from realm.recipes.pretrain.task import PretrainTask
-    from realm.retrieval import Retrieved
+from realm.recipes.context import StageContext
+from realm.recipes.pretrain.view import PretrainView
+from realm.retrieval import Retrieved
 
 COLLAPSE_AFTER = 2
 MARGIN = 2.0
@@ -35,17 +31,16 @@ class ProbeSet:
         self.history: list[float] = []
         self.retrieved: Retrieved | None = None
 
-    def retrieve(self, task: PretrainTask) -> Retrieved:
-        """What the task's present generation finds for the queries; kept in ``retrieved``."""
-        self.retrieved = task.retrieve(self.queries)
+    def retrieve(self, view: PretrainView) -> Retrieved:
+        """What the generation in use finds for the queries; kept in ``retrieved``."""
+        self.retrieved = view.retrieve(self.queries)
         return self.retrieved
 
-    def recall(self, task: PretrainTask) -> float:
-        """Recall under the task's present generation; appended to the history."""
-        retrieved = self.retrieve(task)
+    def recall(self, retrieved: Retrieved) -> float:
+        """The recall of what :meth:`retrieve` found; appended to the history."""
         rows = self.context.inputs.rows(retrieved.block_ids)
         hits = [
-            any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row >= 0)
+            any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row != NULL_ROW)
             for query, candidates in zip(self.queries, rows, strict=True)
         ]
         value = sum(hits) / len(hits)

@@ -5,7 +5,8 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 import torch
 
-from realm.data.blocks import BlockInputs
+from realm.corpus.store.blocks import NULL_BLOCK
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
 from realm.errors import TrainingError
@@ -73,12 +74,13 @@ def allowed_among(queries: SequenceOf[MaskedQuery], rows: np.ndarray, inputs: Bl
 
     Args:
         queries: b masked sentences.
-        rows: [u] rows of the corpus, -1 for the null document.
+        rows: [u] rows of the corpus, NULL_ROW for the null document.
         inputs: the corpus.
         null, overlap: as for :func:`retrieve_candidates`.
     """
-    ids = np.where(rows < 0, -1, inputs.store.block_ids[np.maximum(rows, 0)])
+    null_row = rows == NULL_ROW
+    ids = np.where(null_row, NULL_BLOCK, inputs.store.block_ids[np.where(null_row, 0, rows)])
     allowed = np.array([~np.isin(ids, query.excluded) for query in queries])
     if overlap:
         allowed &= np.array([~np.isin(ids, overlapping(query, ids, inputs.store, overlap)) for query in queries])
-    return allowed & (null | (rows >= 0))
+    return allowed & (null | ~null_row)

@@ -1,18 +1,16 @@
 """What a stale index costs, measured on the probe set whenever a fresher one takes its place."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK
+from realm.data.blocks import NULL_ROW
 from realm.data.loader import generator
+from realm.data.types import MaskedQuery
+from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import Retrieved
-
-if TYPE_CHECKING:
-    from realm.recipes.pretrain.task import PretrainTask
 
 QUERIES = 16
 BLOCKS = 256
@@ -30,30 +28,31 @@ def overlap(before: Retrieved, after: Retrieved) -> float:
 
 
 @torch.inference_mode()
-def stale_share(task: PretrainTask, retrieved: Retrieved, step: int) -> float:
+def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, step: int) -> float:
     """Share of retrieved documents that an index of the live parameters would not have returned, 0..1, estimated.
 
     A candidate would not be returned if as many documents as are retrieved score higher under the live embedders. Those are counted
     among the other candidates and in a sample of the corpus, where each stands for as many as were not drawn.
 
     Args:
-        task: its live model, probe queries and corpus.
-        retrieved: what the index in use returned for the probe queries.
+        view: the live networks and the corpus.
+        queries: of the probe; the first few are enough.
+        retrieved: what the index in use returned for them.
         step: which sample.
     """
-    inputs, model = task.context.inputs, task.model
-    queries = task.probe.queries[:QUERIES]
+    inputs, model = view.inputs, view.model
+    queries = queries[:QUERIES]
     live = np.flatnonzero(inputs.store.live)
-    sample = generator("staleness", task.context.seed, step).permutation(live)[:BLOCKS]
+    sample = generator("staleness", view.context.seed, step).permutation(live)[:BLOCKS]
     found = inputs.rows(retrieved.documents[: len(queries)])
-    rows = np.unique(np.concatenate([found[found >= 0], sample]))
+    rows = np.unique(np.concatenate([found[found != NULL_ROW], sample]))
     query_emb = model.embedder.eval()([inputs.featurizer.query(query.ids) for query in queries])
     block_emb = model.documents.eval()(inputs.blocks(rows.tolist()))
     scores = (query_emb @ block_emb.T).float().cpu().numpy()
     weight = len(live) / len(sample)
     stale = total = 0
     for score, query, candidates in zip(scores, queries, found, strict=True):
-        real = candidates[candidates >= 0]
+        real = candidates[candidates != NULL_ROW]
         own = score[np.searchsorted(rows, real)]
         excluded = inputs.rows(query.excluded[np.isin(query.excluded, inputs.store.block_ids)])
         others = score[np.searchsorted(rows, sample[~np.isin(sample, np.concatenate([real, excluded]))])]

@@ -4,10 +4,8 @@ Cheap numbers are taken at every step from what the step has computed anyway. Th
 are measured at every ``EVERY``-th step, on a few of its queries.
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +15,12 @@ from realm import losses
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery
 from realm.recipes.pretrain.filling import joint_inputs
+from realm.recipes.pretrain.objectives import ScoredCandidates
+from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import NULL_INDEX, Retrieved, Retriever
 from realm.train.loop import Metrics
 from realm.train.metrics import PARTS
-
-if TYPE_CHECKING:
-    from realm.recipes.pretrain.objectives import Scored
-    from realm.recipes.pretrain.task import PretrainTask
+from realm.train.timing import Stopwatch
 
 EVERY = 20
 READ = 8
@@ -33,36 +30,34 @@ RECENT = 1000
 
 
 class Watcher:
-    """Watches one pre-training task.
+    """Watches pre-training; what it looks at is not changed.
 
     Args:
-        task: its networks, corpus, generation and stopwatch are looked at; nothing in them is changed.
+        watch: the run's stopwatch.
 
     Attributes:
         encoded: wordpieces that the encoder has read in this rank's shares of all steps.
     """
 
-    def __init__(self, task: PretrainTask):
-        self.task = task
-        self.watch = task.context.watch
+    def __init__(self, watch: Stopwatch):
+        self.watch = watch
         self._recent: deque[list[int]] = deque(maxlen=RECENT)
         self._steps: set[int] = set()
         self._tokens = 0
         self._oldest = 0
         self.encoded = 0
 
-    def step(self, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
+    def step(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
         """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
         with self.watch("watching"):
             self._steps.add(step)
             self._tokens += scored.tokens
             self.encoded += scored.encoded
-            assert self.task.generation is not None
-            self._oldest = max(self._oldest, step - self.task.generation.step)
+            self._oldest = max(self._oldest, step - view.generation.step)
             self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
             metrics = utility_by_rank(scored, retrieved)
             if step % EVERY == 0:
-                metrics |= self._accuracy(queries[:READ], retrieved, scored) | self._excluded(queries)
+                metrics |= accuracy(view, queries[:READ], retrieved, scored) | excluded_share(view, queries)
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
@@ -96,37 +91,34 @@ class Watcher:
             return {}
         return {"distinct_per_1000": float(len({block_id for row in self._recent for block_id in row}))}
 
-    @torch.no_grad()
-    def _accuracy(self, queries: list[MaskedQuery], retrieved: Retrieved, scored: Scored) -> Metrics:
-        """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does."""
-        task = self.task
-        encoder = task.model.encoder
-        assert encoder is not None
-        inputs = task.context.inputs
-        where, what, slots = (t.to(task.context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-        rows = inputs.rows(retrieved.block_ids[: len(queries)])
-        example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
-        if not sequences:
-            return {}
-        training = encoder.training
-        encoder.eval()
-        probs = encoder.log_probs(sequences, where[example]).exp()
-        encoder.train(training)
-        weight = scored.log_p_z.detach()[example, candidate].exp()
-        metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
-        if retrieved.has_null:
-            metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
-        return metrics
 
-    def _excluded(self, queries: list[MaskedQuery]) -> Metrics:
-        """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
-        task = self.task
-        generation = task.generation
-        assert generation is not None
-        sequences = [task.context.inputs.featurizer.query(q.ids) for q in queries]
-        found = Retriever(generation.queries, generation.index).retrieve(sequences, task.section.candidates - 1, null=False)
-        forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
-        return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
+@torch.no_grad()
+def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
+    """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does."""
+    encoder, inputs, device = view.model.encoder, view.inputs, view.context.device
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    rows = inputs.rows(retrieved.block_ids[: len(queries)])
+    example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
+    if not sequences:
+        return {}
+    training = encoder.training
+    encoder.eval()
+    probs = encoder.log_probs(sequences, where[example]).exp()
+    encoder.train(training)
+    weight = scored.log_p_z.detach()[example, candidate].exp()
+    metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
+    if retrieved.has_null:
+        metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
+    return metrics
+
+
+def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
+    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
+    sequences = [view.inputs.featurizer.query(q.ids) for q in queries]
+    retriever = Retriever(view.generation.queries, view.generation.index)
+    found = retriever.retrieve(sequences, view.section.candidates - 1, null=False)
+    forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
+    return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
 
 
 def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int) -> Tensor:
@@ -145,7 +137,7 @@ def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int
     return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
 
 
-def utility_by_rank(scored: Scored, retrieved: Retrieved) -> Metrics:
+def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
     """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
 
     Nothing where there is no null document to compare with.

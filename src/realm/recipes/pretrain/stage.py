@@ -1,0 +1,72 @@
+"""The stage "pretrain": where its networks come from, and which of their weights are published with which index."""
+
+from contextlib import closing
+from typing import Any
+
+from realm.index.manifest import require_whole
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
+from realm.recipes.pretrain.sentences import pretraining_fingerprint
+from realm.recipes.pretrain.task import PretrainTask
+from realm.recipes.warm import require_reading
+from realm.storage.generations import generation_path
+from realm.train.best import load_weights, shared_best
+from realm.train.distributed import world
+
+
+def starting_model(context: StageContext) -> RealmModel:
+    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from."""
+    section = context.recipe.pretrain
+    model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
+    if section.from_ict and not section.from_warm:
+        model = model.with_parts(embedder=load_stage(context, "ict").embedder)
+    if section.from_warm:
+        model = model.with_parts(encoder=load_stage(context, "warm").encoder)
+    if section.separate_embedders:
+        model = model.fork_document_embedder()
+        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
+    return model
+
+
+def run_pretrain(context: StageContext) -> None:
+    """Pre-train, and publish embedder, encoder and the index of the last step."""
+    mark = pretraining_fingerprint(context)
+    if is_published(context, "pretrain", mark):
+        return
+    require_reading(context)
+    model = starting_model(context)
+    task = PretrainTask(context, model)
+    context.say(f"pretrain: {task.sentences.summary}")
+    if context.recipe.pretrain.held_out and not task.held_out:
+        context.say("pretrain: too few sentences to hold one out: nothing says which weights are the best, the last are published")
+    if (renewal := task.source.renewal).partial:
+        last = "the index is mixed between steps, and whole after the last"
+        context.say(f"pretrain: a refresh embeds {renewal.share:.0%} of the blocks, {renewal.first} first: {last}")
+    with closing(task.source):
+        steps = train(context, task, context.recipe.pretrain, mark)
+        choice = choose_weights(context, model, steps)
+        generation = task.settle(int(choice["published_step"]))
+        require_whole(generation.snapshot.manifest, generation_path(context.paths.index, generation.number))
+    facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
+    facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
+    sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
+    publish_stage(context, "pretrain", model, mark, facts | sentences)
+    task.source.tidy()
+
+
+def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:
+    """Load the weights that the recipe's ``pretrain.publish`` names into the model: the last are there already.
+
+    Returns:
+        Facts for the stage: published ("last" or "best"), published_step, and best_step with best_utility where anything was held out.
+    """
+    facts: dict[str, Any] = {"published": "last", "published_step": steps}
+    found = shared_best(context.paths.checkpoints(PretrainTask.name))
+    if found is None:
+        return facts
+    step, utility, weights = found
+    facts |= {"best_step": step, "best_utility": utility}
+    if context.recipe.pretrain.publish == "last":
+        return facts
+    load_weights(weights, model)
+    return facts | {"published": "best", "published_step": step}

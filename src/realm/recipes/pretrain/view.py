@@ -1,0 +1,47 @@
+"""What pre-training shows to those who watch it: the networks as they are, and the index that is searched."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+from realm.config import PretrainConfig
+from realm.data.blocks import BlockInputs
+from realm.data.types import MaskedQuery
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext
+from realm.recipes.pretrain.retrieving import retrieve_candidates
+from realm.refresh import Generation
+from realm.retrieval import Retrieved
+
+
+@dataclass(frozen=True)
+class PretrainView:
+    """One moment of pre-training.
+
+    Attributes:
+        context: the run.
+        model: the live networks.
+        generation: what is searched.
+    """
+
+    context: StageContext
+    model: RealmModel
+    generation: Generation
+
+    @property
+    def inputs(self) -> BlockInputs:
+        return self.context.inputs
+
+    @property
+    def section(self) -> PretrainConfig:
+        return self.context.recipe.pretrain
+
+    def retrieve(self, queries: SequenceOf[MaskedQuery]) -> Retrieved:
+        """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence.
+
+        Raises:
+            TrainingError: the embedder has damaged weights.
+        """
+        section = self.section
+        return retrieve_candidates(
+            self.generation, self.inputs, queries, section.candidates, null=section.null, overlap=section.exclude_overlap
+        )
