@@ -9,8 +9,8 @@ import torch
 
 from realm.data.types import Sequence
 from realm.errors import RunError
-from realm.nn.bodies import BodySpec
-from realm.nn.model import PARTS, RealmModel, state_sha256
+from realm.nn.model import RealmModel, state_sha256
+from realm.nn.spec import PARTS, BodySpec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import realm.nn.bodies
 from realm.data.types import Sequence
-from realm.nn.bodies import BodySpec
 from realm.nn.model import RealmModel
 from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.spec import BodySpec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

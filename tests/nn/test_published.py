@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
 from realm.nn.published.config import published_config, read_published_config
 from realm.nn.published.names import (
     PUBLISHED_PARTS,
@@ -19,6 +19,7 @@ from realm.nn.published.names import (
     plan_import,
     published_kind,
 )
+from realm.nn.spec import ModelSpec
 
 CONFIG = {
     "vocab_size": 64,

@@ -19,12 +19,13 @@ import torch
 from realm.corpus.sources.record_file import write_record_file
 from realm.errors import RunError
 from realm.nn.hub import model_card
-from realm.nn.model import PARTS, RealmModel, part_sizes
+from realm.nn.model import RealmModel, part_sizes
 from realm.nn.onnx import export_onnx
 from realm.nn.published.config import published_config
 from realm.nn.published.models import RECORDS
 from realm.nn.published.names import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.saving import save_tensors
+from realm.nn.spec import PARTS
 from realm.opening import OpenRun, open_run, read_run_recipe
 from realm.paths import RunPaths
 from realm.stages import has_stage
