@@ -47,7 +47,7 @@ def model(inputs: BlockInputs) -> RealmModel:
     torch.manual_seed(0)
     sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
     body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    return RealmModel(one_body(body, projection=8, span_hidden=8)).fork_document_embedder().with_reader(0)
+    return RealmModel(one_body(body, projection=8)).fork_document_embedder().with_reader(0, span_hidden=8, max_span=10)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ VOCABULARY = 60
 
 
 def body_specs() -> dict[str, BodySpec]:
-    """One tiny specification per family that design decision 3 names."""
+    """One tiny specification per family whose bodies differ in what this package reads of them: pooler, segments, layers."""
     shape = {"vocab_size": VOCABULARY, "hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "max_length": 64}
     bert = bert_spec(dropout=0.1, attention_dropout=0.0, **shape)
     sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32}

@@ -60,7 +60,7 @@ def test_saved_and_loaded_alike(any_spec: BodySpec, make_model: Make, ragged: Ra
     model = make_model(any_spec)
     model.save_pretrained(tmp_path / "model")
     loaded = RealmModel.from_pretrained(tmp_path / "model").eval()
-    assert loaded.spec.body.pooling == any_spec.pooling and loaded.spec.body.segments == any_spec.segments
+    assert all(network.body == any_spec for network in loaded.spec.networks.values())
     assert state_sha256(loaded) == state_sha256(model)
     sequences, positions = ragged(5, 6), torch.randint(0, 6, (5, 2))
     assert torch.equal(loaded.embedder(sequences), model.embedder(sequences))
