@@ -39,7 +39,7 @@ from realm.index.mips import Hits
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.recipes.context import StageContext, new_model, open_context
+from realm.recipes.context import StageContext, new_model, open_context, with_new_reader
 from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import Relevance, exact_match_share
@@ -84,9 +84,9 @@ def prepared(arguments: argparse.Namespace, scratch: Path) -> tuple[StageContext
     else:
         paths.corpus.symlink_to(arguments.corpus.resolve(), target_is_directory=True)
     context = open_context(paths, recipe_of(arguments), lambda *_: None)
-    model = new_model(context).fork_document_embedder().with_reader(0)
+    model = with_new_reader(context, new_model(context).fork_document_embedder(), seed=0)
     store = context.store
-    vectors = np.random.default_rng(0).standard_normal((len(store), model.spec.projection), np.float32)
+    vectors = np.random.default_rng(0).standard_normal((len(store), model.embedder.spec.projection), np.float32)
     facts = {"corpus_id": store.manifest.corpus_id, "tokenizer_sha256": store.manifest.tokenizer_sha256}
     facts |= {"document_embedder_sha256": state_sha256(model.documents)}
     ids = np.asarray(store.block_ids)
@@ -94,7 +94,7 @@ def prepared(arguments: argparse.Namespace, scratch: Path) -> tuple[StageContext
     snapshot = Snapshot.open(paths.index, **facts)
     index: Any = LiveIndex(snapshot.vectors, ids, store, codes=snapshot.codes)
     if arguments.rows:
-        index = RepeatedRows(arguments.rows, model.spec.projection, ids)
+        index = RepeatedRows(arguments.rows, model.embedder.spec.projection, ids)
     return context, model, DenseCandidates(model.embedder, snapshot, index, context.inputs)
 
 

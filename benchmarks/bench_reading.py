@@ -26,7 +26,7 @@ from realm.config import build_recipe
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.paths import RunPaths
-from realm.recipes.context import StageContext, load_stage, open_context, train
+from realm.recipes.context import StageContext, load_stage, open_context, train, with_new_reader
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.warm import run_warm
 
@@ -74,7 +74,7 @@ def context_for(corpus: Path, atlas: Path, scratch: Path, arguments: argparse.Na
 
 def exact_match(context: StageContext, name: str) -> float:
     """Train a reader from the context's warm encoder; its exact match on the development questions at the last step."""
-    model = load_stage(context, "warm").with_reader(context.seed)
+    model = with_new_reader(context, load_stage(context, "warm"))
     questions, dev = training_questions(context)
     source = OneGoldBlock(context, [*questions, *dev])
     task = ReadingTask(name, context, source, model.reader, source.known(questions), source.known(dev))  # type: ignore[arg-type]

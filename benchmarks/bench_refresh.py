@@ -59,7 +59,7 @@ def peer_of(model: RealmModel, store: BlockStore, scratch: Path) -> Any:
     model.embedder.body.model.save_pretrained(scratch / "body")
     tokenizer.save_pretrained(scratch / "body")
     body = modules.Transformer(str(scratch / "body"), max_seq_length=LENGTH)
-    return SentenceTransformer(modules=[body, modules.Pooling(model.spec.body.hidden, pooling_mode="mean")], device="cpu")
+    return SentenceTransformer(modules=[body, modules.Pooling(model.embedder.spec.body.hidden, pooling_mode="mean")], device="cpu")
 
 
 def encoding(store: BlockStore, count: int, scratch: Path) -> list[dict[str, Any]]:

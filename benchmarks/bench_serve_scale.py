@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from common import result
 from realm.config import build_recipe, dump_recipe
 from realm.data.blocks import open_inputs
 from realm.nn.model import RealmModel
+from realm.nn.spec import EncoderSpec, ModelSpec
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
 from realm.refresh import open_generation
@@ -49,8 +49,9 @@ def make_run(work: Path, root: Path) -> None:
     generation = open_generation(paths, inputs)
     published = RealmModel.from_pretrained(parameters_path(paths, generation.snapshot.manifest.params_generation))
     torch.manual_seed(0)
-    spec = replace(published.spec, span_hidden=recipe.model.span_hidden, parts=("embedder", "encoder"))
-    model = RealmModel(spec).with_parts(embedder=published.embedder).fork_document_embedder().with_reader(0)
+    encoder = RealmModel(ModelSpec(encoder=EncoderSpec(published.embedder.spec.body)))
+    sizes = {"span_hidden": recipe.model.span_hidden, "max_span": recipe.model.max_span}
+    model = encoder.with_parts(embedder=published.embedder).fork_document_embedder().with_reader(0, **sizes)
     facts = {"format": RUN_FORMAT, "fingerprint": "", "generation": generation.number}
     for stage in ("pretrain", "finetune"):
         model.save_pretrained(paths.stage(stage), tokenizer=inputs.store.tokenizer)

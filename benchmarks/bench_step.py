@@ -60,7 +60,7 @@ def own_step(name: str, start: RealmModel, work: Workload) -> tuple[Step, RealmM
     """A step by one of the ways on its own copy of the weights."""
     model, way = copy.deepcopy(start).train(), WAYS.get(name)
     optimizer = prepare(model, way)
-    inner, dtype = int(start.spec.body.config["intermediate_size"]), torch.bfloat16 if name == OURS_BF16 else torch.float32
+    inner, dtype = int(start.embedder.spec.body.config["intermediate_size"]), torch.bfloat16 if name == OURS_BF16 else torch.float32
 
     def step() -> dict[str, float]:
         optimizer.zero_grad(set_to_none=True)
@@ -72,7 +72,7 @@ def own_step(name: str, start: RealmModel, work: Workload) -> tuple[Step, RealmM
         optimizer.step()
         row = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu, "loss": loss.item()}
         # Beside every step: what the machine gives changes from minute to minute.
-        return row | {"peak_mib": memory.mib() or 0, "gemm_peak": gemm_peak(start.spec.body.hidden, inner, dtype)}
+        return row | {"peak_mib": memory.mib() or 0, "gemm_peak": gemm_peak(start.embedder.spec.body.hidden, inner, dtype)}
 
     return step, model
 
@@ -162,7 +162,7 @@ def compare(
         rows = take_turns(steps, {name: 1 if name in (PLAIN, PEER) else options.rounds for name in steps})
         if other:
             other.close()
-    spec, first = start.spec, rows[OURS][0]["loss"]
+    spec, first = start.embedder.spec, rows[OURS][0]["loss"]
     flops = step_flops(spec.body, spec.projection, work)
     seconds = {name: statistics.median(row["seconds"] for row in found[1:]) for name, found in rows.items()}
     table = []
@@ -192,7 +192,7 @@ def same_gradients(start: RealmModel, work: Workload) -> dict[str, float]:
 def shares(model: RealmModel, work: Workload, sentences: MaskedSentences, blocks: int, step_seconds: float) -> dict[str, float]:
     """Seconds of a step's queries, inputs and search over ``blocks`` embeddings, beside the whole step's."""
     inputs, b, rounds = work.inputs, len(work.queries), 5
-    index = make_index(np.random.default_rng(0).standard_normal((blocks, model.spec.projection), np.float32), np.arange(blocks))
+    index = make_index(np.random.default_rng(0).standard_normal((blocks, model.embedder.spec.projection), np.float32), np.arange(blocks))
     retriever = Retriever(model.embedder.eval(), index)
     taken: dict[str, list[float]] = {"queries": [], "inputs": [], "search": []}
     for turn in range(rounds):

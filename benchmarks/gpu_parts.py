@@ -90,7 +90,7 @@ def step(rows: Rows, size: Size, out: Path) -> None:
     torch.set_float32_matmul_precision("high")
     model = new_model(size.step).train().to(DEVICE)
     optimizer = adamw([model], lr=1e-5)
-    spec, bf16 = model.spec.body, DEVICE == "cuda"
+    spec, bf16 = model.embedder.spec.body, DEVICE == "cuda"
     dtype = torch.bfloat16 if bf16 else torch.float32
 
     def measure(b: int) -> Row:
@@ -106,7 +106,7 @@ def step(rows: Rows, size: Size, out: Path) -> None:
                 wait(DEVICE)
                 taken.append(time.perf_counter() - started)
         seconds = statistics.median(taken[2:])
-        flops = step_flops(spec, model.spec.projection, work)
+        flops = step_flops(spec, model.embedder.spec.projection, work)
         peak = gemm_peak(spec.hidden, int(spec.config["intermediate_size"]), dtype, device=DEVICE, rows=16384 if bf16 else 4096)
         utilisation = {"model_flops_utilisation": flops / seconds / peak, "tflops": flops / seconds / 1e12, "gemm_peak_tflops": peak / 1e12}
         return {"seconds": seconds, "queries_per_second": b / seconds, **memory, **utilisation}

@@ -21,8 +21,8 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.updates import update_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, add_difference, open_generation, refresh_index
 from realm.storage.files import write_json
@@ -50,7 +50,7 @@ def model_of(store: BlockStore, hidden: int, layers: int, heads: int, intermedia
     torch.manual_seed(0)
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "intermediate": intermediate}
     body = bert_spec(vocab_size=store.tokenizer.vocab_size, max_length=512, dropout=0.0, attention_dropout=0.0, **sizes)
-    return RealmModel(ModelSpec(body=BodySpec(body.config, pooling=spec.pop("pooling", "pooler")), parts=("embedder",), **spec)).eval()
+    return RealmModel(one_body(BodySpec(body.config, pooling=spec.pop("pooling", "pooler")), parts=("embedder",), **spec)).eval()
 
 
 def prepare(work: Path, built: Path | None, source: Path | None, blocks: int, block_length: int) -> BlockStore:

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from realm.nn.bodies import BodySpec
+from realm.nn.spec import BodySpec
 from step_batch import Workload
 
 

@@ -12,9 +12,9 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
-from realm.nn.bodies import bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
 from realm.nn.reader import read_candidates
+from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
 
@@ -47,7 +47,7 @@ def model(inputs: BlockInputs) -> RealmModel:
     torch.manual_seed(0)
     sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
     body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    return RealmModel(ModelSpec(body=body, projection=8, span_hidden=8)).fork_document_embedder().with_reader(0)
+    return RealmModel(one_body(body, projection=8)).fork_document_embedder().with_reader(0, span_hidden=8, max_span=10)
 
 
 @pytest.fixture(scope="module")

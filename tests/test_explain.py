@@ -13,8 +13,8 @@ from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import ConfigError, DataError, RealmError, RunError
 from realm.explain import Explanation, best_spans, explain
-from realm.nn.bodies import bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
 
@@ -56,7 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     inputs = BlockInputs(store, featurizer)
     torch.manual_seed(0)
     size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
-    model = RealmModel(ModelSpec(body=bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
+    model = RealmModel(one_body(bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
     generation = refresh_index(model, inputs, RunPaths(root), step=0)
     with torch.no_grad():
         model.embedder.dense.weight.add_(0.2 * torch.randn_like(model.embedder.dense.weight))

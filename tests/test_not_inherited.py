@@ -87,7 +87,7 @@ def test_unknown_words_of_a_question_reach_the_reader(corpus: SmallCorpus) -> No
 
 
 def test_padding_is_0_and_wordpiece_1_learns(corpus: SmallCorpus, model: RealmModel) -> None:
-    assert model.spec.body.config["pad_token_id"] == 0
+    assert model.embedder.spec.body.config["pad_token_id"] == 0
     embeddings = model.embedder.body.model.get_input_embeddings()  # type: ignore[operator]
     assert embeddings.padding_idx == 0
     (ids,) = corpus.inputs.store.tokenizer.encode(["What do ☃ pay?"])

@@ -53,7 +53,7 @@ def test_every_way_gives_the_same_loss_and_gradients(work: Any) -> None:
 def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of width 4 with 8 inside: its products written out."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from realm.nn.bodies import BodySpec
+    from realm.nn.spec import BodySpec
     from step_figures import body_flops
 
     spec = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8})

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from realm.data.types import Sequence
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
 
 VOCABULARY = 60
 
 
 def body_specs() -> dict[str, BodySpec]:
-    """One tiny specification per family of bodies that a recipe can name."""
+    """One tiny specification per family whose bodies differ in what this package reads of them: pooler, segments, layers."""
     shape = {"vocab_size": VOCABULARY, "hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "max_length": 64}
     bert = bert_spec(dropout=0.1, attention_dropout=0.0, **shape)
     sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32}
@@ -58,10 +58,10 @@ def bert() -> BodySpec:
 def make_model() -> Callable[..., RealmModel]:
     """A model with random weights of a fixed seed: make_model(body specification, part, ...)."""
 
-    def make(body: BodySpec, *parts: str) -> RealmModel:
+    def make(body: BodySpec, *parts: str, head: str = "projection") -> RealmModel:
         torch.manual_seed(0)
         names = parts or ("embedder", "encoder")
-        return RealmModel(ModelSpec(body=body, projection=8, span_hidden=12, max_span=4, parts=names)).eval()
+        return RealmModel(one_body(body, projection=8, span_hidden=12, max_span=4, head=head, parts=names)).eval()
 
     return make
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from realm.data.featurize import pad_batch
 from realm.data.types import Sequence
 from realm.nn import attention
-from realm.nn.bodies import BodySpec, build_body
+from realm.nn.bodies import build_body
+from realm.nn.spec import BodySpec
 
 Ragged = Callable[..., list[Sequence]]
 

@@ -9,8 +9,9 @@ import torch
 from realm.data.featurize import pad_batch
 from realm.data.types import Sequence
 from realm.errors import ConfigError
-from realm.nn.bodies import BodySpec, build_body, load_body
-from realm.nn.model import ModelSpec, RealmModel, start_from_body, state_sha256
+from realm.nn.bodies import build_body, load_body
+from realm.nn.model import RealmModel, start_from_body, state_sha256
+from realm.nn.spec import BodySpec, one_body
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -59,7 +60,7 @@ def test_saved_and_loaded_alike(any_spec: BodySpec, make_model: Make, ragged: Ra
     model = make_model(any_spec)
     model.save_pretrained(tmp_path / "model")
     loaded = RealmModel.from_pretrained(tmp_path / "model").eval()
-    assert loaded.spec.body.pooling == any_spec.pooling and loaded.spec.body.segments == any_spec.segments
+    assert all(network.body == any_spec for network in loaded.spec.networks.values())
     assert state_sha256(loaded) == state_sha256(model)
     sequences, positions = ragged(5, 6), torch.randint(0, 6, (5, 2))
     assert torch.equal(loaded.embedder(sequences), model.embedder(sequences))
@@ -70,7 +71,7 @@ def test_published_weights_start_embedder_and_encoder(any_spec: BodySpec, ragged
     """A directory as transformers writes it; then our own directory, which needs the first no more."""
     published = build_body(any_spec, pooler=True).eval()
     published.model.save_pretrained(tmp_path / "published")
-    model = start_from_body(ModelSpec(body=any_spec, projection=8), str(tmp_path / "published")).eval()
+    model = start_from_body(one_body(any_spec, projection=8), str(tmp_path / "published")).eval()
     assert model.spec.parts == ("embedder", "encoder")
     inputs = pad_batch(ragged(4), 0)
     for body in (model.embedder.body.eval(), model.encoder.body.eval()):

@@ -9,8 +9,8 @@ import torch
 
 from realm.data.types import Sequence
 from realm.errors import RunError
-from realm.nn.bodies import BodySpec
-from realm.nn.model import PARTS, RealmModel, state_sha256
+from realm.nn.model import RealmModel, state_sha256
+from realm.nn.spec import PARTS, BodySpec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -63,7 +63,7 @@ def test_before_the_fork_one_embedder_serves_both_sides(bert: BodySpec, make_mod
     with pytest.raises(RunError, match="has no embedder"):
         model.with_parts(embedder=None).fork_document_embedder()
     with pytest.raises(RunError, match="no encoder"):
-        model.with_parts(encoder=None).with_reader(0)
+        model.with_parts(encoder=None).with_reader(0, span_hidden=12, max_span=4)
 
 
 def test_parts_are_shared_and_the_reader_is_its_own(bert: BodySpec, make_model: Make) -> None:
@@ -71,7 +71,7 @@ def test_parts_are_shared_and_the_reader_is_its_own(bert: BodySpec, make_model: 
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    first, second, third = model.with_reader(1), model.with_reader(1), model.with_reader(2)
+    first, second, third = (model.with_reader(seed, span_hidden=12, max_span=4) for seed in (1, 1, 2))
     assert torch.equal(torch.rand(1), expected), "the seed of the caller is not touched"
     assert first.embedder is model.embedder and not first.has("encoder") and first.spec.parts == ("embedder", "reader")
     assert state_sha256(first.reader) == state_sha256(second.reader) != state_sha256(third.reader)
@@ -135,8 +135,15 @@ def test_weights_that_do_not_fit(bert: BodySpec, make_model: Make, tmp_path: Pat
         (None, "no model here"),
         ("{", "not JSON"),
         ("[1]", "not a model's configuration"),
-        ('{"format": 2}', "model format 2 cannot be read"),
+        ('{"format": 3}', "model format 3 cannot be read"),
         ('{"hidden_size": 8}', "model format None"),
+        ('{"format": 2, "embedder": 3}', "does not fit"),
+        ('{"format": 2, "embedder": {}}', "does not fit"),
+        ('{"format": 2, "embedder": {"body": 3}}', "does not fit"),
+        ('{"format": 2, "encoder": {"body": {}, "more": 1}}', "does not fit"),
+        ('{"format": 2, "encoder": {"body": {"config": {}}}}', "does not fit"),
+        ('{"format": 2, "reader": {"body": {"config": {"model_type": "nothing"}}}}', "does not fit"),
+        ('{"format": 2, "imagination": {"body": {"config": {}}}}', "does not fit"),
         ('{"format": 1}', "does not fit"),
         ('{"format": 1, "body": 3, "parts": []}', "does not fit"),
         ('{"format": 1, "body": {}, "parts": [], "more": 1}', "does not fit"),

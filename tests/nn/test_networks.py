@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import realm.nn.bodies
 from realm.data.types import Sequence
-from realm.nn.bodies import BodySpec
 from realm.nn.model import RealmModel
 from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.spec import BodySpec, ReaderSpec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -125,7 +125,7 @@ def test_valid_spans_of_any_lengths(shapes: list[tuple[int, int]], max_span: int
         def forward(self, inputs: object) -> torch.Tensor:
             return torch.zeros(*inputs.ids.shape, 4)  # type: ignore[attr-defined]
 
-    reader = Reader(States(), span_hidden=3, max_span=max_span)  # type: ignore[arg-type]
+    reader = Reader(States(), ReaderSpec(States.spec, span_hidden=3, max_span=max_span))  # type: ignore[arg-type]
     sequences = [Sequence([1] * (q + 2 + body + 1), [0] * (q + 3 + body)) for q, body in shapes]
     scores = reader(sequences, [q + 2 for q, _ in shapes])
     for i, (_, body) in enumerate(shapes):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
 from realm.nn.published.config import published_config, read_published_config
 from realm.nn.published.names import (
     PUBLISHED_PARTS,
@@ -19,6 +19,7 @@ from realm.nn.published.names import (
     plan_import,
     published_kind,
 )
+from realm.nn.spec import ModelSpec
 
 CONFIG = {
     "vocab_size": 64,
@@ -106,7 +107,7 @@ def test_the_lists_written_out_here_are_those_of_the_published_classes(kind: str
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
 def test_shapes_without_a_model_are_those_of_the_model(kind: str) -> None:
     spec = spec_of(kind)
-    assert parameter_shapes(kind, spec) == shapes_of(RealmModel(spec).state_dict())
+    assert parameter_shapes(spec) == shapes_of(RealmModel(spec).state_dict())
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
@@ -116,7 +117,7 @@ def test_every_tensor_is_taken_or_named(kind: str) -> None:
     plan = plan_import(kind, spec_of(kind), names)
     accounted = [*set(plan.taken.values()), *plan.repeats, *plan.unused, *([plan.block_embeddings] if plan.block_embeddings else [])]
     assert sorted(accounted) == sorted(names)
-    assert {*plan.taken, *plan.fresh} == set(parameter_shapes(kind, spec_of(kind)))
+    assert {*plan.taken, *plan.fresh} == set(parameter_shapes(spec_of(kind)))
     assert not any("attention" in name or "cls.dense" in name or "qa_outputs" in name for name in plan.unused)
     assert all(plan.unused.values())
     expected_fresh = {"embedder.dense.weight", "embedder.dense.bias", "embedder.norm.weight", "embedder.norm.bias"}
@@ -192,7 +193,7 @@ def test_a_bert_without_a_head_leaves_the_head_fresh(root: str) -> None:
     names = body(root)
     assert published_kind(names) == "bert"
     plan = plan_import("bert", spec_of("bert"), names)
-    assert {n for n in plan.fresh if n.startswith("encoder.")} == {n for n in parameter_shapes("bert", spec_of("bert")) if "head." in n}
+    assert {n for n in plan.fresh if n.startswith("encoder.")} == {n for n in parameter_shapes(spec_of("bert")) if "head." in n}
     assert not plan.unused
 
 
@@ -233,8 +234,9 @@ def test_export_needs_the_parts() -> None:
 
 def test_configurations_go_both_ways() -> None:
     spec = spec_of("openqa", reader_layer_norm_eps=0.002, hidden_act="gelu")
-    assert spec.parts == ("embedder", "reader") and spec.span_layer_norm_eps == 0.002 and spec.body.config["pad_token_id"] == 0
-    assert (spec.projection, spec.span_hidden, spec.max_span) == (16, 8, 3)
+    assert spec.parts == ("embedder", "reader") and spec.embedder is not None and spec.reader is not None
+    assert spec.reader.layer_norm_eps == 0.002 and spec.embedder.body.config["pad_token_id"] == 0
+    assert (spec.embedder.projection, spec.reader.span_hidden, spec.reader.max_span) == (16, 8, 3)
     written = published_config("openqa", spec, blocks=5)
     assert written["architectures"] == ["RealmForOpenQA"] and written["num_block_records"] == 5
     assert read_published_config(written, "openqa") == spec
@@ -261,17 +263,22 @@ def test_bad_configurations_are_refused_by_name(changes: dict[str, Any], message
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("part", "change"),
     [
-        {"layer_norm_eps": 0.5},
-        {"body": {"pooling": "cls"}},
-        {"body": {"segments": False}},
-        {"body": {"config": {"model_type": "modernbert"}}},
+        ("embedder", {"layer_norm_eps": 0.5}),
+        ("embedder", {"head": "unit"}),
+        *(
+            (part, {"body": change})
+            for part in ("embedder", "reader")
+            for change in ({"pooling": "cls"}, {"segments": False}, {"config": {"model_type": "modernbert"}})
+        ),
+        ("reader", {"body": {"config": {"model_type": "bert", "num_hidden_layers": 5}}}),
     ],
     ids=str,
 )
-def test_what_the_published_classes_cannot_hold_is_not_exported(change: dict[str, Any]) -> None:
+def test_what_the_published_classes_cannot_hold_is_not_exported(part: str, change: dict[str, Any]) -> None:
     spec = spec_of("openqa")
-    change = {**change, "body": replace(spec.body, **change["body"])} if "body" in change else change
+    network = spec.networks[part]
+    change = {**change, "body": replace(network.body, **change["body"])} if "body" in change else change
     with pytest.raises(RealmError):
-        published_config("openqa", replace(spec, **change))
+        published_config("openqa", replace(spec, **{part: replace(network, **change)}))

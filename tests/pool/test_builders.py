@@ -14,8 +14,8 @@ import torch
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, PoolError
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.pool import builders
 from realm.pool.builders import Builder, BuilderPool
@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> tuple[RunPaths, BlockInputs, RealmModel]:
     torch.manual_seed(0)
     sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
     body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    model = RealmModel(ModelSpec(body=BodySpec(body.config), projection=16))
+    model = RealmModel(one_body(BodySpec(body.config), projection=16))
     refresh_index(model, inputs, paths, step=1)
     return paths, inputs, model
 

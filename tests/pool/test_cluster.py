@@ -18,8 +18,8 @@ from realm.config import dump_recipe, load_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.errors import ConfigError, MissingExtra, PoolError
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.pool import cluster as our
 from realm.pool.cluster import connected
@@ -122,7 +122,7 @@ def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> RunPaths:
     torch.manual_seed(0)
     sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
     body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    request_index(RealmModel(ModelSpec(body=BodySpec(body.config), projection=16)), paths, 1)
+    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
     return paths
 
 

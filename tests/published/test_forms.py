@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from realm import Realm
+from realm import Realm, RealmModel
 from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
 from realm.nn import tensor_files
@@ -57,12 +57,13 @@ def test_a_sentence_embedder(sentence_model: Callable[..., Path], family: str, p
 
     directory = sentence_model(family, f"pooling_mode_{pooling}", "Normalize")
     found = load_published(directory)
+    embedder = RealmModel.from_published(found).embedder
     reference = AutoModel.from_pretrained(directory).eval()
     ids = found.tokenizer.encode(["the pound", "who is alan turing ?"])
     special = found.tokenizer.special
     sequences = [Featurizer(special.cls, special.sep, special.mask, special.pad).query(one) for one in ids]
     with torch.inference_mode():
-        ours = found.model.embedder(sequences)
+        ours = embedder(sequences)
         for row, sequence in enumerate(sequences):
             states = reference(input_ids=torch.tensor([sequence.ids])).last_hidden_state[0]
             vector = states.mean(0) if pooling == "mean_tokens" else states[0]
@@ -155,7 +156,9 @@ def test_a_tensorflow_checkpoint(publish: Publish, tmp_path: Path, monkeypatch: 
     (module / "assets" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     (module / "bert_config.json").write_text((torch_form / "config.json").read_text())
     found = load_published(module)
-    assert found.kind == kind and state_sha256(found.model) == state_sha256(load_published(torch_form).model)
+    assert found.kind == kind and state_sha256(RealmModel.from_published(found)) == state_sha256(
+        RealmModel.from_published(load_published(torch_form))
+    )
     used = len(found.imported) + len(found.unused)
     assert used == len(variables) and {n for n in variables if "adam" in n or n == "global_step"} <= set(found.unused)
     if kind == "openqa":
@@ -163,9 +166,11 @@ def test_a_tensorflow_checkpoint(publish: Publish, tmp_path: Path, monkeypatch: 
         rows = torch.cat(list(found.blocks.file.rows("block_emb")))
         assert torch.equal(rows, tensors_of(KINDS[kind], 0)["block_emb"])
     (module / "bert_config.json").unlink()
-    guessed = load_published(module).model.spec
-    assert (guessed.body.config["num_hidden_layers"], guessed.body.hidden, guessed.body.config["intermediate_size"]) == (1, 32, 37)
-    assert guessed.projection == (16 if "embedder" in guessed.parts else 128) and guessed.body.config["num_attention_heads"] == 1
+    spec = load_published(module).spec
+    guessed = next(iter(spec.networks.values())).body.config
+    assert (guessed["num_hidden_layers"], guessed["hidden_size"], guessed["intermediate_size"]) == (1, 32, 37)
+    assert spec.embedder is None or spec.embedder.projection == 16
+    assert guessed["num_attention_heads"] == 1
 
 
 def tfrecords(records: list[bytes]) -> bytes:

@@ -47,14 +47,14 @@ def test_every_tensor_is_accounted_for(publish: Publish, tmp_path: Path, kind: s
     stage = "finetune" if "reader" in EXPECTED[kind] else "pretrain"
     saved = RealmModel.from_pretrained(tmp_path / "run" / "stages" / stage)
     assert state_sha256(saved) == state_sha256(
-        load_published(directory).model.with_parts(**({"encoder": None} if stage == "finetune" else {}))
+        RealmModel.from_published(load_published(directory)).with_parts(**({"encoder": None} if stage == "finetune" else {}))
     )
 
 
 def test_both_formats_give_the_same_bits(publish: Publish) -> None:
     one, other = publish("openqa"), publish("openqa", seed=1, file="pytorch_model.bin")
     torch.save(load_file(one / "model.safetensors"), other / "pytorch_model.bin")  # noqa: TID251
-    assert state_sha256(load_published(one).model) == state_sha256(load_published(other).model)
+    assert state_sha256(RealmModel.from_published(load_published(one))) == state_sha256(RealmModel.from_published(load_published(other)))
 
 
 def test_shards(publish: Publish) -> None:
@@ -62,7 +62,7 @@ def test_shards(publish: Publish) -> None:
     from safetensors.torch import save_file
 
     directory = publish("reader")
-    whole = load_published(directory).model
+    whole = RealmModel.from_published(load_published(directory))
     tensors = load_file(directory / "model.safetensors")
     names = sorted(tensors)
     places = {name: f"model-{1 + (number % 2):05d}-of-00002.safetensors" for number, name in enumerate(names)}
@@ -70,7 +70,7 @@ def test_shards(publish: Publish) -> None:
         save_file({name: tensors[name] for name in names if places[name] == file}, directory / file)
     (directory / "model.safetensors").unlink()
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    assert state_sha256(load_published(directory).model) == state_sha256(whole)
+    assert state_sha256(RealmModel.from_published(load_published(directory))) == state_sha256(whole)
 
 
 def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
     published = tensors_of(KINDS["openqa"], 0)["block_emb"]
     assert np.array_equal(opened.generation.snapshot.vectors, published.numpy())
     # The embedder of the other directory made those embeddings; documents added later are its business.
-    assert state_sha256(opened.generation.embedder) == state_sha256(load_published(documents).model.documents)
+    assert state_sha256(opened.generation.embedder) == state_sha256(RealmModel.from_published(load_published(documents)).documents)
     answer = Realm.open(tmp_path / "run").ask("Who is Alan Turing?", k=6)
     assert [e.block_id for e in answer.evidence] == np.argsort(-_scores(opened, published, "Who is Alan Turing?"), kind="stable").tolist()
     for evidence in answer.evidence:

@@ -49,7 +49,8 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(huggingface_hub, "HfApi", FakeApi)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     published = load_published(publish("openqa"))
-    address = published.model.push_to_hub("realm", tokenizer=published.tokenizer, private=True, revision="v1", token="secret")
+    model = RealmModel.from_published(published)
+    address = model.push_to_hub("realm", tokenizer=published.tokenizer, private=True, revision="v1", token="secret")
     assert address == "https://hub/me/realm/v1"
     assert asked == [("token", "secret"), ("repo", "realm", True), ("branch", "me/realm", "v1")]
     assert {path.name for path in hub.iterdir()} == {
@@ -64,7 +65,7 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "library_name: realm" in front and "pipeline_tag: question-answering" in front and "secret" not in (hub / "README.md").read_text()
     )
     again = RealmModel.from_pretrained("me/realm", revision="v1", token="secret")
-    assert state_sha256(again) == state_sha256(published.model) and asked[-1] == ("download", "me/realm", "v1", "secret")
+    assert state_sha256(again) == state_sha256(model) and asked[-1] == ("download", "me/realm", "v1", "secret")
     # A published model of Hugging Face's classes loads by its name as well.
     assert set(RealmModel.from_pretrained("google/realm-scorer").spec.parts) == {"embedder", "document_embedder"}
 
@@ -73,7 +74,7 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(FakeApi, "create_repo", refuse)
     with pytest.raises(RunError, match=r"'x/y' could not be written: no such owner\. Log in"):
-        published.model.push_to_hub("x/y")
+        model.push_to_hub("x/y")
 
 
 def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
 
     import_published([publish("openqa")], tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
-    model = load_published(tmp_path / "out" / "openqa").model.eval()
+    model = RealmModel.from_published(load_published(tmp_path / "out" / "openqa"))
     sessions = {p: onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{p}.onnx") for p in ("embedder", "reader")}
     generator = torch.Generator().manual_seed(0)
     for rows, length in ((1, 3), (3, 20), (2, 64)):
@@ -107,7 +108,7 @@ def test_onnx_without_its_extra(publish: Publish, tmp_path: Path, monkeypatch: p
     from realm.nn.onnx import export_onnx
 
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    embedder = load_published(publish("embedder")).model.embedder
+    embedder = RealmModel.from_published(load_published(publish("embedder"))).embedder
     assert embedder is not None
     with pytest.raises(MissingExtra, match=r"realm-qa\[onnx\]"):
         export_onnx(embedder, tmp_path / "e.onnx")

@@ -29,7 +29,7 @@ from realm.errors import RealmError
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, new_model, open_context, stage_facts
+from realm.recipes.context import StageContext, load_stage, new_model, open_context, stage_facts, with_new_reader
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.task import PretrainTask
@@ -60,7 +60,7 @@ def tasks(context: StageContext) -> list[Task]:
     generation = open_generation(context.paths, context.inputs, number)
     pretrain = PretrainTask(context, exact(load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)))
     pretrain.generation = generation
-    tuned = exact(load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed))
+    tuned = exact(with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()))
     source = DenseCandidates(tuned.embedder, generation.snapshot, generation.index, context.inputs)
     return [
         IctTask(context, exact(new_model(context).with_parts(encoder=None))),

@@ -26,7 +26,7 @@ from realm.recipes.baselines import closed_book
 from realm.recipes.baselines.bm25 import bm25_candidates, run_bm25
 from realm.recipes.baselines.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
 from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, starting_scale
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
+from realm.recipes.context import StageContext, load_stage, open_context, stage_facts, with_new_reader
 from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import is_correct
 from realm.storage.files import sha256_file, write_json
@@ -237,7 +237,7 @@ def test_questions_without_strings_are_left_out(trained: StageContext) -> None:
 
 def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> None:
     source = bm25_candidates(trained)
-    model = load_stage(trained, "pretrain").with_reader(0)
+    model = with_new_reader(trained, load_stage(trained, "pretrain"), seed=0)
     task = ReadingTask("bm25", trained, source, model.reader, questions_of(trained), [])
 
     def loss_at(scale: float) -> float:

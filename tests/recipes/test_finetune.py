@@ -174,7 +174,7 @@ def test_documents_learn_too(fresh: Path) -> None:
 def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path, documents: str) -> None:
     """At a rate of 0 neither of its sides changes by a bit, while the reader learns."""
     before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
-    untrained = before.with_reader(0).reader
+    untrained = before.with_reader(0, span_hidden=16, max_span=10).reader
     run_finetune(context_of(fresh, documents=documents, retriever_rate=0.0))
     after = RealmModel.from_pretrained(fresh / "stages" / "finetune")
     for side in (after.embedder, after.documents):

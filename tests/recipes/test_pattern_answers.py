@@ -21,7 +21,7 @@ from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book, check_questions
 from realm.pipeline.evaluation import evaluate_stage
 from realm.recipes.baselines.closed_book import QuestionsTask, run_closed_book
-from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts, with_new_reader
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
@@ -102,7 +102,7 @@ def test_it_learns(fresh: Path, tiny_run: Path) -> None:
     context = context_of(fresh, "patterns", steps=240, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)
     questions, _ = training_questions(context)
     task = task_of(context, tiny_run)
-    task.reader = load_stage(context, "pretrain").with_reader(context.seed).reader
+    task.reader = with_new_reader(context, load_stage(context, "pretrain")).reader
     before = exact_match_share(task.answerer.answer(q_texts(questions), k=3), questions)
     run_finetune(context)
     after = exact_match_share(open_run(fresh).answerer.answer(q_texts(questions), k=3), questions)

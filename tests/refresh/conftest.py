@@ -15,8 +15,8 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh.building import publishing
 from realm.refresh.parameters import prune_run, publish_parameters, withdraw_requests
@@ -82,7 +82,7 @@ class Work:
         self.paths = RunPaths(root)
         sizes = {"hidden": 8, "layers": 1, "heads": 1, "intermediate": 8}
         body = bert_spec(vocab_size=20, max_length=16, dropout=0.0, attention_dropout=0.0, **sizes)
-        self.model = RealmModel(ModelSpec(body=BodySpec(body.config), projection=8))
+        self.model = RealmModel(one_body(BodySpec(body.config), projection=8))
         self.module = nn.Linear(2, 2)
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.1)
         self.checkpoints = CheckpointDirectory(self.paths.checkpoints("pretrain"), fingerprint="f")

@@ -16,8 +16,8 @@ from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.index.snapshot import current_generation, published_generations
-from realm.nn.bodies import BodySpec, bert_spec
-from realm.nn.model import ModelSpec, RealmModel, state_sha256
+from realm.nn.model import RealmModel, state_sha256
+from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import (
     KEEP_GENERATIONS,
@@ -65,7 +65,7 @@ def make_model(inputs: BlockInputs, seed: int = 0, *, hidden: int = 32) -> Realm
     vocabulary = inputs.store.tokenizer.vocab_size
     sizes = {"hidden": hidden, "layers": 2, "heads": 2, "intermediate": 2 * hidden}
     body = bert_spec(vocab_size=vocabulary, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    return RealmModel(ModelSpec(body=BodySpec(body.config), projection=16))
+    return RealmModel(one_body(BodySpec(body.config), projection=16))
 
 
 def learn(model: RealmModel, inputs: BlockInputs) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 
 from realm.data.loader import EpochOrder, Share
 from realm.errors import ConfigError, TrainingError
-from realm.nn.bodies import bert_spec, build_body
+from realm.nn.bodies import build_body
 from realm.nn.model import state_sha256
+from realm.nn.spec import bert_spec
 from realm.train.best import BestWeights, find_best
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit

@@ -59,7 +59,7 @@ class MaskedNetwork:
         self.name = name
         body: Any = self.encoder.body.model
         self.layer = find_layer(body, layer)
-        self.vocab_size = int(self.encoder.body.spec.config["vocab_size"])
+        self.vocab_size = self.encoder.body.spec.vocabulary
 
     @classmethod
     def open(cls, run: Path, *, layer: str = "", device: str = "cpu") -> "MaskedNetwork":

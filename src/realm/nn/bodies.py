@@ -1,12 +1,12 @@
 """Transformer bodies through transformers' AutoModel, behind one seam: padded token inputs in, hidden states out.
 
 A body comes from a configuration (training from nothing), from a local directory, or from the hub. Which output is pooled and whether
-segment ids are fed is part of the specification and is saved with the weights (design decision 3).
+segment ids are fed is part of the specification and is saved with the weights: fed otherwise, the same weights say something else.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,28 +18,7 @@ from realm.errors import ConfigError
 from realm.nn.attention import attend_by_name
 from realm.nn.init import start_copying
 from realm.nn.last_layer import BERT_LIKE, first_positions, has_bert_layers, states_at
-
-
-@dataclass(frozen=True)
-class BodySpec:
-    """What a body is, enough to rebuild it without its weights.
-
-    Args:
-        config: the transformers configuration as a dictionary with its ``model_type``.
-        pooling: "pooler" (tanh pooler over [CLS]), "cls" or "mean".
-        segments: whether segment ids are fed.
-    """
-
-    config: dict[str, Any] = field(default_factory=dict)
-    pooling: str = "pooler"
-    segments: bool = True
-
-    @property
-    def hidden(self) -> int:
-        return int(self.config["hidden_size"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+from realm.nn.spec import BodySpec
 
 
 class Body(nn.Module):
@@ -121,27 +100,6 @@ def _bucket_sizes(device: torch.device) -> tuple[int, int]:
 def at_least_float32(values: Tensor) -> Tensor:
     """Half precision widened to float32, for what must be exact; float64 stays as it is."""
     return values.float() if values.dtype.itemsize < 4 else values
-
-
-def bert_spec(
-    *, vocab_size: int, hidden: int, layers: int, heads: int, intermediate: int, max_length: int, dropout: float, attention_dropout: float
-) -> BodySpec:
-    """The specification of a BERT body from nothing. Attention dropout is apart because it makes CPU attention five times slower."""
-    config = {
-        "model_type": "bert",
-        "vocab_size": vocab_size,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": intermediate,
-        "max_position_embeddings": max(max_length, 512),
-        "hidden_act": "gelu_pytorch_tanh",
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": attention_dropout,
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": 0,
-    }
-    return BodySpec(config=config)
 
 
 def build_body(spec: BodySpec, *, pooler: bool) -> Body:

@@ -1,12 +1,14 @@
 """The embedder: a body, a projection to d dimensions and a LayerNorm (REALM, section 3.2; released code's ``projected``)."""
 
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.data.types import Sequence
 from realm.nn.bodies import Body, at_least_float32, in_buckets
+from realm.nn.spec import EmbedderSpec
 
 
 class Embedder(nn.Module):
@@ -14,25 +16,24 @@ class Embedder(nn.Module):
 
     Args:
         body: pooled as its specification says.
-        projection: d.
-        layer_norm_eps: 1e-12 matches published weights.
-        dropout: on the normalised projection, in training only, as in the released code.
-        head: "projection" is the formula above; "none" and "unit" are what published sentence embedders have instead: the pooled
-            vector as it is, or scaled to length 1, with d the body's width.
+        spec: of the head; its body's place is taken by ``body``. The head "projection" is the formula above; "none" and "unit" are what
+            published sentence embedders have instead: the pooled vector as it is, or scaled to length 1, with d the body's width.
+            Dropout is on the finished embedding, in training only, as in the released code.
     """
 
-    def __init__(self, body: Body, *, projection: int, layer_norm_eps: float, dropout: float, head: str = "projection"):
+    def __init__(self, body: Body, spec: EmbedderSpec):
         super().__init__()
         self.body = body
-        self.unit = head == "unit"
+        self.spec = replace(spec, body=body.spec)
+        self.unit = spec.head == "unit"
         self.dense: nn.Module = nn.Identity()
         self.norm: nn.Module = nn.Identity()
-        if head == "projection":
-            dense = nn.Linear(body.spec.hidden, projection)
+        if spec.head == "projection":
+            dense = nn.Linear(body.spec.hidden, spec.projection)
             nn.init.xavier_uniform_(dense.weight)
             nn.init.zeros_(dense.bias)
-            self.dense, self.norm = dense, nn.LayerNorm(projection, eps=layer_norm_eps)
-        self.dropout = nn.Dropout(dropout)
+            self.dense, self.norm = dense, nn.LayerNorm(spec.projection, eps=spec.layer_norm_eps)
+        self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, at_least_float32, in_buckets
+from realm.nn.spec import EncoderSpec
 
 
 class MlmHead(nn.Module):
@@ -36,10 +37,11 @@ class KnowledgeAugmentedEncoder(nn.Module):
     def __init__(self, body: Body):
         super().__init__()
         self.body = body
+        self.spec = EncoderSpec(body.spec)
         config = body.spec.config
         self.head = MlmHead(
             body.spec.hidden,
-            int(config["vocab_size"]),
+            body.spec.vocabulary,
             layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
             activation=str(config.get("hidden_act", "gelu_pytorch_tanh")),
         )

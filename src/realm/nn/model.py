@@ -1,13 +1,12 @@
 """RealmModel: the networks of one run in one directory that other people can load.
 
-``model.safetensors`` holds the weights, ``config.json`` what to build, ``tokenizer.json`` the wordpieces, ``README.md`` the model card.
+``model.safetensors`` holds the weights, ``config.json`` what to build (:mod:`realm.nn.spec`), ``tokenizer.json`` the wordpieces,
+``README.md`` the model card.
 """
 
 import copy
 import hashlib
-import json
 import tempfile
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,49 +16,23 @@ from safetensors.torch import load_file
 from torch import nn
 
 from realm.errors import ConfigError, RunError
-from realm.nn.bodies import Body, BodySpec, build_body, load_body
+from realm.nn.bodies import build_body, load_body
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
+from realm.nn.published.models import Published, load_published
 from realm.nn.reader import Reader
 from realm.nn.saving import save_tensors
+from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.storage.files import write_atomic, write_json
 
-FORMAT = 1
 RESTORE = "Restore the file."
 LOAD = """```python
 from realm import RealmModel
 model = RealmModel.from_pretrained("this directory or hub name")
 ```"""
-PARTS = ("embedder", "document_embedder", "encoder", "reader")
 
 Part = TypeVar("Part", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """What a RealmModel is made of.
-
-    Args:
-        body: body of all networks (embedder and encoder share sizes, never weights).
-        projection: d.
-        layer_norm_eps: of the projection.
-        dropout: on the projected embedding.
-        span_hidden, max_span: of the reader.
-        span_layer_norm_eps: of the reader's span head.
-        head: of the embedder: projection, none or unit.
-        parts: which networks are there, of ``PARTS``.
-    """
-
-    body: BodySpec
-    projection: int = 128
-    layer_norm_eps: float = 1e-12
-    dropout: float = 0.1
-    span_hidden: int = 256
-    max_span: int = 10
-    span_layer_norm_eps: float = 1e-3
-    head: str = "projection"
-    parts: tuple[str, ...] = ("embedder", "encoder")
 
 
 class RealmModel(nn.Module):
@@ -71,10 +44,14 @@ class RealmModel(nn.Module):
 
     def __init__(self, spec: ModelSpec):
         super().__init__()
-        self.spec = spec
-        for part in PARTS:
-            if part in spec.parts:
-                setattr(self, part, _build(spec, part))
+        for part, network in spec.networks.items():
+            setattr(self, part, _build(part, network))
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What to build to have these networks again."""
+        found: dict[str, Any] = {part: network.spec for part, network in self._modules.items() if network is not None}
+        return ModelSpec(**found)
 
     def has(self, part: str) -> bool:
         """Whether the model has this network, of ``PARTS``."""
@@ -118,11 +95,10 @@ class RealmModel(nn.Module):
     def with_parts(self, **parts: nn.Module | None) -> "RealmModel":
         """A model with some parts replaced or removed (None); the others are shared, not copied."""
         chosen = {name: parts.get(name, self._modules.get(name)) for name in PARTS}
-        model = RealmModel(replace(self.spec, parts=()))
+        model = RealmModel(ModelSpec())
         for name, module in chosen.items():
             if module is not None:
                 setattr(model, name, module)
-        model.spec = replace(self.spec, parts=tuple(name for name in PARTS if model.has(name)))
         return model
 
     def only(self, *parts: str) -> "RealmModel":
@@ -137,11 +113,12 @@ class RealmModel(nn.Module):
         frozen = self.document_embedder if self.has("document_embedder") else copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
-    def with_reader(self, generator_seed: int) -> "RealmModel":
-        """The encoder turned into a reader: its body with a fresh span head. The MLM head is dropped."""
+    def with_reader(self, generator_seed: int, *, span_hidden: int, max_span: int) -> "RealmModel":
+        """The encoder turned into a reader: its body with a fresh span head of these sizes. The MLM head is dropped."""
+        body = copy.deepcopy(self.encoder.body)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator_seed)
-            reader = _reader(self.spec, copy.deepcopy(self.encoder.body))
+            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span))
         return self.with_parts(encoder=None, reader=reader)
 
     def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> None:
@@ -154,7 +131,7 @@ class RealmModel(nn.Module):
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
-        write_json(directory / "config.json", {"format": FORMAT, "library": "realm", **asdict(self.spec)})
+        write_json(directory / "config.json", spec_to_json(self.spec))
         write_atomic(directory / "README.md", model_card(part_sizes(self), card or {}, load=LOAD))
         if tokenizer is not None:
             tokenizer.save(directory)
@@ -174,20 +151,35 @@ class RealmModel(nn.Module):
         directory = Path(source)
         if not directory.is_dir():
             directory = download(str(source), revision=revision, token=token)
-        if not is_own(directory):
-            from realm.nn.published.models import load_published
+        return cls._from_own(directory) if is_own(directory) else cls.from_published(load_published(directory))
 
-            return load_published(directory).model
-        spec = read_spec(directory / "config.json")
+    @classmethod
+    def from_published(cls, published: Published) -> "RealmModel":
+        """The networks of a published model, in evaluation mode; what it lacks is the same in every import.
+
+        Raises:
+            DataError: a tensor holds no finite numbers, or tied tensors differ.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = cls(published.spec)
+        missing, unexpected = model.load_state_dict(published.tensors(), strict=False)
+        if unexpected or set(missing) != set(published.fresh):  # the plan has compared names and shapes: this would be a fault of ours
+            raise RuntimeError(f"plan and model differ: missing {missing}, unexpected {unexpected}")
+        return model.eval()
+
+    @classmethod
+    def _from_own(cls, directory: Path) -> "RealmModel":
+        """What :meth:`save_pretrained` wrote."""
+        config, weights = directory / "config.json", directory / "model.safetensors"
+        spec = read_spec(config)
         try:
             model = cls(spec)
         except (ConfigError, KeyError) as error:
             problem = getattr(error, "problem", f"the body lacks {error}")
-            raise RunError(f"the model's configuration does not fit: {problem}", path=directory / "config.json", cure=RESTORE) from error
-        weights = directory / "model.safetensors"
+            raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE) from error
         try:
-            state = load_file(weights)
-            missing, unexpected = model.load_state_dict(state, strict=False)
+            missing, unexpected = model.load_state_dict(load_file(weights), strict=False)
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch names the first tensor that does not fit in the second line.
             problem = " ".join(str(error).splitlines()[:2])
@@ -222,59 +214,30 @@ class RealmModel(nn.Module):
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
-def _build(spec: ModelSpec, part: str) -> nn.Module:
+def _build(part: str, spec: NetworkSpec) -> nn.Module:
     """One network with random weights. A document embedder is frozen wherever it comes from: it belongs to the index."""
-    if part == "embedder":
-        return embedder_around(spec, build_body(spec.body, pooler=True))
-    if part == "document_embedder":
-        return embedder_around(spec, build_body(spec.body, pooler=True)).requires_grad_(False)
-    body = build_body(spec.body, pooler=False)
-    return KnowledgeAugmentedEncoder(body) if part == "encoder" else _reader(spec, body)
-
-
-def embedder_around(spec: ModelSpec, body: Body) -> Embedder:
-    """An embedder with a fresh head, as the specification has it, around a body."""
-    return Embedder(body, projection=spec.projection, layer_norm_eps=spec.layer_norm_eps, dropout=spec.dropout, head=spec.head)
-
-
-def _reader(spec: ModelSpec, body: Body) -> Reader:
-    return Reader(body, span_hidden=spec.span_hidden, max_span=spec.max_span, layer_norm_eps=spec.span_layer_norm_eps)
+    body = build_body(spec.body, pooler=isinstance(spec, EmbedderSpec))
+    if isinstance(spec, EmbedderSpec):
+        return Embedder(body, spec).requires_grad_(part == "embedder")
+    return Reader(body, spec) if isinstance(spec, ReaderSpec) else KnowledgeAugmentedEncoder(body)
 
 
 def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
-    """A model whose embedder and encoder both start from published weights (a BERT), with fresh heads."""
-    embedder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=spec.body.pooling == "pooler")
-    encoder_body = load_body(source, pooling=spec.body.pooling, segments=spec.body.segments, pooler=False)
-    whole = replace(spec, body=embedder_body.spec, parts=())
-    embedder = embedder_around(spec, embedder_body)
-    return RealmModel(whole).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
+    """A model whose embedder and encoder both start from published weights (a BERT), with fresh heads.
 
-
-def read_spec(path: Path) -> ModelSpec:
-    """The specification in a ``config.json``.
+    Args:
+        spec: how the embedder pools and which of the two are fed segment ids; the bodies themselves are what ``source`` holds.
+        source: a local directory or a hub name.
 
     Raises:
-        RunError: no file, no JSON, another format, or a field that does not fit.
+        ConfigError: as for :func:`realm.nn.bodies.load_body`.
     """
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
-    except ValueError as error:
-        raise RunError(f"not JSON: {error}", path=path) from error
-    if not isinstance(values, dict):
-        raise RunError("not a model's configuration", path=path)
-    found = values.pop("format", None)
-    values.pop("library", None)
-    if found != FORMAT:
-        raise RunError(f"model format {found} cannot be read by this version, which reads {FORMAT}", path=path)
-    try:
-        spec = ModelSpec(**{**values, "body": BodySpec(**values["body"]), "parts": tuple(values["parts"])})
-        if unknown := [part for part in spec.parts if part not in PARTS]:
-            raise TypeError(f"unknown parts {unknown}")
-        return spec
-    except (KeyError, TypeError) as error:
-        raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
+    assert spec.embedder is not None and spec.encoder is not None
+    first, second = spec.embedder.body, spec.encoder.body
+    embedder_body = load_body(source, pooling=first.pooling, segments=first.segments, pooler=first.pooling == "pooler")
+    encoder_body = load_body(source, pooling=second.pooling, segments=second.segments, pooler=False)
+    embedder = Embedder(embedder_body, spec.embedder)
+    return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
 
 
 def part_sizes(model: RealmModel) -> dict[str, int]:

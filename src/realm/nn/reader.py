@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, at_least_float32, in_buckets
+from realm.nn.spec import ReaderSpec
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,18 @@ class Reader(nn.Module):
 
     Args:
         body: reads "[CLS] question [SEP] body [SEP]".
-        span_hidden: width of the span representation.
-        max_span: longest answer in wordpieces.
-        layer_norm_eps: of the span head; the released code's 1e-3.
+        spec: of the span head; its body's place is taken by ``body``.
     """
 
-    def __init__(self, body: Body, *, span_hidden: int, max_span: int, layer_norm_eps: float = 1e-3):
+    def __init__(self, body: Body, spec: ReaderSpec):
         super().__init__()
         self.body = body
-        self.max_span = max_span
-        self.span_hidden = span_hidden
-        self.dense = nn.Linear(body.spec.hidden, 2 * span_hidden)
-        self.norm = nn.LayerNorm(span_hidden, eps=layer_norm_eps)
-        self.score = nn.Linear(span_hidden, 1)
+        self.spec = replace(spec, body=body.spec)
+        self.max_span = spec.max_span
+        self.span_hidden = spec.span_hidden
+        self.dense = nn.Linear(body.spec.hidden, 2 * spec.span_hidden)
+        self.norm = nn.LayerNorm(spec.span_hidden, eps=spec.layer_norm_eps)
+        self.score = nn.Linear(spec.span_hidden, 1)
         std = 0.02 * math.sqrt(768 / body.spec.hidden)
         for layer in (self.dense, self.score):
             nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)

@@ -4,13 +4,14 @@ The networks are built without memory (torch's meta device) and their multiplica
 where documents are there and one step fits into this machine.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from realm.config import Recipe
 from realm.nn.model import RealmModel, part_sizes
+from realm.nn.spec import PARTS
 from realm.recipes.context import spec_of
 
 WIKIPEDIA_BLOCKS = 13_353_718
@@ -94,8 +95,7 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
 
 def meta_model(recipe: Recipe, vocabulary: int) -> RealmModel:
     """The recipe's networks, reader included, without memory."""
-    spec = spec_of(recipe.model, vocabulary, recipe.model.query_length + recipe.corpus.block_length - 1)
-    spec = replace(spec, parts=("embedder", "document_embedder", "encoder", "reader"))
+    spec = spec_of(recipe.model, vocabulary, recipe.model.query_length + recipe.corpus.block_length - 1, PARTS)
     with torch.device("meta"):
         return RealmModel(spec)
 

@@ -5,7 +5,7 @@ its block embeddings. The run appears whole or not at all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from realm.corpus.sources.tfrecords import TfRecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
-from realm.nn.model import PARTS, ModelSpec, RealmModel, state_sha256
+from realm.nn.model import RealmModel, part_sizes, state_sha256
 from realm.nn.published.models import RECORDS, BlockEmbeddings, Published, load_published
+from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
 from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
@@ -82,8 +83,13 @@ def import_published(
 
         write_json(staging / "run.json", {"format": RUN_FORMAT, "version": __version__})
         _stages(assembled, paths)
-        sizes = {name: sum(p.numel() for p in getattr(assembled.model, name).parameters()) for name in assembled.model.spec.parts}
-        result = {"run": str(out), "parts": sizes, "blocks": blocks, "models": assembled.account, "notes": assembled.notes}
+        result = {
+            "run": str(out),
+            "parts": part_sizes(assembled.model),
+            "blocks": blocks,
+            "models": assembled.account,
+            "notes": assembled.notes,
+        }
         write_json(staging / "imported.json", result)
     return result
 
@@ -95,30 +101,31 @@ def _assemble(found: list[Published]) -> _Assembled:
     has_openqa = any(one.kind == "openqa" for one in found)
     for one in found:
         _check_same_body(found[0], one)
-        for name in one.model.spec.parts:
+        model = RealmModel.from_published(one)
+        for name in one.spec.parts:
             # Beside an open-QA model a lone embedder is the one that made its block embeddings.
             role = "document_embedder" if has_openqa and one.kind == "embedder" else name
             if role in owners:
                 problem = f"{owners[role].directory} and this directory both hold the {role.replace('_', ' ')}"
                 raise DataError(problem, path=one.directory, cure="Import one of them.")
-            owners[role], parts[role] = one, getattr(one.model, name)
+            owners[role], parts[role] = one, getattr(model, name)
     notes = []
     if has_openqa and parts["document_embedder"] is None:
         notes.append(
             "An open-QA model holds the questions' embedder alone, so documents added later are embedded by that one; "
             "name the directory of the pre-trained embedder as well if you have it."
         )
-    model = _without_twin(found[0].model.with_parts(**parts))
-    model.spec = _joint_spec(model.spec, owners)
+    model = _without_twin(RealmModel(ModelSpec()).with_parts(**parts))
     blocks = next((one for one in found if one.records is not None), None)
     return _Assembled(model, found[0].tokenizer, blocks, [_account(one, blocks) for one in found], notes)
 
 
 def _check_same_body(first: Published, other: Published) -> None:
-    """All networks of a run have one kind of body and one vocabulary."""
-    for key, value in first.model.spec.body.config.items():
-        if not key.endswith("_prob") and other.model.spec.body.config.get(key) != value:
-            problem = f"{key} is {other.model.spec.body.config.get(key)}, and {value} in {first.directory}"
+    """The networks of an import have one kind of body, of which its recipe can speak, and one vocabulary."""
+    ours, theirs = (next(iter(one.spec.networks.values())).body.config for one in (first, other))
+    for key, value in ours.items():
+        if not key.endswith("_prob") and theirs.get(key) != value:
+            problem = f"{key} is {theirs.get(key)}, and {value} in {first.directory}"
             raise ConfigError(problem, path=other.directory / "config.json", cure="Import models that belong together.")
     if not first.tokenizer.same_wordpieces(other.tokenizer):
         problem = f"its vocabulary is not that of {first.directory}"
@@ -135,15 +142,6 @@ def _without_twin(model: RealmModel) -> RealmModel:
     return model
 
 
-def _joint_spec(spec: ModelSpec, owners: dict[str, Published]) -> ModelSpec:
-    """The embedder's sizes from the embedder's directory, the reader's from the reader's."""
-    fields = {"embedder": ("projection", "layer_norm_eps", "dropout", "head"), "reader": ("span_hidden", "max_span", "span_layer_norm_eps")}
-    for part, names in fields.items():
-        if part in owners:
-            spec = replace(spec, **{name: getattr(owners[part].model.spec, name) for name in names})
-    return spec
-
-
 def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
     """Every tensor of one directory."""
     unused = dict(one.unused)
@@ -156,21 +154,23 @@ def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
 
 def _recipe(spec: ModelSpec) -> Recipe:
     """The recipe of an imported run: its sizes, and the rates of going on from published weights."""
-    config = spec.body.config
+    body = next(iter(spec.networks.values())).body
+    embedder, reader = spec.embedder or spec.document_embedder or EmbedderSpec(body), spec.reader or ReaderSpec(body)
+    config = body.config
     positions = int(config.get("max_position_embeddings", BLOCK_LENGTH + QUERY_LENGTH))
     block_length = min(BLOCK_LENGTH, 3 * positions // 4)
     model = {
-        "hidden": spec.body.hidden,
+        "hidden": body.hidden,
         "layers": config.get("num_hidden_layers", 1),
         "heads": config.get("num_attention_heads", 1),
         "intermediate": config.get("intermediate_size", 1),
-        "projection": spec.projection,
-        "pooling": spec.body.pooling,
-        "segments": spec.body.segments,
-        "layer_norm_eps": spec.layer_norm_eps,
-        "dropout": spec.dropout,
-        "span_hidden": spec.span_hidden,
-        "max_span": spec.max_span,
+        "projection": embedder.projection,
+        "pooling": body.pooling,
+        "segments": body.segments,
+        "layer_norm_eps": embedder.layer_norm_eps,
+        "dropout": embedder.dropout,
+        "span_hidden": reader.span_hidden,
+        "max_span": reader.max_span,
         "query_length": min(QUERY_LENGTH, positions - block_length),
     }
     return build_recipe({"model": model, "corpus": {"block_length": block_length}, **PEAK_RATES})

@@ -20,7 +20,7 @@ from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.fusion import FusionReader
-from realm.nn.model import RealmModel
+from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, settle
@@ -28,7 +28,7 @@ from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
-from realm.recipes.context import StageContext, new_model, open_context
+from realm.recipes.context import StageContext, new_model, open_context, with_new_reader
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
@@ -136,7 +136,7 @@ class _Probe:
         self.context = context
         self.progress = progress
         self.model: RealmModel = new_model(context).to(context.device)
-        self.parameters = {name: sum(p.numel() for p in getattr(self.model, name).parameters()) for name in self.model.spec.parts}
+        self.parameters = part_sizes(self.model)
         self.generation = self._generation()
 
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -238,7 +238,7 @@ class _Probe:
     def _reading_task(self, questions: list[Question]) -> ReadingTask:
         """The task that the recipe's reader and document side ask for."""
         context, section = self.context, self.context.recipe.finetune
-        model = self.model.fork_document_embedder().with_reader(0).to(context.device)
+        model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
         source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, context.inputs)
         if section.reader == "generative":
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])

@@ -15,9 +15,9 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
-from realm.nn.bodies import BodySpec, bert_spec
 from realm.nn.hub import is_realm_model
-from realm.nn.model import ModelSpec, RealmModel, start_from_body
+from realm.nn.model import RealmModel, start_from_body
+from realm.nn.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
@@ -44,6 +44,7 @@ __all__ = [
     "publish_stage",
     "stage_facts",
     "train",
+    "with_new_reader",
 ]
 
 Report = Callable[[str, int, int, Metrics], None]
@@ -115,7 +116,7 @@ def open_context(
     return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say, count)
 
 
-def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec:
+def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple[str, ...] = ("embedder", "encoder")) -> ModelSpec:
     """What a recipe says of networks that start from nothing; ``joint_length`` is that of the longest input."""
     body = bert_spec(
         vocab_size=vocabulary,
@@ -127,13 +128,14 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int) -> ModelSpec
         dropout=model.dropout,
         attention_dropout=model.attention_dropout,
     )
-    return ModelSpec(
-        body=BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
+    return one_body(
+        BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
         projection=model.projection,
         layer_norm_eps=model.layer_norm_eps,
         dropout=model.dropout,
         span_hidden=model.span_hidden,
         max_span=model.max_span,
+        parts=parts,
     )
 
 
@@ -153,10 +155,19 @@ def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
     if not model.has("embedder") or not model.has("encoder"):
         cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
         raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
-    if int(model.spec.body.config["vocab_size"]) != vocabulary:
-        problem = f"the model has {model.spec.body.config['vocab_size']} wordpieces, and the corpus has {vocabulary}"
-        raise ConfigError(problem, path=directory, cure="Set corpus.tokenizer to this directory: weights and blocks share one vocabulary.")
-    return model.with_parts(document_embedder=None, reader=None)
+    model = model.with_parts(document_embedder=None, reader=None)
+    for part, network in model.spec.networks.items():
+        if network.body.vocabulary != vocabulary:
+            problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"
+            cure = "Set corpus.tokenizer to this directory: weights and blocks share one vocabulary."
+            raise ConfigError(problem, path=directory, cure=cure)
+    return model
+
+
+def with_new_reader(context: StageContext, model: RealmModel, seed: int | None = None) -> RealmModel:
+    """The model with a reader in its encoder's place; its span head is new, of the recipe's sizes and of ``seed``, or else the run's."""
+    sizes = context.recipe.model
+    return model.with_reader(context.seed if seed is None else seed, span_hidden=sizes.span_hidden, max_span=sizes.max_span)
 
 
 STAGE_SECTIONS = {

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import ConfigError
-from realm.nn.bodies import BodySpec
-from realm.nn.model import ModelSpec
 from realm.nn.published.names import PUBLISHED_PARTS
+from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, one_body
 
 ARCHITECTURES = {
     "embedder": "RealmEmbedder",
@@ -28,6 +27,8 @@ _SIZES = {
 }
 _RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12, "initializer_range": 0.02}
 _OWN = {"projection": ("retriever_proj_size", 128), "span_hidden": ("span_hidden_size", 256), "max_span": ("max_span_width", 10)}
+READER_EPS = 1e-3
+OWN_FORM = "Keep the model in our own form."
 LARGEST = 2**24
 """No size of any published model comes near; what is above is damage or an attack."""
 
@@ -57,11 +58,11 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
         raise _refused(f"hidden_act '{activation}' is none of {', '.join(ACTIVATIONS)}", path)
     body = {"model_type": "bert", **sizes, **rates, "hidden_act": activation, "pad_token_id": 0}
     own: dict[str, Any] = {ours: _size(values, theirs, default, path) for ours, (theirs, default) in _OWN.items()}
-    return ModelSpec(
-        body=BodySpec(config=body),
+    return one_body(
+        BodySpec(config=body),
         layer_norm_eps=rates["layer_norm_eps"],
         dropout=rates["hidden_dropout_prob"],
-        span_layer_norm_eps=_rate(values, "reader_layer_norm_eps", 1e-3, path),
+        span_layer_norm_eps=_rate(values, "reader_layer_norm_eps", READER_EPS, path),
         parts=tuple(PUBLISHED_PARTS[kind]),
         **own,
     )
@@ -76,22 +77,45 @@ def published_config(kind: str, spec: ModelSpec, *, blocks: int = 0) -> dict[str
         blocks: rows of the exported block embeddings; 0 leaves them out.
 
     Raises:
-        ConfigError: the published classes cannot hold this body: another family, another pooling, no segments, another eps.
+        ConfigError: the published classes cannot hold these networks: another family, pooling or head, no segments, another eps, or
+            bodies that differ.
+    """
+    values: dict[str, Any] = {"model_type": "realm", "architectures": [ARCHITECTURES[kind]]}
+    for part in PUBLISHED_PARTS[kind]:
+        if part in spec.networks:
+            own = _network_values(spec.networks[part])
+            # Dropout is of training alone, and the first network's will do.
+            if differing := [name for name in own if values.get(name, own[name]) != own[name] and not name.endswith("_prob")]:
+                problem = f"the published classes have one {differing[0]} for all networks, and the {part.replace('_', ' ')} has another"
+                raise ConfigError(problem, cure=OWN_FORM)
+            values = own | values
+    absent: dict[str, Any] = {**dict(_OWN.values()), "reader_layer_norm_eps": READER_EPS}
+    return absent | values | {"pad_token_id": 0, "tie_word_embeddings": True} | ({"num_block_records": blocks} if blocks else {})
+
+
+def _network_values(spec: NetworkSpec) -> dict[str, Any]:
+    """What the published ``config.json`` says of one network.
+
+    Raises:
+        ConfigError: the published classes cannot hold it.
     """
     body = spec.body
     if body.config.get("model_type") != "bert" or body.pooling != "pooler" or not body.segments:
-        raise ConfigError("the published classes hold BERT bodies with a pooler and segments only", cure="Keep the model in our own form.")
-    if float(body.config.get("layer_norm_eps", 1e-12)) != spec.layer_norm_eps:
-        problem = "the published classes have one layer_norm_eps for body and projection"
-        raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
+        raise ConfigError("the published classes hold BERT bodies with a pooler and segments only", cure=OWN_FORM)
     activation = body.config.get("hidden_act", "gelu_pytorch_tanh")
-    values: dict[str, Any] = {"model_type": "realm", "architectures": [ARCHITECTURES[kind]]}
-    values |= {name: body.config.get(name, default) for name, default in {**_SIZES, **_RATES}.items()}
+    values: dict[str, Any] = {name: body.config.get(name, default) for name, default in {**_SIZES, **_RATES}.items()}
     # The same function; the published classes' version of transformers knows it by this name.
     values["hidden_act"] = "gelu_new" if activation == "gelu_pytorch_tanh" else activation
-    values |= {theirs: getattr(spec, ours) for ours, (theirs, _) in _OWN.items()}
-    values |= {"reader_layer_norm_eps": spec.span_layer_norm_eps, "pad_token_id": 0, "tie_word_embeddings": True}
-    return values | ({"num_block_records": blocks} if blocks else {})
+    if isinstance(spec, EmbedderSpec):
+        if spec.head != "projection":
+            raise ConfigError(f"the published classes hold embedders with a projection only, not the head '{spec.head}'", cure=OWN_FORM)
+        if float(values["layer_norm_eps"]) != spec.layer_norm_eps:
+            problem = "the published classes have one layer_norm_eps for body and projection"
+            raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
+        values["retriever_proj_size"] = spec.projection
+    if isinstance(spec, ReaderSpec):
+        values |= {"span_hidden_size": spec.span_hidden, "max_span_width": spec.max_span, "reader_layer_norm_eps": spec.layer_norm_eps}
+    return values
 
 
 def _size(values: Mapping[str, Any], name: str, default: int, path: Path | None) -> int:

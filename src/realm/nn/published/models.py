@@ -1,6 +1,7 @@
-"""A published model's directory -> our networks, its tokenizer, and an account of every tensor in it. Nothing in it is executed.
+"""A published model's directory -> what to build, its tensors under our names, its tokenizer, and an account of every tensor in it.
 
-Names, shapes and sizes are checked before a network is built, so that a configuration cannot ask for more memory than the weights fill.
+Nothing in it is executed. Names, shapes and sizes are checked before a network is built, so that a configuration cannot ask for more
+memory than the weights fill.
 """
 
 import json
@@ -10,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor
 
 from realm.errors import ConfigError, DataError
-from realm.nn.model import ModelSpec, RealmModel
 from realm.nn.published.config import read_published_config
-from realm.nn.published.names import BLOCK_EMBEDDINGS, import_tensors, plan_import, published_kind
+from realm.nn.published.names import BLOCK_EMBEDDINGS, ImportPlan, import_tensors, plan_import, published_kind
 from realm.nn.published.sentence_embedders import MODULES, plan_sentence_embedder
 from realm.nn.published.tf import RenamedTensors, config_from_shapes
+from realm.nn.spec import ModelSpec
 from realm.nn.tensor_files import TensorFile, TensorFlowCheckpoint, find_tf_checkpoint, open_weights, tf_reader
 from realm.text.tokenizer import TextTokenizer, read_vocabulary
 
@@ -35,24 +35,39 @@ class Published:
     Attributes:
         directory: where it lies.
         kind: of ``published.PUBLISHED_PARTS``, or "sentence-transformers".
-        model: its networks, in evaluation mode.
+        spec: its networks.
+        file: its weights.
+        plan: what becomes of each tensor in them.
         tokenizer: its wordpieces.
         imported: names in the file that became parameters or the index.
         unused: name in the file -> why nothing takes it.
-        fresh: our parameters that it does not have; they start at random.
         blocks: where the blocks' embeddings are.
         records: the file of its blocks, one of :data:`RECORDS`.
     """
 
     directory: Path
     kind: str
-    model: RealmModel
+    spec: ModelSpec
+    file: TensorFile
+    plan: ImportPlan
     tokenizer: TextTokenizer
     imported: tuple[str, ...]
     unused: dict[str, str]
-    fresh: tuple[str, ...]
     blocks: "BlockEmbeddings | None"
     records: Path | None
+
+    @property
+    def fresh(self) -> tuple[str, ...]:
+        """Our parameters that it does not have; they start at random."""
+        return self.plan.fresh
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Our parameters that it has.
+
+        Raises:
+            DataError: a tensor holds no finite numbers, or tied tensors differ.
+        """
+        return import_tensors(self.plan, self.file.read, path=self.file.path)
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class BlockEmbeddings:
 
 
 def load_published(directory: Path) -> Published:
-    """Read one directory.
+    """Read one directory; :meth:`realm.nn.model.RealmModel.from_published` makes networks of it.
 
     Raises:
         DataError: no weights, damaged ones, a tensor that is missing or of a wrong shape, no tokenizer, a directory of something else.
@@ -101,21 +116,15 @@ def _realm_or_bert(directory: Path) -> Published:
         raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=CURE)
     kind = _kind(file)
     spec = read_published_config(values, kind, path=config)
-    check_size(spec.body.config, file, config)
+    check_size(next(iter(spec.networks.values())).body.config, file, config)
     plan = plan_import(kind, spec, file.shapes, path=file.path)
     tokenizer = read_tokenizer(directory)
     check_vocabulary(tokenizer, spec, exact=True, path=directory)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # what a BERT lacks (the projection) is the same in every import
-        model = RealmModel(spec)
-    load_tensors(model, import_tensors(plan, file.read, path=file.path), plan.fresh)
     blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else _encoded(directory, spec)
     # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
     taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
     records = next((directory / name for name in RECORDS if (directory / name).is_file()), None)
-    return Published(
-        directory, kind, model.eval(), tokenizer, taken, {**dropped, **plan.unused}, plan.fresh, blocks, records,
-    )  # fmt: skip
+    return Published(directory, kind, spec, file, plan, tokenizer, taken, {**dropped, **plan.unused}, blocks, records)
 
 
 def _sentence_embedder(directory: Path) -> Published:
@@ -127,10 +136,8 @@ def _sentence_embedder(directory: Path) -> Published:
     spec, plan = plan_sentence_embedder(directory, values, file)
     tokenizer = read_tokenizer(directory)
     check_vocabulary(tokenizer, spec, exact=False, path=directory)
-    model = RealmModel(spec)
-    load_tensors(model, import_tensors(plan, file.read, path=file.path), ())
     taken = tuple(plan.taken.values())
-    return Published(directory, "sentence-transformers", model.eval(), tokenizer, taken, plan.unused, (), None, None)
+    return Published(directory, "sentence-transformers", spec, file, plan, tokenizer, taken, plan.unused, None, None)
 
 
 def read_config(directory: Path) -> dict[str, Any] | None:
@@ -192,28 +199,21 @@ def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, 
     Raises:
         DataError: the sizes do not fit.
     """
-    rows = int(spec.body.config["vocab_size"])
-    if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
-        problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
-        raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
-
-
-def load_tensors(model: nn.Module, state: dict[str, torch.Tensor], fresh: tuple[str, ...]) -> None:
-    """Copy planned tensors into a model; everything but ``fresh`` must be among them."""
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if unexpected or set(missing) != set(fresh):  # the plan has compared names and shapes: this would be a fault of ours
-        raise RuntimeError(f"plan and model differ: missing {missing}, unexpected {unexpected}")
+    for rows in {network.body.vocabulary for network in spec.networks.values()}:
+        if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
+            problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
+            raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
 
 
 def _encoded(directory: Path, spec: ModelSpec) -> BlockEmbeddings | None:
     """The block embeddings that the original release keeps beside an embedder, in a checkpoint of their own."""
     prefix = find_tf_checkpoint(directory / "encoded")
-    if prefix is None:
+    if prefix is None or spec.embedder is None:
         return None
     file = TensorFlowCheckpoint(prefix, tf_reader(prefix))
     shape = file.shapes.get(BLOCK_EMBEDDINGS, ())
-    if len(shape) != 2 or shape[1] != spec.projection:
-        problem = f"{BLOCK_EMBEDDINGS} has the shape {list(shape)}, and the embedder makes vectors of {spec.projection}"
+    if len(shape) != 2 or shape[1] != spec.embedder.projection:
+        problem = f"{BLOCK_EMBEDDINGS} has the shape {list(shape)}, and the embedder makes vectors of {spec.embedder.projection}"
         raise DataError(problem, path=prefix, cure="Use the embeddings that this embedder made.")
     return BlockEmbeddings(file, BLOCK_EMBEDDINGS)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.nn.model import ModelSpec
+from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec, ReaderSpec
 
 Shape = tuple[int, ...]
 
@@ -113,7 +113,7 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
     root = _bert_root(present) if kind == "bert" else "realm."
     taken: dict[str, str] = {}
     fresh: list[str] = []
-    for ours, shape in parameter_shapes(kind, spec).items():
+    for ours, shape in parameter_shapes(spec).items():
         part, _, rest = ours.partition(".")
         theirs = _theirs(part, rest, PUBLISHED_PARTS[kind][part], root)
         found = next((present[name] for name in theirs if name in present), None)
@@ -127,8 +127,9 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
         else:
             taken[ours] = found
     blocks = present.get(BLOCK_EMBEDDINGS) if kind == "openqa" else None
-    if blocks is not None and (len(shapes[blocks]) != 2 or shapes[blocks][1] != spec.projection):
-        problem = f"the tensor {blocks} has the shape {list(shapes[blocks])}, and the configuration says [blocks, {spec.projection}]"
+    width = spec.embedder.projection if spec.embedder else 0
+    if blocks is not None and (len(shapes[blocks]) != 2 or shapes[blocks][1] != width):
+        problem = f"the tensor {blocks} has the shape {list(shapes[blocks])}, and the configuration says [blocks, {width}]"
         raise DataError(problem, path=path, cure="Use the config.json that belongs to these weights.")
     used = {*taken.values(), *([blocks] if blocks else [])}
     repeats, unused = _leftovers(kind, root, {new: old for new, old in present.items() if old not in used}, present, used)
@@ -181,42 +182,43 @@ def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return exported
 
 
-def parameter_shapes(kind: str, spec: ModelSpec) -> dict[str, Shape]:
-    """Name and shape of every parameter that a model of this kind has here, from the specification alone: nothing is allocated."""
+def parameter_shapes(spec: ModelSpec) -> dict[str, Shape]:
+    """Name and shape of every parameter of such a model, from the specification alone: nothing is allocated."""
     shapes: dict[str, Shape] = {}
-    hidden, projection, span = spec.body.hidden, spec.projection, spec.span_hidden
-    norm: dict[str, Shape] = {"weight": (hidden,), "bias": (hidden,)}
-    for part in PUBLISHED_PARTS[kind]:
-        own = _body_shapes(spec, pooler=part.endswith("embedder") and spec.body.pooling == "pooler")
-        if part.endswith("embedder"):
-            own |= _linear("dense", projection, hidden) | {"norm.weight": (projection,), "norm.bias": (projection,)}
-        elif part == "encoder":
-            own |= _linear("head.dense", hidden, hidden) | {f"head.norm.{name}": shape for name, shape in norm.items()}
-            own["head.bias"] = (int(spec.body.config["vocab_size"]),)
+    for part, network in spec.networks.items():
+        hidden = network.body.hidden
+        own = _body_shapes(network.body, pooler=isinstance(network, EmbedderSpec) and network.body.pooling == "pooler")
+        if isinstance(network, EmbedderSpec):
+            own |= _linear("dense", network.projection, hidden) | _norm("norm", network.projection)
+        elif isinstance(network, ReaderSpec):
+            span = network.span_hidden
+            own |= _linear("dense", 2 * span, hidden) | _norm("norm", span) | _linear("score", 1, span)
         else:
-            own |= _linear("dense", 2 * span, hidden) | {"norm.weight": (span,), "norm.bias": (span,)} | _linear("score", 1, span)
+            own |= _linear("head.dense", hidden, hidden) | _norm("head.norm", hidden) | {"head.bias": (network.body.vocabulary,)}
         shapes |= {f"{part}.{name}": shape for name, shape in own.items()}
     return shapes
 
 
-def _body_shapes(spec: ModelSpec, *, pooler: bool) -> dict[str, Shape]:
+def _body_shapes(spec: BodySpec, *, pooler: bool) -> dict[str, Shape]:
     """The parameters of a BERT body."""
-    config = spec.body.config
-    hidden, inner = spec.body.hidden, int(config["intermediate_size"])
+    config, hidden = spec.config, spec.hidden
+    inner = int(config["intermediate_size"])
     rows = {"word": config["vocab_size"], "position": config["max_position_embeddings"], "token_type": config.get("type_vocab_size", 2)}
     shapes: dict[str, Shape] = {f"embeddings.{name}_embeddings.weight": (int(count), hidden) for name, count in rows.items()}
-    norms = ["embeddings.LayerNorm"]
+    shapes |= _norm("embeddings.LayerNorm", hidden)
     for number in range(int(config["num_hidden_layers"])):
         layer = f"encoder.layer.{number}"
         for name in ("self.query", "self.key", "self.value", "output.dense"):
             shapes |= _linear(f"{layer}.attention.{name}", hidden, hidden)
         shapes |= _linear(f"{layer}.intermediate.dense", inner, hidden) | _linear(f"{layer}.output.dense", hidden, inner)
-        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
-    for name in norms:
-        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+        shapes |= _norm(f"{layer}.attention.output.LayerNorm", hidden) | _norm(f"{layer}.output.LayerNorm", hidden)
     if pooler:
         shapes |= _linear("pooler.dense", hidden, hidden)
     return {f"body.model.{name}": shape for name, shape in shapes.items()}
+
+
+def _norm(name: str, size: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
 
 
 def _linear(name: str, outputs: int, inputs: int) -> dict[str, Shape]:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from realm.errors import ConfigError, DataError
-from realm.nn.bodies import BodySpec
-from realm.nn.model import ModelSpec
+from realm.nn.bodies import build_body
 from realm.nn.published.names import ImportPlan
+from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec
 from realm.nn.tensor_files import TensorFile
 
 MODULES = "modules.json"
@@ -43,12 +43,10 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
     """
     layout = _layout(directory)
     # Not what names code of the repository: bodies come from the installed transformers alone.
-    config = {
-        key: value for key, value in values.items() if key not in ("auto_map", "architectures", "transformers_version", "_name_or_path")
-    }
+    config = {key: value for key, value in values.items() if key not in NOT_SIZES}
     body = BodySpec(config=config, pooling=layout.pooling, segments=False)
     shapes = _body_shapes(body, directory / "config.json")
-    spec = ModelSpec(body=body, projection=body.hidden, dropout=0.0, head="unit" if layout.unit else "none", parts=("embedder",))
+    spec = ModelSpec(embedder=EmbedderSpec(body, head="unit" if layout.unit else "none", projection=body.hidden, dropout=0.0))
     taken: dict[str, str] = {}
     for name, shape in shapes.items():
         found = next((n for n in (name, *(f"{p}.{name}" for p in _prefixes(file))) if n in file.shapes), None)
@@ -83,8 +81,6 @@ def _layout(directory: Path) -> _Layout:
 
 def _body_shapes(spec: BodySpec, path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a body's tensors, from a model without memory."""
-    from realm.nn.bodies import build_body
-
     try:
         with torch.device("meta"):
             model = build_body(spec, pooler=False).model

@@ -18,7 +18,8 @@ from realm.data.blocks import NO_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
 from realm.index.live import LiveIndex
-from realm.nn.published.models import Published, load_published
+from realm.nn.model import RealmModel
+from realm.nn.published.models import load_published
 from realm.retrieval import Retriever
 from realm.storage.files import load_array, publish_file, sha256_file
 
@@ -140,12 +141,12 @@ class SentenceEmbedder:
     """
 
     def __init__(self, directory: Path):
-        published: Published = load_published(directory)
-        if published.kind != "sentence-transformers" or not published.model.has("embedder"):
+        published = load_published(directory)
+        if published.kind != "sentence-transformers":
             cure = "Name a directory with modules.json."
             raise DataError(f"a model of the kind '{published.kind}', not of sentence-transformers", path=directory, cure=cure)
         self.directory = Path(directory)
-        self.embedder = published.model.embedder.eval().requires_grad_(False)
+        self.embedder = RealmModel.from_published(published).embedder.requires_grad_(False)
         self.tokenizer = published.tokenizer
         special = published.tokenizer.special
         positions = int(self.embedder.body.spec.config.get("max_position_embeddings", LONGEST))

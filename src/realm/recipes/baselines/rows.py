@@ -26,7 +26,7 @@ from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
@@ -164,7 +164,7 @@ def run_orqa(context: StageContext) -> None:
     encoder = load_stage(context, CONTINUED).encoder
     start = load_stage(context, "ict").with_parts(encoder=encoder)
     generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0, progress=context.embedded)
-    model = start.fork_document_embedder().with_reader(context.seed).to(context.device)
+    model = with_new_reader(context, start.fork_document_embedder()).to(context.device)
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration()

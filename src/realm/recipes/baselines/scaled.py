@@ -9,7 +9,7 @@ from torch import nn
 from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import ScaledSource
-from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, stage_facts, with_new_reader
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
@@ -23,7 +23,7 @@ ENOUGH = 0.05
 def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> dict[str, Any]:
     """Fine-tune a reader and the scale of the scores as the stage ``name``, unless that is done. Returns the stage's facts."""
     if not is_published(context, name, mark):
-        model = load_stage(context, "pretrain").with_reader(context.seed).to(context.device)
+        model = with_new_reader(context, load_stage(context, "pretrain")).to(context.device)
         questions, dev = training_questions(context)
         task = ReadingTask(name, context, source.to(context.device), model.reader, questions, dev)
         nn.init.constant_(source.scale, starting_scale(task))

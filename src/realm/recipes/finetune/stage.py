@@ -7,7 +7,7 @@ from realm.generative import SEQ2SEQ
 from realm.index.manifest import require_whole
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
@@ -23,7 +23,7 @@ def run_finetune(context: StageContext) -> None:
     if context.recipe.finetune.reader == "generative":
         _finetune_generative(context, mark)
         return
-    model = load_stage(context, "pretrain").fork_document_embedder().with_reader(context.seed).to(context.device)
+    model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()).to(context.device)
     source, generation = _source(context, model)
     questions, dev = training_questions(context)
     if context.recipe.finetune.documents == "trained":

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import realm.nn.bodies
-from realm.nn.bodies import BodySpec, bert_spec, build_body, load_body
+from realm.nn.bodies import build_body, load_body
 from realm.nn.init import EMBEDDING_STD, FASTEST, SLOWEST, look_around, match, pass_on, rotation, start_positions
 from realm.nn.model import RealmModel, state_sha256
+from realm.nn.spec import BodySpec, bert_spec
 
 Make = Callable[..., RealmModel]
 LENGTH = 120

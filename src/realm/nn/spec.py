@@ -1,0 +1,196 @@
+"""What the networks of a RealmModel are made of: one specification each, as ``config.json`` keeps them. Nothing here builds a network."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realm.errors import RunError
+
+FORMAT = 2
+ONE_BODY_FORMAT = 1
+"""The format before: the fields of :func:`one_body`, the same body for every network."""
+
+
+@dataclass(frozen=True)
+class BodySpec:
+    """What a body is, enough to rebuild it without its weights.
+
+    Args:
+        config: the transformers configuration as a dictionary with its ``model_type``.
+        pooling: "pooler" (tanh pooler over [CLS]), "cls" or "mean".
+        segments: whether segment ids are fed.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    pooling: str = "pooler"
+    segments: bool = True
+
+    @property
+    def hidden(self) -> int:
+        return int(self.config["hidden_size"])
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.config["vocab_size"])
+
+
+@dataclass(frozen=True)
+class EmbedderSpec:
+    """What an embedder is.
+
+    Args:
+        body: what is pooled.
+        head: "projection", or as published sentence embedders have it: "none", or "unit" for vectors of length 1.
+        projection: d; the body's width where nothing is projected.
+        layer_norm_eps: of the projection.
+        dropout: on the embedding, in training.
+    """
+
+    body: BodySpec
+    head: str = "projection"
+    projection: int = 128
+    layer_norm_eps: float = 1e-12
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """What a knowledge-augmented encoder is: its body, whose sizes its head has."""
+
+    body: BodySpec
+
+
+@dataclass(frozen=True)
+class ReaderSpec:
+    """What a reader is.
+
+    Args:
+        body: reads question and block.
+        span_hidden: width of the span representation.
+        max_span: longest answer in wordpieces.
+        layer_norm_eps: of the span head; the released code's.
+    """
+
+    body: BodySpec
+    span_hidden: int = 256
+    max_span: int = 10
+    layer_norm_eps: float = 1e-3
+
+
+NetworkSpec = EmbedderSpec | EncoderSpec | ReaderSpec
+_KINDS: dict[str, type[NetworkSpec]] = {
+    "embedder": EmbedderSpec,
+    "document_embedder": EmbedderSpec,
+    "encoder": EncoderSpec,
+    "reader": ReaderSpec,
+}
+PARTS = tuple(_KINDS)
+"""The networks that a model may have, in the order in which they are built and saved."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a RealmModel is made of: the networks that are there are those that have a specification."""
+
+    embedder: EmbedderSpec | None = None
+    document_embedder: EmbedderSpec | None = None
+    encoder: EncoderSpec | None = None
+    reader: ReaderSpec | None = None
+
+    @property
+    def networks(self) -> dict[str, NetworkSpec]:
+        """The specifications that are there, by the names of ``PARTS`` and in their order."""
+        return {name: found for name in PARTS if (found := getattr(self, name)) is not None}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Which networks are there, of ``PARTS``."""
+        return tuple(self.networks)
+
+
+def one_body(
+    body: BodySpec,
+    *,
+    projection: int = 128,
+    layer_norm_eps: float = 1e-12,
+    dropout: float = 0.1,
+    span_hidden: int = 256,
+    max_span: int = 10,
+    span_layer_norm_eps: float = 1e-3,
+    head: str = "projection",
+    parts: tuple[str, ...] = ("embedder", "encoder"),
+) -> ModelSpec:
+    """Networks that all have one kind of body (never its weights). ``span_layer_norm_eps`` is the reader's, the rest as it says there."""
+    embedder = EmbedderSpec(body, head, projection, layer_norm_eps, dropout)
+    reader = ReaderSpec(body, span_hidden, max_span, span_layer_norm_eps)
+    found: dict[str, Any] = {"embedder": embedder, "document_embedder": embedder, "encoder": EncoderSpec(body), "reader": reader}
+    return ModelSpec(**{name: found[name] for name in parts})
+
+
+def bert_spec(
+    *, vocab_size: int, hidden: int, layers: int, heads: int, intermediate: int, max_length: int, dropout: float, attention_dropout: float
+) -> BodySpec:
+    """The specification of a BERT body from nothing. Attention dropout is apart because it makes CPU attention five times slower."""
+    config = {
+        "model_type": "bert",
+        "vocab_size": vocab_size,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": intermediate,
+        "max_position_embeddings": max(max_length, 512),
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": attention_dropout,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+    }
+    return BodySpec(config=config)
+
+
+def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
+    """What ``config.json`` holds."""
+    return {"format": FORMAT, "library": "realm", **{name: asdict(network) for name, network in spec.networks.items()}}
+
+
+def read_spec(path: Path) -> ModelSpec:
+    """The specification in a ``config.json``, of this format or of the one before.
+
+    Raises:
+        RunError: no file, no JSON, another format, or a field that does not fit.
+    """
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
+    except ValueError as error:
+        raise RunError(f"not JSON: {error}", path=path) from error
+    if not isinstance(values, dict):
+        raise RunError("not a model's configuration", path=path)
+    found = values.pop("format", None)
+    values.pop("library", None)
+    if found not in (FORMAT, ONE_BODY_FORMAT):
+        problem = f"model format {found} cannot be read by this version, which reads {ONE_BODY_FORMAT} and {FORMAT}"
+        raise RunError(problem, path=path)
+    try:
+        return _networks(values) if found == FORMAT else _one_body(values)
+    except (KeyError, TypeError) as error:
+        raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
+
+
+def _networks(values: Mapping[str, Any]) -> ModelSpec:
+    _check_parts(values)
+    found: dict[str, Any] = {name: _KINDS[name](**{**own, "body": BodySpec(**own["body"])}) for name, own in values.items()}
+    return ModelSpec(**found)
+
+
+def _one_body(values: Mapping[str, Any]) -> ModelSpec:
+    _check_parts(values["parts"])
+    return one_body(**{**values, "body": BodySpec(**values["body"]), "parts": tuple(values["parts"])})
+
+
+def _check_parts(names: Any) -> None:
+    if unknown := [name for name in names if name not in PARTS]:
+        raise TypeError(f"unknown parts {unknown}")
