@@ -12,12 +12,7 @@ from realm.errors import DataError
 
 
 class BlockInputs:
-    """Builds block and joint inputs from a store; :data:`NULL_BLOCK` stands for the empty document.
-
-    Args:
-        store: the knowledge corpus.
-        featurizer: the run's featuriser.
-    """
+    """Builds block and joint inputs from a store; :data:`NULL_BLOCK` stands for the empty document."""
 
     def __init__(self, store: BlockStore, featurizer: Featurizer):
         self.store = store

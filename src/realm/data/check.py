@@ -31,9 +31,7 @@ def check_question_file(
     """The ``data check --json`` object.
 
     Args:
-        path: questions, in any known format.
         corpus: also say how they fit this corpus.
-        options: what to know of the file besides what it looks like.
         match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.

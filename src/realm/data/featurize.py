@@ -22,7 +22,6 @@ class Featurizer:
     """Builds every model input from wordpiece ids, so that training, indexing and serving cannot disagree.
 
     Args:
-        cls, sep, mask, pad: special token ids of the corpus's tokenizer.
         query_length: wordpieces of a query input, special tokens counted.
         block_length: wordpieces of a block input, special tokens counted.
     """
@@ -81,7 +80,6 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
     The groups are a function of the lengths alone, so a batch is cut the same way every time.
 
     Args:
-        lengths: of the inputs.
         tokens_per_bucket: bound on the padded tokens of a group; a single input may exceed it.
         tokens_of_a_cut: what a group costs beside its tokens, in tokens.
     """

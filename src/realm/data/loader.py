@@ -46,7 +46,6 @@ class EpochOrder:
     """Visits ``n`` items in a fresh permutation each epoch; position p of the endless sequence is the same whoever asks.
 
     Args:
-        n: number of items, at least 1.
         key: what the order depends on (stage name, seed).
     """
 

@@ -20,7 +20,6 @@ class AnswerLocator:
     """Finds wordpiece sequences in some blocks through one inverted list (about 20 bytes a wordpiece while it is made), built once.
 
     Args:
-        store: the corpus.
         rows: the blocks to look in, each once, ascending; by default all. Tombstoned ones are found too, the search never returns them.
     """
 

@@ -42,7 +42,6 @@ class CompressedIndex(RowIndex):
     """Exact search over n rows by a compressed scan. The full-precision vectors only serve to score single rows: memory-map them.
 
     Args:
-        vectors, ids, live, metric, values: see RowIndex.
         kernel: the native kernel; None: the one built with the package, and PyTorch where none was.
         library: use PyTorch even where a kernel is.
         rows: the codes of these very vectors (and this metric), made before; None: made now. Without a kernel they are of no use.

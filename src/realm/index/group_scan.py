@@ -52,7 +52,6 @@ class GroupScan(Protocol):
         """The rank-th largest of what the best rows of groups have as their lower bound, float32 [b].
 
         Args:
-            upper: of ``groups``.
             folds: groups i, i + folds, i + 2 folds... count as one; at most all groups, at least ``rank``.
             sure: no less than that many groups have such a row; otherwise it is an estimate, which is higher.
         """
@@ -62,7 +61,6 @@ class GroupScan(Protocol):
         """The rows whose bound is at least ``reach``, float32 [b], excluded and hidden ones aside.
 
         Args:
-            upper: of ``groups``.
             usual: few queries have more rows.
             limit: queries of more rows are overfull.
         """

@@ -38,7 +38,6 @@ class LibraryScan:
     Args:
         vectors: float32 [n,d]; used as they are in float32, copied to bfloat16.
         bias: float32 [n], finite, added to the scores; None: zero.
-        dtype: float32 or bfloat16.
 
     Raises:
         SnapshotError: a component that is not finite.

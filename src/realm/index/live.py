@@ -20,7 +20,6 @@ class FollowingIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        index: of any kind.
         ids: int64 [n], block ids of its rows.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
@@ -74,12 +73,7 @@ class FollowingIndex:
 
 
 class LiveIndex(FollowingIndex):
-    """A new index that follows its corpus.
-
-    Args:
-        vectors, ids, kind, codes, previous: as for ``make_index``.
-        store: as for ``FollowingIndex``.
-    """
+    """A new index that follows its corpus."""
 
     def __init__(
         self,

@@ -40,12 +40,7 @@ def publish_codes(directory: Path, shard: Shard, dim: int) -> str | None:
 
 
 def read_codes(directory: Path, manifest: SnapshotManifest, verify: bool) -> QuantisedRows | None:
-    """The published codes of a generation, memory-mapped; None where there are none that can be used, with a warning if there should be.
-
-    Args:
-        directory: of the generation.
-        verify: see ``open_codes``.
-    """
+    """The published codes of a generation, memory-mapped; None where there are none that can be used, with a warning if there should be."""
     if manifest.codes_sha256 is None or installed_kernel() is None:
         return None
     codes = directory / CODES

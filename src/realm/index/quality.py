@@ -17,7 +17,6 @@ def recall_against(
         exact, index: over the same rows.
         queries: floating point [b,d].
         depths: the k, each at least 1.
-        exclude: as for ``MipsIndex.search``.
 
     Returns:
         {k: recall}, over the queries for which there is anything to find; 1.0 where there is none.

@@ -56,8 +56,6 @@ def open_codes(directory: Path, *, made_from: str, metric: str, verify: bool = F
     """The codes in ``directory``, memory-mapped; what a process changes of them stays its own.
 
     Args:
-        made_from: what ``save_codes`` was given.
-        metric: what they are for.
         verify: compare the SHA-256 of all files, which reads them whole; without it shapes, types and sizes are checked.
 
     Raises:

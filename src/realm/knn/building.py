@@ -60,8 +60,6 @@ def build_datastore(
     Memory: the network, one batch of it, and one part of keys.
 
     Args:
-        directory: the datastore.
-        network: the model.
         windows: gives the windows, made anew or found in ``directory``; see ``ensure_windows``.
         dtype: of the keys on disk: float16, float32, bfloat16 or int8.
         tokenizer: where the tokenizer came from, if not from the model.
@@ -160,7 +158,6 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet
 
     Args:
         facts: all but ``seconds``.
-        windows: those in ``directory``.
         parts: see ``publish_snapshot``.
         ids: numbers of the keys' wanted tokens, ascending.
 

@@ -35,12 +35,9 @@ class DatastoreFacts:
         kind: causal, translation or masked.
         model: where its model came from.
         tokenizer: where the model's tokenizer came from, if not from there.
-        layer: the layer whose states are the keys.
         model_sha256, tokenizer_sha256: checked when it is used.
-        dim: d.
         vocab_size: every token is below.
         dtype: of the keys on disk.
-        keys: n.
         seconds: what computing the keys took.
         pruned: what was done to it, in order.
         counts_sha256: of the file of counts; None: one pair a key.
@@ -98,10 +95,7 @@ class Datastore:
     """An open datastore.
 
     Attributes:
-        path: its directory.
-        facts: what it says of itself.
         windows: what its keys were made from.
-        snapshot: the keys.
         counts: int32 [n], pairs merged into each key; None: one each.
     """
 
@@ -160,7 +154,6 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
     """The k nearest of each key, floating point [m,d].
 
     Args:
-        index: of ``Datastore.index``.
         exclude: for each key the numbers of wanted tokens (int64) that it must not get.
 
     Raises:

@@ -75,8 +75,6 @@ def translate(
     """Translate, with neighbours if an index and settings are given; batches depend on the lengths of the sources alone.
 
     Args:
-        network: an encoder-decoder model.
-        sources: sentences.
         beams: 1 is greedy.
         longest: most tokens of a translation, if the model can say so many. Sources are cut at what it can read.
     """

@@ -20,7 +20,6 @@ def gate_features(scores: Tensor, tokens: Tensor, valid: Tensor, weights: Tensor
     Args:
         scores, tokens, valid: of the neighbours, [b,k].
         weights: of ``mix.neighbour_weights``, [b,k].
-        temperature: of the weights.
         best_log_prob: the model's largest, [b].
 
     Returns:
@@ -95,7 +94,6 @@ def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: in
         features: [n,6].
         log_p_model: the model's log-probability of each wanted token, [n].
         p_knn: p_kNN of it, [n].
-        seed: of the first weights.
 
     Returns:
         The same gate for the same arguments and threads.

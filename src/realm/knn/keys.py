@@ -46,7 +46,6 @@ def find_layer(model: nn.Module, name: str = "", *, decoder: bool = False) -> La
     """The module whose state is the key.
 
     Args:
-        model: any transformer.
         name: a module's path: its input is the key; with ":output" behind it its output. Empty: the last feed-forward block.
         decoder: the model is an encoder-decoder one, whose decoder is meant.
 

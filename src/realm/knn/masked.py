@@ -38,12 +38,6 @@ CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Osl
 class MaskedNetwork:
     """The encoder of a REALM behind the calls of ``network.Network``. A window's ids are a sentence without special tokens.
 
-    Args:
-        model: of the pre-training stage.
-        inputs: corpus and featuriser of its run.
-        layer: see ``keys.find_layer``.
-        name: the run.
-
     Raises:
         RunError: the model has no encoder.
         ConfigError: no such layer.
@@ -166,7 +160,6 @@ def evaluate_clozes(
 
     Args:
         path: a datastore of ``build_from_run``.
-        files: see ``cloze_windows``.
         model: the run, if it is no longer where the datastore found it.
 
     Raises:

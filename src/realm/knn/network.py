@@ -74,12 +74,6 @@ class Network(Protocol):
 class HubNetwork:
     """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode.
 
-    Args:
-        model: e.g. of AutoModelForCausalLM or AutoModelForSeq2SeqLM.
-        tokenizer: of transformers.
-        layer: see ``keys.find_layer``.
-        name: for messages and manifests.
-
     Raises:
         ConfigError: no such layer.
     """
@@ -154,8 +148,6 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
     Args:
         source: a directory or hub name; or a config.json, for random weights from ``seed``.
         tokenizer: where the tokenizer is, if not with the model.
-        layer: see ``keys.find_layer``.
-        device: where the model lives.
 
     Raises:
         ConfigError: no model or no tokenizer there, or no such layer.

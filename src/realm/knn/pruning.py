@@ -40,8 +40,6 @@ def prune(
     """Publish a smaller datastore as ``directory``, which must not exist.
 
     Args:
-        source: what is pruned.
-        method: see above.
         keep: share of its keys, above 0 to 1.
         network: the model that made it; needed by "known".
         seed: of "random", and of the first centres of "merge".
@@ -119,7 +117,6 @@ def merged(
         keys: float [n,d].
         tokens: integer [n].
         wanted: keys to be left; one for each token at least.
-        seed: of the first centres.
         counts: pairs that each key stands for already, integer [n]; None: one.
 
     Returns:

@@ -75,10 +75,7 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, 
     """Score every wanted token of ``windows``.
 
     Args:
-        network: the model.
-        windows: what is to be predicted.
         index: of a datastore; None: without neighbours.
-        k: neighbours of each.
         progress: called with (tokens done, tokens in all).
     """
     n, k = windows.count, 0 if index is None else k

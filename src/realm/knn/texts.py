@@ -28,7 +28,6 @@ class TextOptions:
         stride: tokens that each window but a document's first adds; 0: half the context.
         source_column: field of a pair with the text to translate.
         target_column: field with its translation.
-        reading: how documents are read.
     """
 
     context: int = 0

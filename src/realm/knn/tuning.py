@@ -44,7 +44,6 @@ def tune(
 
     Args:
         scored: held-out tokens with neighbours.
-        metric: of the search.
         neighbours, shares, temperatures: the grid; empty: NEIGHBOURS that there are, SHARES, and TEMPERATURES times the mean distance
             from the nearest neighbour to the last.
 

@@ -78,7 +78,6 @@ class WindowSet:
     """Windows on disk, memory-mapped.
 
     Args:
-        path: what ``write_windows`` published.
         verify: compare the SHA-256 of all files.
 
     Attributes:

@@ -245,7 +245,6 @@ def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
     """BERT's tokenizer from a ``vocab.txt``: one wordpiece a line, its id the number of the line.
 
     Args:
-        file: the vocabulary.
         lowercase: fold case (and strip accents), as the uncased models do.
 
     Raises:

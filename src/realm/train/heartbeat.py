@@ -22,8 +22,6 @@ class Heartbeat:
     """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
 
     Args:
-        rank: of this process.
-        world: how many ranks there are.
         timeout: seconds that a beat may stand still.
     """
 

@@ -27,10 +27,8 @@ def open_sinks(root: Path, *, tensorboard: bool | str, wandb: str, config: dict[
     """The sinks that a recipe asks for. Nothing is loaded, written or contacted before the first row.
 
     Args:
-        root: the run directory.
         tensorboard: True, False, or "auto": where it is installed.
         wandb: name of a project; empty for none.
-        config: the recipe, shown beside the curves of a project.
 
     Raises:
         MissingExtra: one that is asked for is not installed.

@@ -32,8 +32,6 @@ class Columns:
         """One row as a document, or why it is none.
 
         Args:
-            row: values by column.
-            source: the path that goes into the record.
             name: what the file is called in ids that are made here.
             number: 1-based row, for such an id.
             line: 1-based line or row, for messages.

@@ -18,11 +18,8 @@ def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path:
     """A page as a document.
 
     Args:
-        data: the page's bytes.
         charset: as the server said it, if it did.
-        doc_id: the document's id.
         title: for a page that has none.
-        path, line: where the page is, for messages.
 
     Raises:
         MissingExtra: the extractor is not installed.

@@ -29,7 +29,6 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
     A file in which the first objects have no id has no ids: its rows are named by file and line.
 
     Args:
-        path, name, options: as every reader has them.
         cursor: where to begin, and moved along, in a plain file with one object a line.
 
     Raises:

@@ -198,7 +198,6 @@ def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
 
     Args:
         path: replaced when everything is on disk.
-        count: how many ``records`` there are.
 
     Raises:
         ValueError: another number of records.

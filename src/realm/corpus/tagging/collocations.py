@@ -152,11 +152,7 @@ class TermFinder:
 
 
 class CollocationTagger:
-    """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left.
-
-    Args:
-        terms: as ``CollocationCounts.terms`` gives them.
-    """
+    """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left."""
 
     def __init__(self, terms: Iterable[str]):
         self._finder = TermFinder(terms, _kind_of)

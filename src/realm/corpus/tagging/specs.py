@@ -36,7 +36,6 @@ class TaggerPlan:
     """The taggers that ``spec`` names. What needs no corpus is made at once, so that a wrong name stops before any work.
 
     Args:
-        spec: as the module says.
         gazetteer: a file of phrases to tag besides, one a line; before all others.
 
     Raises:

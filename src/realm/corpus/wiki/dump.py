@@ -33,7 +33,6 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
     Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and two more.
 
     Args:
-        path: the dump.
         workers: processes that clean, and as many threads that decompress; None does it here. The result is the same.
 
     Raises:

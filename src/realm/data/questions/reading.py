@@ -18,9 +18,7 @@ class QuestionFile:
     """What a file holds.
 
     Attributes:
-        path: the file.
         format: which of ``options.FORMATS`` it has.
-        questions: its questions, in order.
         lines: where each of them begins.
         raw: each question's text exactly as it stands there: what splits are made of.
         skipped: rows that are no questions of ours, by reason.
@@ -56,10 +54,6 @@ READERS: Mapping[str, Reader] = {
 
 def read_questions(path: Path, options: QuestionOptions | None = None) -> QuestionFile:
     """Every question of a file, plain or compressed (.gz, .xz).
-
-    Args:
-        path: the file.
-        options: what to know of it besides what it looks like.
 
     Raises:
         DataError: the file is missing or has no question, or a row is malformed or an id stands twice; the message names file and line.

@@ -48,7 +48,6 @@ class Kernel:
     """A loaded kernel at one level, with a number of threads.
 
     Args:
-        library: the file.
         level: of ``LEVELS``; None: the best that this processor runs.
         threads: of every call; None: as many as processors this process may use.
 
@@ -121,7 +120,6 @@ class Kernel:
             upper: float32 [b,groups], of ``scan``, perhaps by coarser codes of the same queries.
             floor: float32 [b].
             hidden: rows that a query must not get, int64 [e], ascending for each query, and where those of each query begin, int64 [b+1].
-            limit: of rows of each query.
 
         Returns:
             LISTED [b,limit], in no order, and how many there are, int64 [b]: beyond the limit, what is listed is of no use.
