@@ -2,25 +2,25 @@
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.errors import ConfigError, DataError
+from realm.errors import ConfigError
 from realm.knn.keys import KeyTap, Layer, find_layer
 from realm.knn.windows import Window
 from realm.nn.bodies import at_least_float32
 from realm.nn.model import state_sha256
 
 Kind = Literal["causal", "translation", "masked"]
-PROBE = 2  # tokens that tell the dimension of keys
 
 
 @dataclass(frozen=True)
@@ -34,44 +34,42 @@ class States:
     log_probs: Tensor | None
 
 
-class Network(Protocol):
-    """A model with a layer whose states are keys."""
+class Network(ABC):
+    """A model with a layer whose states are keys.
 
-    @property
-    def name(self) -> str:
-        """Where it came from: a directory, a hub name."""
-        ...
+    Attributes:
+        name: where it came from: a directory, a hub name, a run.
+        vocab_size: v, of its distributions.
+        module: whose parameters make its identity.
+        probe: any window: tells d.
+    """
 
-    @property
-    def kind(self) -> Kind: ...
+    kind: Kind
+    name: str
+    layer: Layer
+    vocab_size: int
+    module: nn.Module
+    probe: Window
 
-    @property
-    def layer(self) -> Layer: ...
-
-    @property
+    @cached_property
     def dim(self) -> int:
         """d, of keys."""
-        ...
+        return int(self.read([self.probe], log_probs=False).keys.shape[1])
 
-    @property
-    def vocab_size(self) -> int:
-        """v, of its distributions."""
-        ...
-
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """Of its parameters."""
-        ...
+        return state_sha256(self.module)
 
     @property
+    @abstractmethod
     def tokenizer_sha256(self) -> str: ...
 
+    @abstractmethod
     def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
         """Keys of the wanted tokens of all windows, and if asked for the log-probabilities of the vocabulary there."""
-        ...
 
 
-class HubNetwork:
+class HubNetwork(Network):
     """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode.
 
     Raises:
@@ -80,25 +78,18 @@ class HubNetwork:
 
     def __init__(self, model: Any, tokenizer: Any, *, layer: str = "", name: str = ""):
         self.model: Any = model.eval()
+        self.module = self.model
         self.tokenizer: Any = tokenizer
         self.name = name or type(model).__name__
-        self.kind: Kind = "translation" if model.config.is_encoder_decoder else "causal"
+        self.kind = "translation" if model.config.is_encoder_decoder else "causal"
         self.layer = find_layer(model, layer, decoder=self.kind == "translation")
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-
-    @cached_property
-    def sha256(self) -> str:
-        return state_sha256(self.model)
+        ids = np.zeros(2, np.int32)
+        self.probe = Window(ids, np.arange(2), ids, ids if self.kind == "translation" else ids[:0])
 
     @cached_property
     def tokenizer_sha256(self) -> str:
         return tokenizer_sha256(self.tokenizer)
-
-    @cached_property
-    def dim(self) -> int:
-        ids = np.zeros(PROBE, np.int32)
-        source = ids if self.kind == "translation" else ids[:0]
-        return int(self.read([Window(ids, np.arange(PROBE), ids, source)], log_probs=False).keys.shape[1])
 
     @property
     def device(self) -> torch.device:
@@ -195,17 +186,3 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     state = sorted(tokenizer.get_vocab().items()) if backend is None else json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
     text = json.dumps(state, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def check_keys(keys: np.ndarray, first: int, layer: str) -> np.ndarray:
-    """The keys, if they are all finite.
-
-    Raises:
-        DataError: one is not.
-    """
-    finite = np.isfinite(keys).all(axis=1)
-    if not finite.all():
-        row = first + int(np.flatnonzero(~finite)[0])
-        cure = "The model's weights are damaged or overflow: load it in float32, or name another layer."
-        raise DataError(f"the key of token {row} at the layer '{layer}' is not finite", cure=cure)
-    return keys

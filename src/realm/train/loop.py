@@ -21,7 +21,7 @@ from realm.train.optim import OPTIMIZERS
 from realm.train.precision import has_bf16
 from realm.train.stepping import one_step as _one_step
 from realm.train.task import LoopOptions, Metrics, StepResult, Task
-from realm.train.window import Window
+from realm.train.window import StepWindow
 
 __all__ = ["LoopOptions", "Metrics", "Report", "StepResult", "Task", "fit"]
 
@@ -37,7 +37,7 @@ class _Stage:
     task: Task
     options: LoopOptions
     optimizer: torch.optim.Optimizer
-    window: Window
+    window: StepWindow
     best: BestWeights
     log: MetricsLog
     checkpoints: CheckpointDirectory
@@ -100,7 +100,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
     """
     options = replace(options, bf16=options.bf16 and has_bf16(options.device))
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
-    window = Window(task, options, log.path.parent / STUDY)
+    window = StepWindow(task, options, log.path.parent / STUDY)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)
     task.kept_states = checkpoints.task_states
     step = stage.resume()

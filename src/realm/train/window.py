@@ -11,7 +11,7 @@ from realm.train.stepping import Outcome
 from realm.train.task import LoopOptions, Metrics, Task
 
 
-class Window:
+class StepWindow:
     """Collects the outcomes of steps.
 
     Args:
