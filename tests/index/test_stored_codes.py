@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from realm.errors import SnapshotError
-from realm.index import stored_codes
+from realm.index import published_codes
 from realm.index.compressed import CompressedIndex
 from realm.index.exact import ExactIndex
 from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
+from realm.index.published_codes import HEADER, open_codes, save_codes
 from realm.index.quantised import ARRAYS, QuantisedRows, quantise
 from realm.index.shards import decode, encode
-from realm.index.stored_codes import HEADER, open_codes, save_codes
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_codes_are_published_once(saved: tuple[Path, QuantisedRows], vectors: np
 def test_codes_made_in_parts_are_those_of_the_whole(
     tmp_path: Path, dtype: str, kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_codes, "CHUNK", 128)
+    monkeypatch.setattr(published_codes, "CHUNK", 128)
     stored = encode(np.random.default_rng(1).standard_normal((300, 7)).astype(np.float32), dtype)
     save_codes(tmp_path / "codes", kernel("scalar"), stored, made_from="abc")
     rows, opened = quantise(kernel("scalar"), decode(stored)), open_codes(tmp_path / "codes", made_from="abc", metric="ip", verify=True)

@@ -40,14 +40,13 @@ class Featurizer:
     def block(self, title: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
         """The embedder's input. The title keeps as much as it can, the body takes the rest, as in the released code."""
         head = list(title[: self.block_length - 3])
-        tail = list(body[: self.block_length - 3 - len(head)])
-        ids = [self.cls, *head, self.sep, *tail, self.sep]
-        return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
+        return self._pair(head, list(body[: self.block_length - 3 - len(head)]))
 
     def joint(self, query: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
         """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
-        head = list(query[: self.query_length - 2])
-        tail = list(body[: self.block_length - 2])
+        return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
+
+    def _pair(self, head: TokenIds, tail: TokenIds) -> Sequence:
         ids = [self.cls, *head, self.sep, *tail, self.sep]
         return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
 

@@ -12,10 +12,10 @@ import numpy as np
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.building import Parts
 from realm.index.checks import MAX_DIM
-from realm.index.manifest import DTYPES
+from realm.index.manifest import DTYPES, SnapshotFacts
 from realm.index.shards import STORED, stored_width
 from realm.index.snapshot import Snapshot, publish_snapshot
-from realm.knn.datastore import FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, key_facts, owner
+from realm.knn.datastore import FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, owner
 from realm.knn.network import Network
 from realm.knn.windows import Window, WindowSet, write_windows
 from realm.storage.files import write_json
@@ -159,7 +159,8 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet
     try:
         manifest = Snapshot.open(directory / INDEX, **owner(facts, windows)).manifest
     except SnapshotError:
-        manifest = publish_snapshot(directory / INDEX, parts, ids.astype(np.int64), key_facts(facts, windows))
+        about = SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **owner(facts, windows))
+        manifest = publish_snapshot(directory / INDEX, parts, ids.astype(np.int64), about)
     if (manifest.dtype, manifest.count) != (facts.dtype, len(ids)):
         cure = "Choose another directory, or delete this one"
         raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=cure)

@@ -18,7 +18,7 @@ from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
 from realm.index.choice import KINDS, make_index
 from realm.index.mips import Metric
-from realm.index.snapshot import Snapshot, SnapshotFacts
+from realm.index.snapshot import Snapshot
 from realm.knn.network import Network
 from realm.knn.windows import REMAKE, WindowSet
 from realm.storage.files import load_array, sha256_file
@@ -83,11 +83,6 @@ def owner(facts: DatastoreFacts, windows: WindowSet) -> dict[str, Any]:
         "tokenizer_sha256": facts.tokenizer_sha256,
         "document_embedder_sha256": f"{facts.model_sha256}/{facts.layer}",
     }
-
-
-def key_facts(facts: DatastoreFacts, windows: WindowSet) -> SnapshotFacts:
-    """What a publisher says of the generation of keys."""
-    return SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **owner(facts, windows))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ The default is the input of the last feed-forward block of the decoder (Khandelw
 
 import re
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -85,7 +84,7 @@ class KeyTap:
             self._handle = self.layer.module.register_forward_pre_hook(self._keep_input, with_kwargs=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._handle.remove()
         self.state = None
 

@@ -1,7 +1,5 @@
 """kNN in ``model.generate``: a logits processor that asks the datastore at each step, for greedy search, beams and sampling alike."""
 
-from types import TracebackType
-
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
@@ -41,8 +39,8 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._tap.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._tap.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._tap.__exit__(*error)
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:

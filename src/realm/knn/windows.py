@@ -98,7 +98,8 @@ class WindowSet:
         self.targets = arrays["targets"]
         self._ends = np.stack([arrays["id_ends"], arrays["source_ends"], arrays["target_ends"]])
         self._starts = np.concatenate([np.zeros((3, 1), np.int64), self._ends[:, :-1]], axis=1)
-        self.sha256 = _identity(header)
+        files = {name: header["files"][name]["sha256"] for name in ARRAYS}
+        self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
     def __len__(self) -> int:
         return self._ends.shape[1]
@@ -194,11 +195,6 @@ class _GrowingArray:
     def _write_header(self) -> None:
         described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.count,)}
         np.lib.format.write_array_header_1_0(self._file, described)
-
-
-def _identity(header: dict[str, Any]) -> str:
-    files = {name: header["files"][name]["sha256"] for name in ARRAYS}
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _read_header(path: Path) -> dict[str, Any]:

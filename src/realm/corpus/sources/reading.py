@@ -14,7 +14,7 @@ from realm.corpus.sources.options import LOOK, SourceOptions
 from realm.corpus.sources.parquet import read_parquet
 from realm.corpus.sources.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
 from realm.corpus.sources.streams import Cursor
-from realm.corpus.sources.tables import read_csv, read_tsv
+from realm.corpus.sources.tables import read_table
 from realm.corpus.sources.texts import read_html, read_markdown, read_text
 from realm.corpus.sources.warc import read_warc
 from realm.errors import DataError
@@ -87,7 +87,9 @@ def _read_file(
         return
     found = cursor is not None and cursor.offset > 0
     if file_format == "mediawiki":
-        records = _read_mediawiki(path, workers)
+        from realm.corpus.wiki.dump import read_wikidump
+
+        records = read_wikidump(path, workers)
     elif file_format == "jsonl":
         records = read_jsonl(path, name, options, cursor)
     else:
@@ -99,15 +101,9 @@ def _read_file(
         yield Rejected(str(path), 0, NO_DOCUMENTS)
 
 
-def _read_mediawiki(path: Path, workers: Workers | None) -> Iterator[Record]:
-    from realm.corpus.wiki.dump import read_wikidump
-
-    return read_wikidump(path, workers)
-
-
 _READERS: dict[str, Reader] = {
-    "csv": read_csv,
-    "tsv": read_tsv,
+    "csv": read_table,
+    "tsv": partial(read_table, delimiters="\t"),
     "parquet": read_parquet,
     "text": read_text,
     "markdown": read_markdown,

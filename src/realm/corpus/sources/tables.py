@@ -18,18 +18,10 @@ _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
 
-def read_csv(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a table whose first line names the columns; the delimiter is the one that gives that line the most columns."""
-    yield from _read_table(path, name, options, ",;\t|")
+def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = ",;\t|") -> Iterator[Record]:
+    """Rows of a table whose first line names the columns; of ``delimiters`` that counts which gives this line the most columns.
 
-
-def read_tsv(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a table with tabs between its columns and a first line that names them."""
-    yield from _read_table(path, name, options, "\t")
-
-
-def _read_table(path: Path, name: str, options: SourceOptions, delimiters: str) -> Iterator[Record]:
-    """Records; ``line`` is the physical line where a row starts, the number in a made id counts rows after the header.
+    ``line`` is the physical line where a row starts, the number in a made id counts rows after the header.
 
     Raises:
         DataError: a column is missing.
@@ -46,12 +38,8 @@ def _read_table(path: Path, name: str, options: SourceOptions, delimiters: str) 
                 header = row
                 columns = find_columns(options, header, path)
             elif row:
-                raise DataError(
-                    "the first line is no header",
-                    path=path,
-                    line=line,
-                    cure="It must name the columns, such as id,title,text, and end as lines do",
-                )
+                cure = "It must name the columns, such as id,title,text, and end as lines do"
+                raise DataError("the first line is no header", path=path, line=line, cure=cure)
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
