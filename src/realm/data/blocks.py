@@ -26,11 +26,7 @@ class BlockInputs:
         return rows
 
     def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:
-        """Ids of the live blocks of some documents, int64 [n], ascending.
-
-        Raises:
-            DataError: one of them is not in the corpus.
-        """
+        """Ids of the live blocks of some documents, int64 [n], ascending. Raises DataError: one of them is not in the corpus."""
         rows = [np.empty(0, np.int64)]
         for document in documents:
             rows.append(self.store.live_rows_of_document(document))

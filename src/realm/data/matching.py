@@ -30,7 +30,6 @@ def locate_answers(
             the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
             spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
-        counting: told how many blocks were searched.
 
     Raises:
         MissingExtra: raw and normalised need an automaton over all answers at once.

@@ -5,12 +5,9 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.questions import load_questions
 from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.progress import Advance
-
-__all__ = ["AnswerLocator", "answer_wordpieces", "load_questions", "locate_wordpieces"]
 
 PORTION = 65_536
 """Blocks that an inverted list holds while a whole corpus is searched."""

@@ -36,12 +36,10 @@ class FollowingIndex:
 
     @property
     def dim(self) -> int:
-        """As ``MipsIndex.dim``."""
         return self._index.dim
 
     @property
     def metric(self) -> Metric:
-        """As ``MipsIndex.metric``."""
         return self._index.metric
 
     def info(self) -> dict[str, Any]:
@@ -54,11 +52,7 @@ class FollowingIndex:
         return self._index.info()
 
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        """As ``MipsIndex.search``.
-
-        Raises:
-            CorpusError: the corpus has been deleted, damaged or built anew.
-        """
+        """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or built anew."""
         self._hide_removed()
         return self._index.search(queries, k, exclude)
 

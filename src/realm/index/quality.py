@@ -16,7 +16,6 @@ def recall_against(
     Args:
         exact, index: over the same rows.
         queries: floating point [b,d].
-        depths: the k, each at least 1.
 
     Returns:
         {k: recall}, over the queries for which there is anything to find; 1.0 where there is none.

@@ -129,11 +129,7 @@ def ensure_windows(directory: Path, made_from: dict[str, Any], windows: Iterable
 
 
 def keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -> np.ndarray:
-    """Keys of a run of windows in the order of the wanted tokens: float32 [r,d].
-
-    Raises:
-        DataError: a key that is not finite.
-    """
+    """Keys of a run of windows in the order of the wanted tokens: float32 [r,d]. Raises DataError: a key that is not finite."""
     rows = windows.rows(first, stop)
     keys = np.empty((rows.stop - rows.start, network.dim), np.float32)
     for at, batch in windows.batches(first, stop):
@@ -150,7 +146,6 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet
 
     Args:
         facts: all but ``seconds``.
-        parts: see ``publish_snapshot``.
         ids: numbers of the keys' wanted tokens, ascending.
 
     Raises:

@@ -71,7 +71,6 @@ class Neighbours:
     counts: np.ndarray | None
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """scores, tokens, valid, counts."""
         counts = None if self.counts is None else torch.from_numpy(self.counts)
         return torch.from_numpy(self.scores), torch.from_numpy(self.tokens), torch.from_numpy(self.valid), counts
 
@@ -90,7 +89,6 @@ class Datastore:
     """An open datastore.
 
     Attributes:
-        windows: what its keys were made from.
         counts: int32 [n], pairs merged into each key; None: one each.
     """
 
@@ -167,11 +165,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
 
 
 def check_network(path: Path, facts: DatastoreFacts, network: Network) -> None:
-    """Refuse a model that did not make this datastore.
-
-    Raises:
-        SnapshotError: it did not.
-    """
+    """Refuse a model that did not make this datastore. Raises SnapshotError: it did not."""
     wrong = None
     if facts.kind != network.kind:
         wrong = f"made by a {facts.kind} model, this one is {network.kind}"

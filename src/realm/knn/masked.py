@@ -122,7 +122,6 @@ def evaluate_clozes(
     A span is right when each of its masks gets its wordpiece; log_p is the mean log-probability of a span, None where one has none.
 
     Args:
-        path: a datastore of ``build_from_run``.
         model: the run, if it is no longer where the datastore found it.
 
     Raises:

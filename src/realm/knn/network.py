@@ -70,11 +70,7 @@ class Network(ABC):
 
 
 class HubNetwork(Network):
-    """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode.
-
-    Raises:
-        ConfigError: no such layer.
-    """
+    """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode. Raises ConfigError: no such layer."""
 
     def __init__(self, model: Any, tokenizer: Any, *, layer: str = "", name: str = ""):
         self.model: Any = model.eval()
@@ -103,7 +99,6 @@ class HubNetwork(Network):
 
     @torch.inference_mode()
     def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
-        """See Network.read."""
         inputs = self._inputs(windows)
         # Keys alone need no projection to the vocabulary.
         runs: nn.Module = self.model if log_probs else self.model.base_model
@@ -138,7 +133,6 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
 
     Args:
         source: a directory or hub name; or a config.json, for random weights from ``seed``.
-        tokenizer: where the tokenizer is, if not with the model.
 
     Raises:
         ConfigError: no model or no tokenizer there, or no such layer.

@@ -22,7 +22,6 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     With a = 0 the scores pass through untouched; else log-probabilities come out, which the warpers of sampling take as logits.
 
     Args:
-        index: of the datastore, with the metric of ``mixing``.
         padding: the token that ``generate`` fills up rows with that have ended: they are not searched any more. None: all are.
 
     Raises:

@@ -113,10 +113,6 @@ def evaluate(
 ) -> dict[str, Any]:
     """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search; how it was pruned.
 
-    Args:
-        alone: translate without neighbours, too.
-        (others): of translation, if ``beams`` is not 0; of the command line.
-
     Raises what ``Session.open``, ``windows_of_texts`` and ``translation_scores`` do; of a run's encoder ``masked.evaluate_clozes``.
     """
     facts = read_facts(path)
@@ -222,7 +218,6 @@ def generate(
 
 
 def settings_facts(mixing: Mixing) -> dict[str, Any]:
-    """The settings as people read them."""
     facts = {"k": mixing.k, "a": None if mixing.gate else mixing.a, "temperature": mixing.temperature, "metric": mixing.metric}
     return {**facts, "gate": mixing.gate is not None}
 

@@ -74,7 +74,6 @@ class TextWindows:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known when the run has ended."""
         return {"words": self.words, "skipped": self.skipped}
 
     def __iter__(self) -> Iterator[Window]:
@@ -109,11 +108,7 @@ class TextWindows:
 
 
 def decoder_start(model: Any) -> int:
-    """The token that a decoder begins with.
-
-    Raises:
-        ConfigError: the model's configuration does not name one.
-    """
+    """The token that a decoder begins with. Raises ConfigError: the model's configuration does not name one."""
     found = [getattr(model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")]
     start = next((token for token in found if token is not None), None)
     if start is None:

@@ -23,9 +23,7 @@ class Tuned:
     """What a grid gave.
 
     Attributes:
-        best: the settings of the lowest loss.
         rows: {"k", "a", "temperature", "loss"} of every point of the grid; the loss is the mean negative log-probability.
-        model_loss: that of the model alone.
     """
 
     best: Mixing
@@ -43,7 +41,6 @@ def tune(
     """Search the grid for the lowest mean negative log-probability of the wanted tokens.
 
     Args:
-        scored: held-out tokens with neighbours.
         neighbours, shares, temperatures: the grid; empty: NEIGHBOURS that there are, SHARES, and TEMPERATURES times the mean distance
             from the nearest neighbour to the last.
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,7 +56,6 @@ def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Wind
 
     Args:
         ids: integer [L].
-        context: most tokens that a window reads.
         stride: tokens that each window but the first wants; those before them are context alone. A token is predicted from at least
             context - stride tokens, or from all before it.
 
@@ -81,7 +80,6 @@ class WindowSet:
         verify: compare the SHA-256 of all files.
 
     Attributes:
-        facts: what the writer said of them.
         targets: int32 [n], wanted tokens of all windows in order.
         sha256: of all that the windows say: files that were made alike have it alike.
 
@@ -157,7 +155,7 @@ def write_windows(path: Path, windows: Iterable[Window], facts: Callable[[], dic
         FileExistsError: ``path`` exists.
     """
     with publish_directory(path) as staging, ExitStack() as open_files:
-        files = {name: open_files.enter_context(_GrowingArray(staging / f"{name}.npy", dtype)) for name, dtype in ARRAYS.items()}
+        files = {name: open_files.enter_context(closing(_GrowingArray(staging / f"{name}.npy", dtype))) for name, dtype in ARRAYS.items()}
         for window in windows:
             for name, values in (("ids", window.ids), ("sources", window.source), ("places", window.places), ("targets", window.targets)):
                 files[name].extend(values)
@@ -177,13 +175,10 @@ class _GrowingArray:
     def __init__(self, path: Path, dtype: type):
         self.count = 0
         self._dtype = np.dtype(dtype)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by __exit__
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by close
         self._write_header()
 
-    def __enter__(self) -> "_GrowingArray":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.seek(0, os.SEEK_SET)
         self._write_header()
         self._file.close()

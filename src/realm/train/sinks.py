@@ -117,6 +117,5 @@ class WeightsAndBiases:
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """The curves of a row."""
     curves = {name: value for name, value in row.items() if name not in PLACE and isinstance(value, int | float)}
     return {name: value for name, value in curves.items() if not isinstance(value, bool)}

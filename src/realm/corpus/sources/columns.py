@@ -34,7 +34,6 @@ class Columns:
         Args:
             name: what the file is called in ids that are made here.
             number: 1-based row, for such an id.
-            line: 1-based line or row, for messages.
         """
         doc_id = f"{name}#{number}" if self.id is None else row.get(self.id)
         text = row.get(self.text)

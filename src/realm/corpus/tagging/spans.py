@@ -17,11 +17,9 @@ class SpanTagger(Protocol):
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of the sentence ``text``, in order, without overlaps."""
-        ...
 
     def state(self) -> dict[str, Any]:
         """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
-        ...
 
 
 @runtime_checkable
@@ -30,7 +28,6 @@ class BatchTagger(Protocol):
 
     def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
         """The spans of each text."""
-        ...
 
 
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:

@@ -50,12 +50,10 @@ class TaggerPlan:
 
     @property
     def learns_casing(self) -> bool:
-        """Whether ``tagger`` needs casing counts."""
         return "truecase" in self._made
 
     @property
     def learns_collocations(self) -> bool:
-        """Whether ``tagger`` needs collocation counts."""
         return "collocations" in self._made
 
     def tagger(self, casing: CasingCounts, collocations: CollocationCounts) -> SpanTagger:

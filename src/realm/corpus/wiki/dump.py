@@ -59,11 +59,7 @@ def why_left_out(page: WikiPage, namespaces: Namespaces) -> str | None:
 
 
 def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
-    """Every page of a dump with its site, whatever its namespace, and what is damaged.
-
-    Raises:
-        DataError: the XML is no MediaWiki dump.
-    """
+    """Every page of a dump with its site, whatever its namespace, and what is damaged. Raises DataError: the XML is no MediaWiki dump."""
     reader = PageReader(read_pieces(path, workers), str(path))
     try:
         for page in reader:

@@ -93,7 +93,6 @@ class PageReader:
 
     @property
     def line(self) -> int:
-        """The line that has been reached."""
         return self._parser.CurrentLineNumber
 
     def _take(self) -> list[WikiPage]:

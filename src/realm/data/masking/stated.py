@@ -24,7 +24,6 @@ class StatedSpans:
 
     Args:
         sentences: the pre-training corpus X.
-        blocks: the knowledge corpus Z; the same object where X = Z.
     """
 
     def __init__(self, listed: MaskKind, sentences: BlockStore, blocks: BlockStore):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from realm.data.questions import json_rows, natural_questions, tables
-from realm.data.questions.detect import begins_with_object, format_of
+from realm.data.questions.detect import format_of, head_of
 from realm.data.questions.options import QuestionOptions
 from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
 from realm.data.types import Question
@@ -19,7 +19,6 @@ class QuestionFile:
     """What a file holds.
 
     Attributes:
-        format: which of ``options.FORMATS`` it has.
         lines: where each of them begins.
         raw: each question's text exactly as it stands there: what splits are made of.
         skipped: rows that are no questions of ours, by reason.
@@ -35,7 +34,7 @@ class QuestionFile:
 
 def _read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
     """Published as a table; ORQA wrote it as JSON lines."""
-    return (json_rows.read_patterns if begins_with_object(path) else tables.read_curatedtrec)(path, options)
+    return (json_rows.read_patterns if head_of(path).startswith("{") else tables.read_curatedtrec)(path, options)
 
 
 READERS: Mapping[str, Reader] = {
