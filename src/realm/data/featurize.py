@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from realm.data.types import Sequence, TokenIds, TokenInputs
 
@@ -62,15 +63,11 @@ class Featurizer:
 
 def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
     """Stack sequences of any lengths to [b, t] with t the longest."""
-    longest = max(len(s) for s in sequences)
-    ids = torch.full((len(sequences), longest), pad, dtype=torch.long)
-    mask = torch.zeros((len(sequences), longest), dtype=torch.bool)
-    segments = torch.zeros((len(sequences), longest), dtype=torch.long)
-    for i, s in enumerate(sequences):
-        ids[i, : len(s)] = torch.tensor(s.ids)
-        segments[i, : len(s)] = torch.tensor(s.segments)
-        mask[i, : len(s)] = True
-    return TokenInputs(ids, mask, segments, unpadded=all(len(s) == longest for s in sequences))
+    lengths = [len(s) for s in sequences]
+    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
+    segments = pad_sequence([torch.tensor(s.segments) for s in sequences], batch_first=True)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return TokenInputs(ids, mask, segments, unpadded=min(lengths) == max(lengths))
 
 
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
@@ -100,12 +97,6 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
 
 def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Pad mask positions (shifted by one for [CLS]) and targets to [b, m]; the third tensor is True at real slots."""
-    width = max(len(p) for p in positions)
-    where = torch.zeros((len(positions), width), dtype=torch.long)
-    what = torch.zeros((len(positions), width), dtype=torch.long)
-    slots = torch.zeros((len(positions), width), dtype=torch.bool)
-    for i, (p, t) in enumerate(zip(positions, targets, strict=True)):
-        where[i, : len(p)] = torch.tensor(p) + 1
-        what[i, : len(t)] = torch.tensor(t)
-        slots[i, : len(p)] = True
-    return where, what, slots
+    where = pad_sequence([torch.tensor(p, dtype=torch.long) + 1 for p in positions], batch_first=True)
+    what = pad_sequence([torch.tensor(t, dtype=torch.long) for t in targets], batch_first=True)
+    return where, what, where > 0

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from realm.errors import ConfigError
 from realm.knn.keys import KeyTap, Layer, find_layer
@@ -121,9 +122,7 @@ class HubNetwork(Network):
     def padded(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask, int64 [m,t] each, of m rows of any lengths, padded on the right."""
         lengths = torch.tensor([len(row) for row in rows])
-        ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = torch.from_numpy(np.asarray(row, np.int64))
+        ids = pad_sequence([torch.from_numpy(np.array(row, np.int64)) for row in rows], batch_first=True)
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         return ids.to(self.device), mask.to(self.device)
 

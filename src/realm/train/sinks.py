@@ -55,7 +55,12 @@ class TensorBoard:
         self._purge: dict[str, int] = {}
 
     def write(self, row: Row) -> None:
-        writer = self._writer(row["stage"])
+        stage = row["stage"]
+        if stage not in self._writers:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writers[stage] = SummaryWriter(str(self._directory / stage), purge_step=self._purge.pop(stage, None))
+        writer = self._writers[stage]
         for name, value in _numbers(row).items():
             writer.add_scalar(name, value, row["step"], walltime=row["time"])
         if "alarm" in row:
@@ -67,13 +72,6 @@ class TensorBoard:
             self._writers.pop(stage).close()
         # Read by TensorBoard itself: it hides whatever earlier files of the directory say of later steps.
         self._purge[stage] = step + 1
-
-    def _writer(self, stage: str) -> Any:
-        if stage not in self._writers:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writers[stage] = SummaryWriter(str(self._directory / stage), purge_step=self._purge.pop(stage, None))
-        return self._writers[stage]
 
 
 class WeightsAndBiases:

@@ -27,12 +27,13 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
         DataError: a column is missing.
     """
     csv.field_size_limit(streams.LINE_LIMIT)
-    feed = _Feed(path)
-    rows = feed.rows(_style_of(path, delimiters))
     header: list[str] = []
     columns, number = None, 0
-    for line, row in rows:
-        yield from feed.take_rejected()
+    for found in _rows(path, _style_of(path, delimiters)):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        line, row = found
         if columns is None:
             if row and isinstance(row, list):
                 header = row
@@ -43,7 +44,6 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
-    yield from feed.take_rejected()
 
 
 def _style_of(path: Path, delimiters: str) -> Style:
@@ -76,41 +76,36 @@ def _bad_rows(lines: list[str], style: Style) -> int:
         bad += kept or len(row) not in (0, width)
 
 
-class _Feed:
-    """Lines of a file as a csv reader wants them; knows where each row started and keeps the lines that cannot be had."""
+def _rows(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
+    """(line, fields) of each row, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._rejected: list[Rejected] = []
-        self._first = 0
+    A byte that is not UTF-8 becomes a lone surrogate.
+    """
+    rejected: list[Rejected] = []
+    first = 0  # line where a row starts
 
-    def rows(self, style: Style) -> Iterator[tuple[int, list[str] | str]]:
-        """(line, fields) of each row, or (line, reason) of a broken one. A byte that is not UTF-8 becomes a lone surrogate."""
-        reader = csv.reader(self._lines(), **style)
-        while True:
-            self._first = 0
-            row: list[str] | str
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                row = TOO_LONG if "field limit" in str(error) else BAD_ROW
-            yield self._first, row
-
-    def take_rejected(self) -> list[Rejected]:
-        """What was rejected since the last call."""
-        taken, self._rejected = self._rejected, []
-        return taken
-
-    def _lines(self) -> Iterator[str]:
-        for found in streams.numbered_lines(self._path):
+    def lines() -> Iterator[str]:
+        nonlocal first
+        for found in streams.numbered_lines(path):
             if isinstance(found, Rejected):
-                self._rejected.append(found)
+                rejected.append(found)
                 continue
-            number, line = found
-            self._first = self._first or number
-            yield line.decode("utf-8", "surrogateescape")
+            first = first or found[0]
+            yield found[1].decode("utf-8", "surrogateescape")
+
+    reader = csv.reader(lines(), **style)
+    while True:
+        first = 0
+        row: list[str] | str | None
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            row = TOO_LONG if "field limit" in str(error) else BAD_ROW
+        yield from rejected
+        rejected.clear()
+        if row is None:
+            return
+        yield first, row
 
 
 def _record(row: list[str] | str, header: list[str], columns: Columns, path: str, name: str, number: int, line: int) -> Record:
