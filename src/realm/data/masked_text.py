@@ -16,9 +16,7 @@ def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, 
     The words are those of the document where its sentence still gives these wordpieces, and the wordpieces' own otherwise.
     """
     runs = hidden_runs(query.positions)
-    whole = list(query.ids)
-    for position, target in zip(query.positions, query.targets, strict=True):
-        whole[position] = target
+    whole = query.whole
     text, offsets = _written(store, query, whole)
     if offsets is None:
         pieces = [store.tokenizer.decode(whole[start:end]) for start, end in _between(runs, len(whole))]
