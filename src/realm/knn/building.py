@@ -45,7 +45,7 @@ def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
     return {"windows": windows, "keys": keys, "dim": dim, "disk_bytes": keys * on_disk, "memory_bytes": memory}
 
 
-class BuildOptions(TypedDict, total=False):
+class DatastoreOptions(TypedDict, total=False):
     """How a datastore is built.
 
     dtype: of the keys on disk: float16 (the default), float32, bfloat16 or int8. tokenizer: where it came from, if not from the model.
@@ -58,7 +58,7 @@ class BuildOptions(TypedDict, total=False):
     announce: Announce | None
 
 
-def build_datastore(directory: Path, network: Network, windows: Callable[[], WindowSet], **options: Unpack[BuildOptions]) -> Datastore:
+def build_datastore(directory: Path, network: Network, windows: Callable[[], WindowSet], **options: Unpack[DatastoreOptions]) -> Datastore:
     """Compute the keys of all windows and publish them. A killed call is taken up, at whole parts; a finished one is only opened.
 
     Memory: the network, one batch of it, and one part of keys.

@@ -19,7 +19,7 @@ from realm.data.cloze import ClozeText
 from realm.data.featurize import pad_batch
 from realm.errors import DataError, RunError
 from realm.index.base import RowIndex
-from realm.knn.building import BuildOptions, build_datastore, ensure_windows
+from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore, find_neighbours, read_facts
 from realm.knn.keys import KeyTap, find_layer
 from realm.knn.mix import mixed_log_probs, token_probs
@@ -105,7 +105,7 @@ def span_windows(inputs: BlockInputs) -> Iterator[tuple[int, Window]]:
             yield row, Window(read, places, hidden)
 
 
-def build_from_run(directory: Path, network: MaskedNetwork, **how: Unpack[BuildOptions]) -> Datastore:
+def build_from_run(directory: Path, network: MaskedNetwork, **how: Unpack[DatastoreOptions]) -> Datastore:
     """A datastore of the masked sentences of a run's corpus. Raises what ``build_datastore`` does."""
     store = network.inputs.store
     made_from = {"model": network.sha256, "corpus": store.manifest.corpus_id, "version": store.manifest.version}

@@ -12,7 +12,7 @@ from realm.errors import ConfigError
 from realm.index.base import RowIndex
 from realm.index.mips import Metric
 from realm.index.quality import recall_against
-from realm.knn.building import BuildOptions
+from realm.knn.building import DatastoreOptions
 from realm.knn.datastore import Datastore, read_facts
 from realm.knn.evaluation import perplexities, translate, translation_scores
 from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
@@ -82,7 +82,7 @@ def build(
     *,
     layer: str = "",
     device: str = "cpu",
-    **how: Unpack[BuildOptions],
+    **how: Unpack[DatastoreOptions],
 ) -> Datastore:
     """A datastore of texts and a model of transformers, or without sources of a run and its corpus.
 

@@ -11,7 +11,7 @@ import numpy as np
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, DataError
-from realm.knn.building import BuildOptions, build_datastore, ensure_windows
+from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore
 from realm.knn.network import HubNetwork
 from realm.knn.windows import Window, WindowSet, sliding_windows, write_windows
@@ -137,7 +137,7 @@ def build_from_texts(
     network: HubNetwork,
     sources: Sequence[Path],
     options: TextOptions | None = None,
-    **how: Unpack[BuildOptions],
+    **how: Unpack[DatastoreOptions],
 ) -> Datastore:
     """A datastore of documents (for a language model) or of pairs of sentences (for a translation model).
 
