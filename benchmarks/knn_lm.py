@@ -20,7 +20,7 @@ from knn_training import train_causal, train_vocabulary
 from realm.knn.datastore import Datastore
 from realm.knn.evaluation import perplexities
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.scoring import Scored, score_windows
+from realm.knn.scoring import ScoredTokens, score_windows
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions, build_from_texts, windows_of_texts
 from realm.knn.tuning import tune, with_gate
@@ -103,7 +103,7 @@ def _tuned(work: Path, network: HubNetwork, store: Datastore, dev: Path, seed: i
     return {"k": best.k, "a": best.a, "temperature": best.temperature}
 
 
-def _scored(work: Path, network: HubNetwork, store: Datastore, file: Path, name: str) -> tuple[Scored, int]:
+def _scored(work: Path, network: HubNetwork, store: Datastore, file: Path, name: str) -> tuple[ScoredTokens, int]:
     """The wanted tokens of a text but unknown ones, and its words."""
     path = work / "windows" / file.stem
     windows = WindowSet(path) if path.exists() else windows_of_texts(path, network, [file], OPTIONS)

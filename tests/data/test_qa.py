@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.qa import AnswerLocator, answer_wordpieces, load_questions, locate_wordpieces
+from realm.data.qa import AnswerLocator, answer_wordpieces, locate_wordpieces
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.errors import DataError
 

@@ -11,19 +11,19 @@ from realm.knn.datastore import Neighbours
 from realm.knn.evaluation import paired_bootstrap, perplexities, translation_scores
 from realm.knn.gate import FEATURES, Gate, gate_features
 from realm.knn.mix import neighbour_weights
-from realm.knn.scoring import Scored
+from realm.knn.scoring import ScoredTokens
 from realm.knn.settings import Mixing
 from realm.knn.tuning import tune, with_gate
 
 
-def made_up(n: int = 400, k: int = 8, seed: int = 0) -> Scored:
+def made_up(n: int = 400, k: int = 8, seed: int = 0) -> ScoredTokens:
     """Near neighbours (distance below 5) hold the wanted token, far ones never do; the model gives every token .2."""
     rng = np.random.default_rng(seed)
     near = rng.random(n) < 0.5
     scores = -np.sort(np.where(near[:, None], rng.random((n, k)), 50 + rng.random((n, k))), 1).astype(np.float32)
     tokens = np.where(near[:, None], 3, rng.integers(4, 9, (n, k))).astype(np.int32)
     model = np.full(n, np.log(0.2), np.float32)
-    return Scored(np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_), None))
+    return ScoredTokens(np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_), None))
 
 
 def test_the_grid_finds_the_best_point() -> None:

@@ -17,12 +17,7 @@ NULL_ROW = -2
 
 
 class BlockInputs:
-    """Builds block and joint inputs from a store; :data:`NULL_BLOCK`, in :data:`NULL_ROW`, stands for the empty document.
-
-    Args:
-        store: the knowledge corpus.
-        featurizer: the run's featuriser.
-    """
+    """Builds block and joint inputs from a store; :data:`NULL_BLOCK`, in :data:`NULL_ROW`, stands for the empty document."""
 
     def __init__(self, store: BlockStore, featurizer: Featurizer):
         self.store = store
@@ -36,11 +31,7 @@ class BlockInputs:
         return rows
 
     def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:
-        """Ids of the live blocks of some documents, int64 [n], ascending.
-
-        Raises:
-            DataError: one of them is not in the corpus.
-        """
+        """Ids of the live blocks of some documents, int64 [n], ascending. Raises DataError: one of them is not in the corpus."""
         rows = [np.empty(0, np.int64)]
         for document in documents:
             rows.append(self.store.live_rows_of_document(document))

@@ -31,13 +31,10 @@ def check_question_file(
     """The ``data check --json`` object.
 
     Args:
-        path: questions, in any known format.
         corpus: also say how they fit this corpus.
-        options: what to know of the file besides what it looks like.
         match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.
-        counting: told how many of how many blocks were searched for patterns.
 
     Raises:
         DataError: a malformed question, or an answer that no block can hold; file and line are named.
@@ -53,7 +50,6 @@ def check_question_file(
 
 
 def _alone(file: QuestionFile) -> dict[str, Any]:
-    """What the file says by itself."""
     questions = file.questions
     strings = [answer for q in questions if q.answer_type == "string" for answer in q.answers]
     patterns = [answer for q in questions if q.answer_type == "regex" for answer in q.answers]
@@ -76,7 +72,6 @@ def _alone(file: QuestionFile) -> dict[str, Any]:
 def _against(
     store: BlockStore, questions: list[Question], match: str, max_span: int, query_length: int, counting: Counting
 ) -> dict[str, Any]:
-    """What the corpus has for these questions."""
     pieces = [answer_wordpieces(store, q) for q in questions]
     fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
     live = store.live
@@ -109,11 +104,7 @@ def _answerable(spans: Spans, live: np.ndarray, max_span: int | None) -> bool:
 
 
 def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:
-    """Every question has an answer that fits into a block.
-
-    Raises:
-        DataError: naming file and line of the first that has none.
-    """
+    """Every question has an answer that fits into a block. Raises DataError: naming file and line of the first that has none."""
     room = store.manifest.block_length - 3
     file = file or read_questions(path)
     for question, line in zip(file.questions, file.lines, strict=True):

@@ -16,7 +16,6 @@ class ClozeText:
     """A text cut at its masks; masks of any lengths can be put back in.
 
     Args:
-        inputs: corpus and featuriser, for the tokenizer and the length of a query.
         text: with at least one ``[MASK]``, whatever the tokenizer calls its own mask token.
 
     Raises:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from realm.data.types import Sequence, TokenIds, TokenInputs
 
@@ -22,7 +23,6 @@ class Featurizer:
     """Builds every model input from wordpiece ids, so that training, indexing and serving cannot disagree.
 
     Args:
-        cls, sep, mask, pad: special token ids of the corpus's tokenizer.
         query_length: wordpieces of a query input, special tokens counted.
         block_length: wordpieces of a block input, special tokens counted.
     """
@@ -41,14 +41,13 @@ class Featurizer:
     def block(self, title: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
         """The embedder's input. The title keeps as much as it can, the body takes the rest, as in the released code."""
         head = list(title[: self.block_length - 3])
-        tail = list(body[: self.block_length - 3 - len(head)])
-        ids = [self.cls, *head, self.sep, *tail, self.sep]
-        return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
+        return self._pair(head, list(body[: self.block_length - 3 - len(head)]))
 
     def joint(self, query: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
         """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
-        head = list(query[: self.query_length - 2])
-        tail = list(body[: self.block_length - 2])
+        return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
+
+    def _pair(self, head: TokenIds, tail: TokenIds) -> Sequence:
         ids = [self.cls, *head, self.sep, *tail, self.sep]
         return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))
 
@@ -64,15 +63,11 @@ class Featurizer:
 
 def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
     """Stack sequences of any lengths to [b, t] with t the longest."""
-    longest = max(len(s) for s in sequences)
-    ids = torch.full((len(sequences), longest), pad, dtype=torch.long)
-    mask = torch.zeros((len(sequences), longest), dtype=torch.bool)
-    segments = torch.zeros((len(sequences), longest), dtype=torch.long)
-    for i, s in enumerate(sequences):
-        ids[i, : len(s)] = torch.tensor(s.ids)
-        segments[i, : len(s)] = torch.tensor(s.segments)
-        mask[i, : len(s)] = True
-    return TokenInputs(ids, mask, segments, unpadded=all(len(s) == longest for s in sequences))
+    lengths = [len(s) for s in sequences]
+    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
+    segments = pad_sequence([torch.tensor(s.segments) for s in sequences], batch_first=True)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return TokenInputs(ids, mask, segments, unpadded=min(lengths) == max(lengths))
 
 
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
@@ -81,7 +76,6 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
     The groups are a function of the lengths alone, so a batch is cut the same way every time.
 
     Args:
-        lengths: of the inputs.
         tokens_per_bucket: bound on the padded tokens of a group; a single input may exceed it.
         tokens_of_a_cut: what a group costs beside its tokens, in tokens.
     """
@@ -103,12 +97,6 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
 
 def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Pad mask positions (shifted by one for [CLS]) and targets to [b, m]; the third tensor is True at real slots."""
-    width = max(len(p) for p in positions)
-    where = torch.zeros((len(positions), width), dtype=torch.long)
-    what = torch.zeros((len(positions), width), dtype=torch.long)
-    slots = torch.zeros((len(positions), width), dtype=torch.bool)
-    for i, (p, t) in enumerate(zip(positions, targets, strict=True)):
-        where[i, : len(p)] = torch.tensor(p) + 1
-        what[i, : len(t)] = torch.tensor(t)
-        slots[i, : len(p)] = True
-    return where, what, slots
+    where = pad_sequence([torch.tensor(p, dtype=torch.long) + 1 for p in positions], batch_first=True)
+    what = pad_sequence([torch.tensor(t, dtype=torch.long) for t in targets], batch_first=True)
+    return where, what, where > 0

@@ -10,7 +10,6 @@ class InverseCloze:
     """Blocks of at least two sentences; a one-sentence block has nothing left when its sentence is removed.
 
     Args:
-        store: the knowledge corpus.
         keep_rate: how often the sentence stays in the block, so that exact overlap is learnt too.
     """
 

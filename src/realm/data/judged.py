@@ -1,13 +1,12 @@
 """Collections with relevance judgements: queries, and for each of them which documents answer it. BEIR folders and the like."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from realm.errors import DataError
-from realm.text.files import open_text
+from realm.text.files import json_lines, open_text
 
 QUERY_IDS = ("query-id", "query_id", "qid")
 DOCUMENT_IDS = ("corpus-id", "doc_id", "did")
@@ -61,8 +60,7 @@ def _qrels(folder: Path) -> Path:
 
 
 def _queries(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in _lines(path):
-        row = _object(line, path, number)
+    for number, row in json_lines(path, CURE):
         name = row.get("_id", row.get("id"))
         text = row.get("text", row.get("query"))
         if name is None or not isinstance(text, str) or not text.strip():
@@ -72,11 +70,12 @@ def _queries(path: Path) -> Iterator[tuple[str, str]]:
 
 def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """(query, document, grade) of each row."""
-    parse: Callable[[str, Path, int], tuple[str, str, int] | None] = _json_row if ".jsonl" in path.suffixes else _table_row
-    for number, line in _lines(path):
-        row = parse(line, path, number)
-        if row is not None:
-            yield row
+    if ".jsonl" in path.suffixes:
+        rows = (_json_row(row, path, number) for number, row in json_lines(path, CURE))
+        yield from filter(None, rows)
+        return
+    with open_text(path) as lines:
+        yield from filter(None, (_table_row(line, path, number) for number, line in enumerate(lines, 1) if line.strip()))
 
 
 def _table_row(line: str, path: Path, number: int) -> tuple[str, str, int] | None:
@@ -93,9 +92,7 @@ def _table_row(line: str, path: Path, number: int) -> tuple[str, str, int] | Non
         raise DataError("no judgement", path=path, line=number, cure="A row is: query id, document id, grade.") from None
 
 
-def _json_row(line: str, path: Path, number: int) -> tuple[str, str, int] | None:
-    row = _object(line, path, number)
-
+def _json_row(row: dict[str, Any], path: Path, number: int) -> tuple[str, str, int] | None:
     def first(names: tuple[str, ...]) -> Any:
         return next((row[name] for name in names if name in row), None)
 
@@ -107,16 +104,3 @@ def _json_row(line: str, path: Path, number: int) -> tuple[str, str, int] | None
     if query is None or document is None or not isinstance(grade, int):
         raise DataError("no judgement", path=path, line=number, cure="A row has a query id, a document id and a whole number as its grade.")
     return str(query), str(document), grade
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with open_text(path) as lines:
-        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-
-
-def _object(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, line=number, cure=CURE) from error
-    return value if isinstance(value, dict) else {}

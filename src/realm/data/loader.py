@@ -27,11 +27,7 @@ class Share:
     count: int = 1
 
     def places(self, size: int) -> range:
-        """Places of the part in a batch of ``size`` examples.
-
-        Raises:
-            ConfigError: the batch cannot be divided so.
-        """
+        """Places of the part in a batch of ``size`` examples. Raises ConfigError: the batch cannot be divided so."""
         if size % self.count:
             cure = f"Take a batch that is a multiple of {self.count}, or other values of accumulate and --nproc-per-node."
             raise ConfigError(f"a batch of {size} cannot be divided into {self.count} parts (ranks x accumulate)", cure=cure)
@@ -46,7 +42,6 @@ class EpochOrder:
     """Visits ``n`` items in a fresh permutation each epoch; position p of the endless sequence is the same whoever asks.
 
     Args:
-        n: number of items, at least 1.
         key: what the order depends on (stage name, seed).
     """
 

@@ -14,15 +14,9 @@ def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, 
     """A masked sentence with one ``[MASK]`` for each hidden run of wordpieces, and the hidden words.
 
     The words are those of the document where its sentence still gives these wordpieces, and the wordpieces' own otherwise.
-
-    Args:
-        store: the corpus that the sentence came from.
-        query: of that corpus.
     """
     runs = hidden_runs(query.positions)
-    whole = list(query.ids)
-    for position, target in zip(query.positions, query.targets, strict=True):
-        whole[position] = target
+    whole = query.whole
     text, offsets = _written(store, query, whole)
     if offsets is None:
         pieces = [store.tokenizer.decode(whole[start:end]) for start, end in _between(runs, len(whole))]

@@ -26,13 +26,10 @@ def locate_answers(
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
-        store: the corpus.
-        questions: whose answers are located.
         match: how strings are found, one of ``answer_ranges.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters;
             the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
             spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
-        counting: told how many blocks were searched.
 
     Raises:
         MissingExtra: raw and normalised need an automaton over all answers at once.

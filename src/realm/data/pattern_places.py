@@ -28,9 +28,7 @@ def locate_patterns(
 
     Args:
         store: the corpus; tombstoned rows are left out.
-        patterns: to look for.
         search: keeps the time of each pattern, and knows afterwards which it gave up. What those matched before is dropped.
-        counting: told how many of how many blocks were searched.
     """
     found = {pattern: array("i") for pattern in patterns if compiled_pattern(pattern) is not None}
     likely = LikelyPatterns(found)

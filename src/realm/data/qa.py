@@ -5,12 +5,9 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.questions import load_questions
 from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.progress import Advance
-
-__all__ = ["AnswerLocator", "answer_wordpieces", "load_questions", "locate_wordpieces"]
 
 PORTION = 65_536
 """Blocks that an inverted list holds while a whole corpus is searched."""
@@ -20,7 +17,6 @@ class AnswerLocator:
     """Finds wordpiece sequences in some blocks through one inverted list (about 20 bytes a wordpiece while it is made), built once.
 
     Args:
-        store: the corpus.
         rows: the blocks to look in, each once, ascending; by default all. Tombstoned ones are found too, the search never returns them.
     """
 

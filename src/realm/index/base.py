@@ -125,14 +125,12 @@ class RowIndex(ABC):
         self._removed = None if removed is None else torch.from_numpy(removed).to(self._vectors.device)
 
     def info(self) -> dict[str, Any]:
-        """See MipsIndex.info."""
         removed = 0 if self._removed is None else int(self._removed.sum())
         facts = {"kind": self.kind, "rows": len(self), "removed": removed, "dim": self.dim, "metric": self.metric}
         return {**facts, "bytes": self._bytes()}
 
     @torch.no_grad()
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        """See MipsIndex.search."""
         queries = checked_queries(queries, self.dim, self._vectors.device)
         b = len(queries)
         check_request(b, k, exclude)

@@ -33,11 +33,7 @@ def as_matrix(vectors: np.ndarray | torch.Tensor) -> torch.Tensor:
 
 
 def checked_norms(vectors: torch.Tensor) -> torch.Tensor:
-    """Euclidean norms of float32 vectors [n,d] to float64 precision: float64 [n].
-
-    Raises:
-        SnapshotError: a component is not finite.
-    """
+    """Euclidean norms of float32 vectors [n,d] to float64 precision: float64 [n]. Raises SnapshotError: a component is not finite."""
     norms = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
     step = max(1, CHECK_ENTRIES // vectors.shape[1])
     for start in range(0, len(vectors), step):
@@ -50,11 +46,7 @@ def checked_norms(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_row(row: int) -> None:
-    """Say that a vector is not finite.
-
-    Raises:
-        SnapshotError: always.
-    """
+    """Say that a vector is not finite. Raises SnapshotError: always."""
     raise SnapshotError(f"vector {row} has a component that is not finite", cure="Go back to an earlier checkpoint")
 
 
@@ -72,11 +64,7 @@ def check_block_ids(ids: np.ndarray, n: int) -> np.ndarray:
 
 
 def check_live(live: np.ndarray | None, n: int) -> np.ndarray | None:
-    """Which rows are removed, bool [n], or None when none is; from ``live``, bool [n] or None.
-
-    Raises:
-        SnapshotError: not bool [n].
-    """
+    """Which rows are removed, bool [n], or None when none is; from ``live``, bool [n] or None. Raises SnapshotError: not bool [n]."""
     if live is None:
         return None
     if live.shape != (n,) or live.dtype != np.bool_:
@@ -96,11 +84,7 @@ def check_values(values: np.ndarray | None, n: int) -> np.ndarray | None:
 
 
 def checked_queries(queries: torch.Tensor, dim: int, device: torch.device) -> torch.Tensor:
-    """The queries as float32 [b,d] on ``device``.
-
-    Raises:
-        ValueError: wrong shape or type, or a component that is not finite.
-    """
+    """The queries as float32 [b,d] on ``device``. Raises ValueError: wrong shape or type, or a component that is not finite."""
     if queries.ndim != 2 or queries.shape[1] != dim:
         raise ValueError(f"queries must be [b,{dim}], not {list(queries.shape)}")
     if not queries.is_floating_point():

@@ -49,7 +49,6 @@ def make_index(
         kind: one of KINDS, or "auto": see ``chosen_kind``.
         codes: of these vectors for inner products, made before (``Snapshot.codes``); kinds that have no use for them ignore them.
         previous: the index of the vectors before these, which a clustered one starts from if it is of that kind, too.
-        (others): see RowIndex.
 
     Raises:
         SnapshotError: see RowIndex.

@@ -32,11 +32,9 @@ def append_delta(
     """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
 
     Args:
-        directory: the run's ``index/``.
         vectors: of the generation's document embedder: [r,d], where r may be 0 when only versions change; or a function as for
             ``publish_snapshot``, which is asked for the rows that a killed call had not written. Memory: one part.
         block_ids: int64 [r], ascending, above all ids already there.
-        corpus_version: the corpus's counter now.
         tombstone_version: None: as before.
         segments: (segment, rows) of the added rows.
 

@@ -23,7 +23,6 @@ def embed_blocks(
         lengths: [n], tokens of every block of the corpus, as ``embed`` will pad them.
         rows: integer [r], positions in ``lengths``, any order.
         tokens_per_batch: bound on m * longest, in tokens; a single block may exceed it.
-        progress: called after each batch with (blocks done, r).
 
     Returns:
         float32 [r,d], in the order of ``rows``; [0,0] without rows, where d is unknown.

@@ -22,9 +22,6 @@ class ExactIndex(RowIndex):
     matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
 
     Args: see RowIndex.
-
-    Attributes:
-        largest_norm: of all rows, removed ones included; 0 without rows.
     """
 
     kind = "exact"

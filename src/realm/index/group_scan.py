@@ -25,52 +25,38 @@ class GroupScan(Protocol):
     @property
     def nbytes(self) -> int:
         """The memory that a scan goes through."""
-        ...
 
     @property
     def largest_norm(self) -> float:
         """At least the Euclidean norm of every row."""
-        ...
 
     def hidden(self, removed: torch.Tensor | None) -> "GroupScan":
         """The same scan, the rows of ``removed`` bool [n] hidden (None: none); rows and memory are shared."""
-        ...
 
     def prepare(self, queries: torch.Tensor) -> Any:
         """What ``groups`` and ``pairs`` want of float32 queries [b,d]."""
-        ...
 
     def groups(self, prepared: Any) -> torch.Tensor:
         """float32 [b,g]: no row of the group has a larger score; -inf only where all rows of a group are hidden."""
-        ...
 
     def pairs(self, prepared: Any, query: np.ndarray, group: np.ndarray) -> np.ndarray:
         """float32 [c,64], for c pairs of query and group: no less than each row's score; -inf for hidden rows."""
-        ...
 
     def thresholds(self, prepared: Any, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
         """The rank-th largest of what the best rows of groups have as their lower bound, float32 [b].
 
         Args:
-            upper: of ``groups``.
             folds: groups i, i + folds, i + 2 folds... count as one; at most all groups, at least ``rank``.
             sure: no less than that many groups have such a row; otherwise it is an estimate, which is higher.
         """
-        ...
 
     def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int) -> Listed:
         """The rows whose bound is at least ``reach``, float32 [b], excluded and hidden ones aside.
 
         Args:
-            upper: of ``groups``.
             usual: few queries have more rows.
             limit: queries of more rows are overfull.
         """
-        ...
-
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        """Other vectors float32 [r,d] and biases [r] for the ascending, distinct rows int64 [r]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -107,19 +93,16 @@ class NativeScan:
         return PreparedQueries(fine if len(queries) <= FEW_QUERIES else code_queries(queries, planes=1), fine)
 
     def groups(self, prepared: PreparedQueries) -> torch.Tensor:
-        """See GroupScan.groups."""
         upper = np.empty((len(prepared.fine), self._rows.groups), np.float32)
         self._kernel.scan(self._rows.struct(), prepared.scanned.struct(), upper)
         return torch.from_numpy(upper)
 
     def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """See GroupScan.pairs."""
         upper = np.empty((len(query), GROUP), np.float32)
         self._kernel.rows(self._rows.struct(), prepared.scanned.struct(), query, group, upper)
         return upper
 
     def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
-        """See GroupScan.thresholds."""
         fine, scanned = prepared.fine, prepared.scanned
         share = 3.0 if sure else FINE_SHARE if scanned is fine else COARSE_SHARE
         with np.errstate(over="ignore"):  # queries that could overflow are scanned exactly
@@ -129,7 +112,6 @@ class NativeScan:
     def rows_above(
         self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
     ) -> Listed:
-        """See GroupScan.rows_above."""
         hidden = excluded.row, excluded.start
         few = min(limit, usual)  # memory for the most that there may be is cleared by the system at every search
         listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, few)
@@ -144,6 +126,3 @@ class NativeScan:
         rows = np.concatenate(parts)
         query = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Listed(query, rows["row"], rows["upper"], rows["lower"], overfull)
-
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        self._all_rows.replace(self._kernel, rows, vectors, bias)

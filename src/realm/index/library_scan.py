@@ -38,7 +38,6 @@ class LibraryScan:
     Args:
         vectors: float32 [n,d]; used as they are in float32, copied to bfloat16.
         bias: float32 [n], finite, added to the scores; None: zero.
-        dtype: float32 or bfloat16.
 
     Raises:
         SnapshotError: a component that is not finite.
@@ -47,7 +46,7 @@ class LibraryScan:
     def __init__(self, vectors: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.name = f"torch {str(dtype).removeprefix('torch.')}"
         self._vectors = vectors
-        self._bias = None if bias is None else bias.clone()
+        self._bias = bias
         self._offset = self._bias  # added to scores, -inf for hidden rows; None: nothing to add
         self._norm = _group_max(checked_norms(vectors)) * (1 + 1e-6) + NORM_FLOOR
         self._slack = torch.zeros_like(self._norm) if bias is None else _group_max(bias.abs().to(self._norm)) * 2.0**-20
@@ -84,7 +83,6 @@ class LibraryScan:
         return PreparedQueries(values, norms * relative, norms)
 
     def groups(self, prepared: PreparedQueries) -> torch.Tensor:
-        """See GroupScan.groups."""
         b, n = len(prepared.values), len(self._vectors)
         upper = torch.empty(b, len(self._norm), device=self._vectors.device)
         step = max(1, BLOCK_ENTRIES // (b * GROUP)) * GROUP
@@ -108,7 +106,6 @@ class LibraryScan:
         return scores.add_(self._slack.float())
 
     def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """See GroupScan.pairs."""
         upper = np.empty((len(query), GROUP), np.float32)
         device = self._vectors.device
         step = max(1, GATHER_ENTRIES // (GROUP * self._vectors.shape[1]))
@@ -121,13 +118,11 @@ class LibraryScan:
             scores = torch.bmm(self._values[rows], prepared.values[at][:, :, None])[:, :, 0].float()
             if self._offset is not None:
                 scores += self._offset[rows]
-            error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
-            scores += error[:, None].float()
+            scores += self._error(prepared, at, groups)[:, None]
             upper[start : start + step] = scores.masked_fill_(beyond, -torch.inf).cpu().numpy()
         return upper
 
     def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
-        """See GroupScan.thresholds."""
         share = 4.0 if sure else 2.01
         error = torch.outer(prepared.by_norm, self._norm.float()).addr_(prepared.by_residual, self._residual.float())
         typical = (upper - share * error.add_(self._slack.float())).nan_to_num_(-torch.inf, torch.inf, -torch.inf)
@@ -139,7 +134,7 @@ class LibraryScan:
         self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
     ) -> Listed:
         """See GroupScan.rows_above. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
-        b, n = len(reach), len(self._vectors)
+        b, n, device = len(reach), len(self._vectors), self._vectors.device
         found = (upper >= torch.from_numpy(reach).to(upper.device)[:, None]).nonzero(as_tuple=True)
         query, group = (part.cpu().numpy() for part in found)
         overfull = np.bincount(query, minlength=b) > limit + upper.shape[1] // 8
@@ -151,7 +146,8 @@ class LibraryScan:
             at, place = (above >= reach[some][:, None]).nonzero()
             pairs.append(some[at] * n + groups[at] * GROUP + place)
             with np.errstate(over="ignore", invalid="ignore"):  # queries that could overflow are scanned exactly
-                lower = above[at, place] - self._error(prepared, some, groups)[at] * 2.00001
+                error = self._error(prepared, torch.from_numpy(some).to(device), torch.from_numpy(groups).to(device)).cpu().numpy()
+                lower = above[at, place] - error[at] * 2.00001
             bounds.append(np.stack([above[at, place], lower], axis=1))
         numbers, both = np.concatenate(pairs), np.concatenate(bounds)
         kept = ~np.isin(numbers, excluded.query() * n + excluded.row)
@@ -159,37 +155,11 @@ class LibraryScan:
         overfull |= np.bincount(query, minlength=b) > limit
         return Listed(query, row, both[kept, 0], both[kept, 1], overfull).only(~overfull[query])
 
-    def _error(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
+    def _error(self, prepared: PreparedQueries, query: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
         """How far bounds of pairs of query and group may lie above scores: float32 [c]."""
-        at, groups = (torch.from_numpy(part).to(self._norm.device) for part in (query, group))
-        error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
-        return error.float().cpu().numpy()
-
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        """As GroupScan.replace; float32 rows are the index's own vectors, which its owner has changed already."""
-        at = torch.from_numpy(rows).to(self._vectors.device)
-        changed = torch.from_numpy(vectors).to(self._vectors.device)
-        if self._values is not self._vectors:
-            self._values[at] = changed.to(self._values.dtype)
-        norms = checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR
-        group = rows // GROUP
-        _raise_to(self._norm, group, norms)
-        if self._values.dtype == torch.bfloat16:
-            _raise_to(self._residual, group, norms * 2.0**-8 + NORM_FLOOR)
-        if bias is not None and self._bias is not None:
-            biases = torch.from_numpy(bias).to(self._bias)
-            self._bias[at] = biases
-            _raise_to(self._slack, group, biases.abs() * 2.0**-20)
-
-
-def _raise_to(bounds: torch.Tensor, group: np.ndarray, values: torch.Tensor) -> None:
-    """bounds[group[i]] = max(bounds[group[i]], values[i]) for ascending groups [r], in place."""
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    if not len(first):
-        return
-    largest = torch.from_numpy(np.maximum.reduceat(values.cpu().numpy(), first)).to(bounds)
-    at = torch.from_numpy(group[first]).to(bounds.device)
-    bounds[at] = torch.maximum(bounds[at], largest)
+        return (
+            prepared.by_norm[query] * self._norm[group] + prepared.by_residual[query] * self._residual[group] + self._slack[group]
+        ).float()
 
 
 def _group_max(values: torch.Tensor) -> torch.Tensor:

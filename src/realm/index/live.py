@@ -20,7 +20,6 @@ class FollowingIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        index: of any kind.
         ids: int64 [n], block ids of its rows.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
@@ -37,12 +36,10 @@ class FollowingIndex:
 
     @property
     def dim(self) -> int:
-        """As ``MipsIndex.dim``."""
         return self._index.dim
 
     @property
     def metric(self) -> Metric:
-        """As ``MipsIndex.metric``."""
         return self._index.metric
 
     def info(self) -> dict[str, Any]:
@@ -55,11 +52,7 @@ class FollowingIndex:
         return self._index.info()
 
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        """As ``MipsIndex.search``.
-
-        Raises:
-            CorpusError: the corpus has been deleted, damaged or built anew.
-        """
+        """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or built anew."""
         self._hide_removed()
         return self._index.search(queries, k, exclude)
 
@@ -74,12 +67,7 @@ class FollowingIndex:
 
 
 class LiveIndex(FollowingIndex):
-    """A new index that follows its corpus.
-
-    Args:
-        vectors, ids, kind, codes, previous: as for ``make_index``.
-        store: as for ``FollowingIndex``.
-    """
+    """A new index that follows its corpus."""
 
     def __init__(
         self,

@@ -20,7 +20,6 @@ def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
     index (``sweeping``); who has opened them goes on, and who was about to reads the manifest again. The caller holds the index.
 
     Args:
-        directory: the run's ``index/``.
         generation: whose rows one document embedder made.
 
     Raises:

@@ -36,16 +36,13 @@ class MipsIndex(Protocol):
     @property
     def dim(self) -> int:
         """d, the dimension of vectors and queries."""
-        ...
 
     @property
     def metric(self) -> Metric:
         """What a score is: "ip" or "l2"."""
-        ...
 
     def __len__(self) -> int:
         """n, all rows, removed ones included."""
-        ...
 
     def info(self) -> dict[str, Any]:
         """What this index is: {"kind", "rows", "removed", "dim", "metric", "bytes"}; a kind may tell more.
@@ -53,7 +50,6 @@ class MipsIndex(Protocol):
         ``bytes`` is the memory that searches go through, memory-mapped files that every search reads included, those that only serve to
         score single rows again not.
         """
-        ...
 
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """The min(k, live rows that are not excluded) rows of the largest score, for each query.
@@ -66,4 +62,3 @@ class MipsIndex(Protocol):
         Raises:
             ValueError: wrong shape or type, a value that is not finite, k < 0, one exclusion list too many or too few, or one of no ids.
         """
-        ...

@@ -1,21 +1,31 @@
-"""Codes of compressed search beside the vectors of a generation, so that whoever opens it shares one copy and need not make them.
+"""The codes of compressed search beside the vectors of a generation, so that who opens it shares one copy and need not make them.
 
-``NNNNNN/codes/`` holds them; the manifest names the SHA-256 of their header, which names those of the files. Without them, and where they
-are damaged or those of other vectors, codes are made in memory.
+``NNNNNN/codes/`` holds ``.npy`` files and a JSON header, published whole and opened by memory map. The manifest names the SHA-256 of the
+header, which names those of the files and what the codes were made from: codes of other vectors are never used. Without them, and where
+they are damaged, codes are made in memory.
 """
 
+import json
 import logging
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from realm.errors import SnapshotError
 from realm.index.manifest import DamagedSnapshot, Shard, SnapshotManifest
-from realm.index.native.kernel import installed_kernel
-from realm.index.quantised import QuantisedRows
-from realm.index.stored_codes import HEADER, METRIC, open_codes, save_codes
-from realm.storage.files import load_array, sha256_file
+from realm.index.native.kernel import Kernel, installed_kernel
+from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
+from realm.index.shards import decode
+from realm.storage.files import load_array, publish_directory, sha256_file, write_json
 
-CODES = "codes"
+CODES, HEADER = "codes", "codes.json"
+FORMAT = 1
+METRIC = "ip"  # what codes are saved for: those for distances hold other offsets
+CHUNK = 1 << 18  # rows coded at a time, a multiple of GROUP
+REMAKE = "Delete it; it is made again from the vectors"
 LEAST_ENTRIES = 1 << 26
 """Components (rows x d) from which codes are published: 524,288 rows of 128. Fewer are coded in a tenth of a second."""
 
@@ -40,12 +50,7 @@ def publish_codes(directory: Path, shard: Shard, dim: int) -> str | None:
 
 
 def read_codes(directory: Path, manifest: SnapshotManifest, verify: bool) -> QuantisedRows | None:
-    """The published codes of a generation, memory-mapped; None where there are none that can be used, with a warning if there should be.
-
-    Args:
-        directory: of the generation.
-        verify: see ``open_codes``.
-    """
+    """The published codes of a generation, memory-mapped; None where there are none that can be used, with a warning if there should be."""
     if manifest.codes_sha256 is None or installed_kernel() is None:
         return None
     codes = directory / CODES
@@ -59,3 +64,82 @@ def read_codes(directory: Path, manifest: SnapshotManifest, verify: bool) -> Qua
     except (SnapshotError, OSError) as error:
         logger.warning("codes are made again in memory: %s", error)
         return None
+
+
+def save_codes(directory: Path, kernel: Kernel, stored: np.ndarray, *, made_from: str) -> None:
+    """Publish the codes of vectors, for inner products, as ``directory``, which must not exist. Memory: a part of them.
+
+    Args:
+        stored: [n,d], as ``realm.index.shards.encode`` gives it, perhaps memory-mapped.
+        made_from: names the vectors, e.g. the SHA-256 of their file; ``open_codes`` asks for it.
+
+    Raises:
+        FileExistsError: ``directory`` exists.
+        SnapshotError: a component that is not finite.
+    """
+    n, dim = stored.shape
+    with publish_directory(directory) as staging, ExitStack() as stack:
+        files = {}
+        for name, (shape, dtype) in array_shapes(n, dim).items():
+            files[name] = stack.enter_context(open(staging / f"{name}.npy", "wb"))
+            described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(files[name], described)
+        # Not into memory-mapped files: a full disk would end the process there.
+        for start in range(0, n, CHUNK):
+            part = quantise(kernel, np.ascontiguousarray(decode(stored[start : start + CHUNK])))
+            for name, file in files.items():
+                file.write(getattr(part, name).data)
+        for file in files.values():
+            file.flush()
+        sha256 = {name: sha256_file(staging / f"{name}.npy") for name in ARRAYS}
+        facts = {"format": FORMAT, "rows": n, "dim": dim, "metric": METRIC, "made_from": made_from, "sha256": sha256}
+        write_json(staging / HEADER, facts)
+
+
+def open_codes(directory: Path, *, made_from: str, metric: str, verify: bool = False) -> QuantisedRows:
+    """The codes in ``directory``, memory-mapped; what a process changes of them stays its own.
+
+    Args:
+        verify: compare the SHA-256 of all files, which reads them whole; without it shapes, types and sizes are checked.
+
+    Raises:
+        DamagedSnapshot: a file is missing, cut short or changed.
+        SnapshotError: made from other vectors, for another metric, or by another version.
+    """
+    facts = _header(directory / HEADER)
+    if facts["format"] != FORMAT:
+        raise SnapshotError(f"codes of format {facts.get('format')}, this version reads {FORMAT}", path=directory, cure=REMAKE)
+    if (facts["made_from"], facts["metric"]) != (made_from, metric):
+        raise SnapshotError("these codes were made from other vectors or for another metric", path=directory, cure=REMAKE)
+    shapes = array_shapes(facts["rows"], facts["dim"])
+    arrays = {name: _array(directory / f"{name}.npy", *shapes[name], facts["sha256"][name] if verify else None) for name in ARRAYS}
+    return QuantisedRows(facts["rows"], facts["dim"], **arrays)
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DamagedSnapshot("missing", path=path) from None
+    except ValueError as error:
+        raise DamagedSnapshot(f"not JSON ({error})", path=path) from None
+    wanted = {"format": int, "rows": int, "dim": int, "metric": str, "made_from": str, "sha256": dict}
+    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), kind) for name, kind in wanted.items()):
+        raise DamagedSnapshot("lacks entries of the header of codes", path=path)
+    if set(facts["sha256"]) != set(ARRAYS):
+        raise DamagedSnapshot("does not name the files of codes", path=path)
+    return facts
+
+
+def _array(path: Path, shape: tuple[int, ...], dtype: type, sha256: str | None) -> np.ndarray:
+    try:
+        if sha256 is not None and sha256_file(path) != sha256:
+            raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
+        array = load_array(path, "c" if shape[0] else None)
+    except FileNotFoundError:
+        raise DamagedSnapshot("missing", path=path) from None
+    except (ValueError, EOFError) as error:
+        raise DamagedSnapshot(f"not a whole .npy file ({error})", path=path) from None
+    if array.shape != shape or array.dtype != dtype:
+        raise DamagedSnapshot(f"holds {array.dtype} {list(array.shape)}, not {np.dtype(dtype)} {list(shape)}", path=path)
+    return array

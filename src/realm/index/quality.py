@@ -16,17 +16,12 @@ def recall_against(
     Args:
         exact, index: over the same rows.
         queries: floating point [b,d].
-        depths: the k, each at least 1.
-        exclude: as for ``MipsIndex.search``.
 
     Returns:
         {k: recall}, over the queries for which there is anything to find; 1.0 where there is none.
     """
     wanted = exact.search(queries, max(depths), exclude)
-    recall = {}
-    for k in depths:
-        recall[k] = share_found(wanted, index.search(queries, k, exclude), k)
-    return recall
+    return {k: share_found(wanted, index.search(queries, k, exclude), k) for k in depths}
 
 
 def share_found(wanted: Hits, found: Hits, k: int) -> float:

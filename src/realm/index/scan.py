@@ -31,8 +31,6 @@ class Scan:
 
     Args:
         queries: float32 [b,d].
-        largest_norm: of all rows that will be scanned.
-        metric: see above.
     """
 
     def __init__(self, queries: torch.Tensor, largest_norm: float, metric: Metric):

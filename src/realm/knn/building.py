@@ -2,21 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from realm.errors import ConfigError, SnapshotError
+from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.building import Parts
 from realm.index.checks import MAX_DIM
-from realm.index.manifest import DTYPES, SnapshotManifest
-from realm.index.shards import STORED, stored_width, write_array
+from realm.index.manifest import DTYPES, SnapshotFacts
+from realm.index.shards import STORED, stored_width
 from realm.index.snapshot import Snapshot, publish_snapshot
-from realm.knn.datastore import COUNTS, FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, key_facts, owner
-from realm.knn.network import Network, check_keys
+from realm.knn.datastore import FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, owner
+from realm.knn.network import Network
 from realm.knn.windows import Window, WindowSet, write_windows
 from realm.storage.files import write_json
 from realm.storage.locks import held
@@ -45,34 +45,33 @@ def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
     return {"windows": windows, "keys": keys, "dim": dim, "disk_bytes": keys * on_disk, "memory_bytes": memory}
 
 
-def build_datastore(
-    directory: Path,
-    network: Network,
-    windows: Callable[[], WindowSet],
-    *,
-    dtype: str = "float16",
-    tokenizer: str = "",
-    progress: Progress | None = None,
-    announce: Announce | None = None,
-) -> "Datastore":
+class DatastoreOptions(TypedDict, total=False):
+    """How a datastore is built.
+
+    dtype: of the keys on disk: float16 (the default), float32, bfloat16 or int8. tokenizer: where it came from, if not from the model.
+    progress: called with (keys done, keys in all). announce: called with the forecast before the first key is computed.
+    """
+
+    dtype: str
+    tokenizer: str
+    progress: Progress | None
+    announce: Announce | None
+
+
+def build_datastore(directory: Path, network: Network, windows: Callable[[], WindowSet], **options: Unpack[DatastoreOptions]) -> Datastore:
     """Compute the keys of all windows and publish them. A killed call is taken up, at whole parts; a finished one is only opened.
 
     Memory: the network, one batch of it, and one part of keys.
 
     Args:
-        directory: the datastore.
-        network: the model.
         windows: gives the windows, made anew or found in ``directory``; see ``ensure_windows``.
-        dtype: of the keys on disk: float16, float32, bfloat16 or int8.
-        tokenizer: where the tokenizer came from, if not from the model.
-        progress: called with (keys done, keys in all).
-        announce: called with the forecast before the first key is computed.
 
     Raises:
         SnapshotError: the directory holds another datastore, or the disk refuses.
         DataError: no text, or a key that is not finite.
         ConfigError: see ``forecast``.
     """
+    dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
     forecast(0, 0, network.dim, dtype)  # refuses what cannot be before anything is read
     directory.mkdir(parents=True, exist_ok=True)
 
@@ -92,40 +91,28 @@ def build_datastore(
                 if progress is not None:
                     progress(made.rows(first, stop).stop, made.count)
 
-        publish_datastore(directory, _facts(network, tokenizer, dtype, made.count), made, parts, np.arange(made.count))
+        facts = DatastoreFacts(
+            kind=network.kind,
+            model=network.name,
+            tokenizer=options.get("tokenizer", ""),
+            layer=network.layer.name,
+            model_sha256=network.sha256,
+            tokenizer_sha256=network.tokenizer_sha256,
+            dim=network.dim,
+            vocab_size=network.vocab_size,
+            dtype=dtype,
+            keys=made.count,
+        )
+        publish_datastore(directory, facts, made, parts, np.arange(made.count))
     return Datastore.open(directory)
 
 
-def _facts(network: Network, tokenizer: str, dtype: str, keys: int) -> DatastoreFacts:
-    return DatastoreFacts(
-        kind=network.kind,
-        model=network.name,
-        tokenizer=tokenizer,
-        layer=network.layer.name,
-        model_sha256=network.sha256,
-        tokenizer_sha256=network.tokenizer_sha256,
-        dim=network.dim,
-        vocab_size=network.vocab_size,
-        dtype=dtype,
-        keys=keys,
-    )
-
-
-class WindowRun(Protocol):
-    """A run over windows; ``facts``, JSON, are right when it has ended."""
-
-    @property
-    def facts(self) -> dict[str, Any]: ...
-
-    def __iter__(self) -> Iterator[Window]: ...
-
-
-def ensure_windows(directory: Path, made_from: dict[str, Any], run: Callable[[], WindowRun]) -> WindowSet:
+def ensure_windows(directory: Path, made_from: dict[str, Any], windows: Iterable[Window], facts: Callable[[], dict[str, Any]]) -> WindowSet:
     """The windows in ``directory``, made now where there are none.
 
     Args:
         made_from: JSON; all that they depend on.
-        run: begins to make them.
+        facts: see ``write_windows``.
 
     Raises:
         SnapshotError: those there were made from something else.
@@ -138,21 +125,20 @@ def ensure_windows(directory: Path, made_from: dict[str, Any], run: Callable[[],
             cure = "Choose another directory, or delete this one"
             raise SnapshotError("holds the datastore of other sources or of another model", path=directory, cure=cure)
         return found
-    windows = run()
-    return write_windows(path, windows, lambda: {**windows.facts, "made_from": made_from})
+    return write_windows(path, windows, lambda: {**facts(), "made_from": made_from})
 
 
 def keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -> np.ndarray:
-    """Keys of a run of windows in the order of the wanted tokens: float32 [r,d].
-
-    Raises:
-        DataError: a key that is not finite.
-    """
+    """Keys of a run of windows in the order of the wanted tokens: float32 [r,d]. Raises DataError: a key that is not finite."""
     rows = windows.rows(first, stop)
     keys = np.empty((rows.stop - rows.start, network.dim), np.float32)
     for at, batch in windows.batches(first, stop):
         keys[at] = network.read(batch, log_probs=False).keys.cpu().numpy()
-    return check_keys(keys, rows.start, network.layer.name)
+    if not (finite := np.isfinite(keys).all(axis=1)).all():
+        row = rows.start + int(np.flatnonzero(~finite)[0])
+        cure = "The model's weights are damaged or overflow: load it in float32, or name another layer."
+        raise DataError(f"the key of token {row} at the layer '{network.layer.name}' is not finite", cure=cure)
+    return keys
 
 
 def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet, parts: Parts, ids: np.ndarray) -> None:
@@ -160,28 +146,20 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet
 
     Args:
         facts: all but ``seconds``.
-        windows: those in ``directory``.
-        parts: see ``publish_snapshot``.
         ids: numbers of the keys' wanted tokens, ascending.
 
     Raises:
         SnapshotError: keys of another dtype are there, or the disk refuses.
     """
-    manifest = _published_keys(directory, facts, windows, len(ids))
-    if manifest is None:
-        manifest = publish_snapshot(directory / INDEX, parts, ids.astype(np.int64), key_facts(facts, windows))
-    write_json(directory / FACTS, {"format": FORMAT, **asdict(replace(facts, seconds=manifest.seconds))})
-
-
-def _published_keys(directory: Path, facts: DatastoreFacts, windows: WindowSet, count: int) -> SnapshotManifest | None:
     try:
-        found = Snapshot.open(directory / INDEX, **owner(facts, windows)).manifest
+        manifest = Snapshot.open(directory / INDEX, **owner(facts, windows)).manifest
     except SnapshotError:
-        return None
-    if (found.dtype, found.count) != (facts.dtype, count):
+        about = SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **owner(facts, windows))
+        manifest = publish_snapshot(directory / INDEX, parts, ids.astype(np.int64), about)
+    if (manifest.dtype, manifest.count) != (facts.dtype, len(ids)):
         cure = "Choose another directory, or delete this one"
-        raise SnapshotError(f"holds {found.count} keys of dtype {found.dtype}", path=directory, cure=cure)
-    return found
+        raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=cure)
+    write_json(directory / FACTS, {"format": FORMAT, **asdict(replace(facts, seconds=manifest.seconds))})
 
 
 def _check_room(directory: Path, needed: int) -> None:
@@ -190,8 +168,3 @@ def _check_room(directory: Path, needed: int) -> None:
     if needed - done + SPARE > free:
         problem = f"the datastore takes {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free"
         raise SnapshotError(problem, path=directory, cure="Free space, build with --dtype int8, or give fewer sources")
-
-
-def write_counts(directory: Path, counts: np.ndarray) -> str:
-    """Publish the counts of merged keys, int32 [n]. Returns the SHA-256 of the file."""
-    return write_array(directory / COUNTS, counts.astype(np.int32))

@@ -18,7 +18,7 @@ from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
 from realm.index.choice import KINDS, make_index
 from realm.index.mips import Metric
-from realm.index.snapshot import Snapshot, SnapshotFacts
+from realm.index.snapshot import Snapshot
 from realm.knn.network import Network
 from realm.knn.windows import REMAKE, WindowSet
 from realm.storage.files import load_array, sha256_file
@@ -35,12 +35,9 @@ class DatastoreFacts:
         kind: causal, translation or masked.
         model: where its model came from.
         tokenizer: where the model's tokenizer came from, if not from there.
-        layer: the layer whose states are the keys.
         model_sha256, tokenizer_sha256: checked when it is used.
-        dim: d.
         vocab_size: every token is below.
         dtype: of the keys on disk.
-        keys: n.
         seconds: what computing the keys took.
         pruned: what was done to it, in order.
         counts_sha256: of the file of counts; None: one pair a key.
@@ -74,7 +71,6 @@ class Neighbours:
     counts: np.ndarray | None
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """scores, tokens, valid, counts."""
         counts = None if self.counts is None else torch.from_numpy(self.counts)
         return torch.from_numpy(self.scores), torch.from_numpy(self.tokens), torch.from_numpy(self.valid), counts
 
@@ -88,20 +84,11 @@ def owner(facts: DatastoreFacts, windows: WindowSet) -> dict[str, Any]:
     }
 
 
-def key_facts(facts: DatastoreFacts, windows: WindowSet) -> SnapshotFacts:
-    """What a publisher says of the generation of keys."""
-    return SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **owner(facts, windows))
-
-
 @dataclass(frozen=True)
 class Datastore:
     """An open datastore.
 
     Attributes:
-        path: its directory.
-        facts: what it says of itself.
-        windows: what its keys were made from.
-        snapshot: the keys.
         counts: int32 [n], pairs merged into each key; None: one each.
     """
 
@@ -160,7 +147,6 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
     """The k nearest of each key, floating point [m,d].
 
     Args:
-        index: of ``Datastore.index``.
         exclude: for each key the numbers of wanted tokens (int64) that it must not get.
 
     Raises:
@@ -179,11 +165,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
 
 
 def check_network(path: Path, facts: DatastoreFacts, network: Network) -> None:
-    """Refuse a model that did not make this datastore.
-
-    Raises:
-        SnapshotError: it did not.
-    """
+    """Refuse a model that did not make this datastore. Raises SnapshotError: it did not."""
     wrong = None
     if facts.kind != network.kind:
         wrong = f"made by a {facts.kind} model, this one is {network.kind}"

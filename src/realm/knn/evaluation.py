@@ -16,20 +16,20 @@ from realm.index.embed import length_batches
 from realm.knn.building import Progress
 from realm.knn.network import HubNetwork
 from realm.knn.processor import KnnLogitsProcessor
-from realm.knn.scoring import Scored
+from realm.knn.scoring import ScoredTokens
 from realm.knn.settings import Mixing
 
 TOKENS_PER_BATCH = 2048
 RESAMPLES = 1000
 
 
-def perplexities(scored: Scored, mixing: Mixing, words: int | None) -> dict[str, Any]:
+def perplexities(scored: ScoredTokens, mixing: Mixing, words: int | None) -> dict[str, Any]:
     """{"tokens", "perplexity", "knn_perplexity", "word_perplexity", "knn_word_perplexity", "mean_a", "found"}.
 
     The perplexity of a whitespace word is the total log-probability over the words (None without a number of words); "found" is the share
     of predictions with the wanted token among the neighbours.
     """
-    plain = Scored.mixed(scored, Mixing(a=0.0))
+    plain = ScoredTokens.mixed(scored, Mixing(a=0.0))
     mixed = scored.mixed(mixing)
     near = scored.neighbours
     hit = ((near.tokens[:, : mixing.k] == scored.wanted[:, None]) & near.valid[:, : mixing.k]).any(1)
@@ -75,8 +75,6 @@ def translate(
     """Translate, with neighbours if an index and settings are given; batches depend on the lengths of the sources alone.
 
     Args:
-        network: an encoder-decoder model.
-        sources: sentences.
         beams: 1 is greedy.
         longest: most tokens of a translation, if the model can say so many. Sources are cut at what it can read.
     """

@@ -20,7 +20,6 @@ def gate_features(scores: Tensor, tokens: Tensor, valid: Tensor, weights: Tensor
     Args:
         scores, tokens, valid: of the neighbours, [b,k].
         weights: of ``mix.neighbour_weights``, [b,k].
-        temperature: of the weights.
         best_log_prob: the model's largest, [b].
 
     Returns:
@@ -71,21 +70,18 @@ class Gate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Gate":
-        """What ``to_dict`` gave.
-
-        Raises:
-            DataError: something else.
-        """
+        """What ``to_dict`` gave. Raises DataError: something else."""
         try:
             lists = {name: tuple(float(x) for x in values[name]) for name in ("mean", "spread", "inner_bias", "outer")}
             inner = tuple(tuple(float(x) for x in row) for row in values["inner"])
             gate = cls(inner=inner, outer_bias=float(values["outer_bias"]), **lists)
+            if {len(row) for row in (gate.mean, gate.spread, *inner)} != {len(FEATURES)}:
+                raise ValueError("numbers of features differ")
+            if not len(inner) == len(gate.inner_bias) == len(gate.outer):
+                raise ValueError("numbers of inner units differ")
+            return gate
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("the gate of these settings is damaged", cure="Make them again: realm knn tune") from error
-        shapes = [len(gate.mean), len(gate.spread), *(len(row) for row in gate.inner)]
-        if set(shapes) != {len(FEATURES)} or len({len(gate.inner), len(gate.inner_bias), len(gate.outer)}) != 1:
-            raise DataError("the gate of these settings is damaged", cure="Make them again: realm knn tune")
-        return gate
 
 
 def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: int = 0) -> Gate:
@@ -95,7 +91,6 @@ def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: in
         features: [n,6].
         log_p_model: the model's log-probability of each wanted token, [n].
         p_knn: p_kNN of it, [n].
-        seed: of the first weights.
 
     Returns:
         The same gate for the same arguments and threads.

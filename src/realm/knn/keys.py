@@ -5,7 +5,6 @@ The default is the input of the last feed-forward block of the decoder (Khandelw
 
 import re
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -26,10 +25,6 @@ class Layer:
     name: str
     module: nn.Module
 
-    @property
-    def of_output(self) -> bool:
-        return self.name.endswith(OUTPUT)
-
 
 def feed_forward_blocks(model: nn.Module, *, decoder: bool) -> list[str]:
     """Paths of the feed-forward blocks, first layer first; ``decoder``: only those of a decoder (of an encoder-decoder model)."""
@@ -46,7 +41,6 @@ def find_layer(model: nn.Module, name: str = "", *, decoder: bool = False) -> La
     """The module whose state is the key.
 
     Args:
-        model: any transformer.
         name: a module's path: its input is the key; with ":output" behind it its output. Empty: the last feed-forward block.
         decoder: the model is an encoder-decoder one, whose decoder is meant.
 
@@ -80,13 +74,16 @@ class KeyTap:
         self._handle: Any = None
 
     def __enter__(self) -> "KeyTap":
-        if self.layer.of_output:
-            self._handle = self.layer.module.register_forward_hook(self._keep_output)
+        module = self.layer.module
+        if self.layer.name.endswith(OUTPUT):
+            self._handle = module.register_forward_hook(lambda module, args, output: self._keep(output))
         else:
-            self._handle = self.layer.module.register_forward_pre_hook(self._keep_input, with_kwargs=True)
+            self._handle = module.register_forward_pre_hook(
+                lambda module, args, named: self._keep((*args, *named.values())), with_kwargs=True
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._handle.remove()
         self.state = None
 
@@ -105,12 +102,7 @@ class KeyTap:
             raise ConfigError(problem, cure="Use greedy search, beams or sampling, which call the model once a step.")
         return state.reshape(rows, -1, state.shape[-1])
 
-    def _keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.state = _first_tensor([*args, *kwargs.values()])
-
-    def _keep_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self.state = _first_tensor(output if isinstance(output, (tuple, list)) else [output])
-
-
-def _first_tensor(values: Any) -> Tensor | None:
-    return next((value.detach() for value in values if isinstance(value, torch.Tensor)), None)
+    def _keep(self, values: Any) -> None:
+        """The first tensor of what goes in or comes out."""
+        values = values if isinstance(values, (tuple, list)) else [values]
+        self.state = next((value.detach() for value in values if isinstance(value, torch.Tensor)), None)

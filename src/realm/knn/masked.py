@@ -6,10 +6,9 @@ masks of the nearest sentences of the corpus.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,14 +19,14 @@ from realm.data.cloze import ClozeText
 from realm.data.featurize import pad_batch
 from realm.errors import DataError, RunError
 from realm.index.base import RowIndex
-from realm.knn.building import Announce, Progress, build_datastore, ensure_windows
+from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore, find_neighbours, read_facts
 from realm.knn.keys import KeyTap, find_layer
 from realm.knn.mix import mixed_log_probs, token_probs
-from realm.knn.network import Kind, States
+from realm.knn.network import Network, States
 from realm.knn.settings import Mixing
-from realm.knn.windows import Window, WindowSet
-from realm.nn.model import RealmModel, state_sha256
+from realm.knn.windows import Window
+from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.text.files import open_text
 
@@ -35,31 +34,26 @@ LONGEST_SPAN = 10
 CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Oslo"}.'
 
 
-class MaskedNetwork:
-    """The encoder of a REALM behind the calls of ``network.Network``. A window's ids are a sentence without special tokens.
-
-    Args:
-        model: of the pre-training stage.
-        inputs: corpus and featuriser of its run.
-        layer: see ``keys.find_layer``.
-        name: the run.
+class MaskedNetwork(Network):
+    """The encoder of a REALM. A window's ids are a sentence without special tokens.
 
     Raises:
         RunError: the model has no encoder.
         ConfigError: no such layer.
     """
 
-    kind: Kind = "masked"
+    kind = "masked"
 
     def __init__(self, model: RealmModel, inputs: BlockInputs, *, layer: str = "", name: str = ""):
         if not model.has("encoder"):
             raise RunError("this model has no encoder", cure="Use the model of the pretrain stage.")
-        self.encoder = model.encoder.eval()
+        self.encoder = self.module = model.encoder.eval()
         self.inputs = inputs
         self.name = name
         body: Any = self.encoder.body.model
         self.layer = find_layer(body, layer)
         self.vocab_size = self.encoder.body.spec.vocabulary
+        self.probe = Window(np.array([inputs.featurizer.mask] * 2), np.arange(1), np.zeros(1))
 
     @classmethod
     def open(cls, run: Path, *, layer: str = "", device: str = "cpu") -> "MaskedNetwork":
@@ -77,18 +71,9 @@ class MaskedNetwork:
         query_length = load_recipe(paths.config).model.query_length
         return cls(model, open_inputs(paths.corpus, query_length), layer=layer, name=str(run))
 
-    @cached_property
-    def sha256(self) -> str:
-        return state_sha256(self.encoder)
-
     @property
     def tokenizer_sha256(self) -> str:
         return self.inputs.store.tokenizer.sha256
-
-    @cached_property
-    def dim(self) -> int:
-        probe = Window(np.array([self.inputs.featurizer.mask] * 2), np.arange(1), np.zeros(1))
-        return int(self.read([probe], log_probs=False).keys.shape[1])
 
     @torch.inference_mode()
     def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
@@ -120,41 +105,13 @@ def span_windows(inputs: BlockInputs) -> Iterator[tuple[int, Window]]:
             yield row, Window(read, places, hidden)
 
 
-@dataclass(frozen=True)
-class SpanWindows:
-    """A run over ``span_windows``."""
-
-    inputs: BlockInputs
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"skipped": 0}
-
-    def __iter__(self) -> Iterator[Window]:
-        for _, window in span_windows(self.inputs):
-            yield window
-
-
-def build_from_run(
-    directory: Path,
-    network: MaskedNetwork,
-    *,
-    dtype: str = "float16",
-    progress: Progress | None = None,
-    announce: Announce | None = None,
-) -> Datastore:
-    """A datastore of the masked sentences of a run's corpus.
-
-    Raises:
-        (all): see ``build_datastore``.
-    """
+def build_from_run(directory: Path, network: MaskedNetwork, **how: Unpack[DatastoreOptions]) -> Datastore:
+    """A datastore of the masked sentences of a run's corpus. Raises what ``build_datastore`` does."""
     store = network.inputs.store
     made_from = {"model": network.sha256, "corpus": store.manifest.corpus_id, "version": store.manifest.version}
-
-    def windows() -> WindowSet:
-        return ensure_windows(directory, made_from, lambda: SpanWindows(network.inputs))
-
-    return build_datastore(directory, network, windows, dtype=dtype, progress=progress, announce=announce)
+    hidden = (window for _, window in span_windows(network.inputs))
+    windows = partial(ensure_windows, directory, made_from, hidden, lambda: {"skipped": 0})
+    return build_datastore(directory, network, windows, **how)
 
 
 def evaluate_clozes(
@@ -165,8 +122,6 @@ def evaluate_clozes(
     A span is right when each of its masks gets its wordpiece; log_p is the mean log-probability of a span, None where one has none.
 
     Args:
-        path: a datastore of ``build_from_run``.
-        files: see ``cloze_windows``.
         model: the run, if it is no longer where the datastore found it.
 
     Raises:

@@ -46,11 +46,7 @@ def wanted_probs(weights: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
 
 
 def share_of_neighbours(a: float | Tensor, weights: Tensor) -> Tensor:
-    """a of each prediction, float64 [b]: 0 where no neighbour is valid.
-
-    Raises:
-        ConfigError: a is outside 0 to 1.
-    """
+    """a of each prediction, float64 [b]: 0 where no neighbour is valid. Raises ConfigError: a is outside 0 to 1."""
     given = torch.as_tensor(a, dtype=torch.float64, device=weights.device)
     if not bool(((given >= 0) & (given <= 1)).all()):
         raise ConfigError(f"a = {a if isinstance(a, float | int) else 'a value'} is outside 0 to 1", cure="a is the share of p_kNN.")

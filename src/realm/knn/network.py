@@ -2,25 +2,26 @@
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from realm.errors import ConfigError, DataError
+from realm.errors import ConfigError
 from realm.knn.keys import KeyTap, Layer, find_layer
 from realm.knn.windows import Window
 from realm.nn.bodies import at_least_float32
 from realm.nn.model import state_sha256
 
 Kind = Literal["causal", "translation", "masked"]
-PROBE = 2  # tokens that tell the dimension of keys
 
 
 @dataclass(frozen=True)
@@ -34,77 +35,58 @@ class States:
     log_probs: Tensor | None
 
 
-class Network(Protocol):
-    """A model with a layer whose states are keys."""
+class Network(ABC):
+    """A model with a layer whose states are keys.
 
-    @property
-    def name(self) -> str:
-        """Where it came from: a directory, a hub name."""
-        ...
-
-    @property
-    def kind(self) -> Kind: ...
-
-    @property
-    def layer(self) -> Layer: ...
-
-    @property
-    def dim(self) -> int:
-        """d, of keys."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """v, of its distributions."""
-        ...
-
-    @property
-    def sha256(self) -> str:
-        """Of its parameters."""
-        ...
-
-    @property
-    def tokenizer_sha256(self) -> str: ...
-
-    def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
-        """Keys of the wanted tokens of all windows, and if asked for the log-probabilities of the vocabulary there."""
-        ...
-
-
-class HubNetwork:
-    """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode.
-
-    Args:
-        model: e.g. of AutoModelForCausalLM or AutoModelForSeq2SeqLM.
-        tokenizer: of transformers.
-        layer: see ``keys.find_layer``.
-        name: for messages and manifests.
-
-    Raises:
-        ConfigError: no such layer.
+    Attributes:
+        name: where it came from: a directory, a hub name, a run.
+        vocab_size: v, of its distributions.
+        module: whose parameters make its identity.
+        probe: any window: tells d.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, layer: str = "", name: str = ""):
-        self.model: Any = model.eval()
-        self.tokenizer: Any = tokenizer
-        self.name = name or type(model).__name__
-        self.kind: Kind = "translation" if model.config.is_encoder_decoder else "causal"
-        self.layer = find_layer(model, layer, decoder=self.kind == "translation")
-        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+    kind: Kind
+    name: str
+    layer: Layer
+    vocab_size: int
+    module: nn.Module
+    probe: Window
+
+    @cached_property
+    def dim(self) -> int:
+        """d, of keys."""
+        return int(self.read([self.probe], log_probs=False).keys.shape[1])
 
     @cached_property
     def sha256(self) -> str:
-        return state_sha256(self.model)
+        return state_sha256(self.module)
+
+    @property
+    @abstractmethod
+    def tokenizer_sha256(self) -> str: ...
+
+    @abstractmethod
+    def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
+        """Keys of the wanted tokens of all windows, and if asked for the log-probabilities of the vocabulary there."""
+
+
+class HubNetwork(Network):
+    """A causal or encoder-decoder model of transformers. Puts the model into evaluation mode. Raises ConfigError: no such layer."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, layer: str = "", name: str = ""):
+        self.model: Any = model.eval()
+        self.module = self.model
+        self.tokenizer: Any = tokenizer
+        self.name = name or type(model).__name__
+        self.kind = "translation" if model.config.is_encoder_decoder else "causal"
+        self.layer = find_layer(model, layer, decoder=self.kind == "translation")
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        ids = np.zeros(2, np.int32)
+        self.probe = Window(ids, np.arange(2), ids, ids if self.kind == "translation" else ids[:0])
 
     @cached_property
     def tokenizer_sha256(self) -> str:
         return tokenizer_sha256(self.tokenizer)
-
-    @cached_property
-    def dim(self) -> int:
-        ids = np.zeros(PROBE, np.int32)
-        source = ids if self.kind == "translation" else ids[:0]
-        return int(self.read([Window(ids, np.arange(PROBE), ids, source)], log_probs=False).keys.shape[1])
 
     @property
     def device(self) -> torch.device:
@@ -118,7 +100,6 @@ class HubNetwork:
 
     @torch.inference_mode()
     def read(self, windows: Sequence[Window], *, log_probs: bool) -> States:
-        """See Network.read."""
         inputs = self._inputs(windows)
         # Keys alone need no projection to the vocabulary.
         runs: nn.Module = self.model if log_probs else self.model.base_model
@@ -141,9 +122,7 @@ class HubNetwork:
     def padded(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask, int64 [m,t] each, of m rows of any lengths, padded on the right."""
         lengths = torch.tensor([len(row) for row in rows])
-        ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = torch.from_numpy(np.asarray(row, np.int64))
+        ids = pad_sequence([torch.from_numpy(np.array(row, np.int64)) for row in rows], batch_first=True)
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         return ids.to(self.device), mask.to(self.device)
 
@@ -153,9 +132,6 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
 
     Args:
         source: a directory or hub name; or a config.json, for random weights from ``seed``.
-        tokenizer: where the tokenizer is, if not with the model.
-        layer: see ``keys.find_layer``.
-        device: where the model lives.
 
     Raises:
         ConfigError: no model or no tokenizer there, or no such layer.
@@ -203,17 +179,3 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     state = sorted(tokenizer.get_vocab().items()) if backend is None else json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
     text = json.dumps(state, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def check_keys(keys: np.ndarray, first: int, layer: str) -> np.ndarray:
-    """The keys, if they are all finite.
-
-    Raises:
-        DataError: one is not.
-    """
-    finite = np.isfinite(keys).all(axis=1)
-    if not finite.all():
-        row = first + int(np.flatnonzero(~finite)[0])
-        cure = "The model's weights are damaged or overflow: load it in float32, or name another layer."
-        raise DataError(f"the key of token {row} at the layer '{layer}' is not finite", cure=cure)
-    return keys

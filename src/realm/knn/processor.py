@@ -1,7 +1,5 @@
 """kNN in ``model.generate``: a logits processor that asks the datastore at each step, for greedy search, beams and sampling alike."""
 
-from types import TracebackType
-
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
@@ -24,9 +22,6 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     With a = 0 the scores pass through untouched; else log-probabilities come out, which the warpers of sampling take as logits.
 
     Args:
-        network: the model that made the datastore.
-        index: of the datastore, with the metric of ``mixing``.
-        mixing: k, a, temperature.
         padding: the token that ``generate`` fills up rows with that have ended: they are not searched any more. None: all are.
 
     Raises:
@@ -43,8 +38,8 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._tap.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._tap.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._tap.__exit__(*error)
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from realm.errors import ConfigError, DataError, SnapshotError
-from realm.knn.building import Progress, publish_datastore, write_counts
-from realm.knn.datastore import WINDOWS, Datastore
+from realm.index.shards import write_array
+from realm.knn.building import Progress, publish_datastore
+from realm.knn.datastore import COUNTS, WINDOWS, Datastore
 from realm.knn.network import Network
 from realm.knn.scoring import score_windows
 from realm.knn.windows import PART_ROWS, WindowSet
@@ -40,8 +41,6 @@ def prune(
     """Publish a smaller datastore as ``directory``, which must not exist.
 
     Args:
-        source: what is pruned.
-        method: see above.
         keep: share of its keys, above 0 to 1.
         network: the model that made it; needed by "known".
         seed: of "random", and of the first centres of "merge".
@@ -62,7 +61,8 @@ def prune(
     if method == "merge":
         rows, keys, counts = merged(np.asarray(source.snapshot.vectors), source.tokens, wanted, seed, counts)
     else:
-        rows = _random_rows(source, wanted, seed) if method == "random" else _unknown_rows(source, network, wanted, progress)
+        shuffled = np.random.default_rng(seed).permutation(len(source))
+        rows = np.sort(shuffled[:wanted]) if method == "random" else _unknown_rows(source, network, wanted, progress)
         keys = source.snapshot.vectors
         counts = None if counts is None else counts[rows]
     chosen = np.arange(len(rows)) if method == "merge" else rows
@@ -83,7 +83,7 @@ def _publish(
     """The rows ``chosen`` of ``keys``, in parts, with the ids (numbers of wanted tokens) and counts that belong to them."""
     with publish_directory(directory) as staging:
         shutil.copytree(source.windows.path, staging / WINDOWS)
-        counted = None if counts is None else write_counts(staging, counts)
+        counted = None if counts is None else write_array(staging / COUNTS, counts.astype(np.int32))
         facts = replace(source.facts, keys=len(ids), seconds=0.0, pruned=(*source.facts.pruned, note), counts_sha256=counted)
 
         def parts(first_row: int) -> Iterator[np.ndarray]:
@@ -91,10 +91,6 @@ def _publish(
                 yield keys[chosen[start : start + PART_ROWS]]
 
         publish_datastore(staging, facts, WindowSet(staging / WINDOWS), parts, ids)
-
-
-def _random_rows(source: Datastore, wanted: int, seed: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(seed).permutation(len(source))[:wanted])
 
 
 def _unknown_rows(source: Datastore, network: Network | None, wanted: int, progress: Progress | None) -> np.ndarray:
@@ -119,7 +115,6 @@ def merged(
         keys: float [n,d].
         tokens: integer [n].
         wanted: keys to be left; one for each token at least.
-        seed: of the first centres.
         counts: pairs that each key stands for already, integer [n]; None: one.
 
     Returns:

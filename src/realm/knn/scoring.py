@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredTokens:
     """n wanted tokens.
 
     Attributes:
@@ -40,14 +40,14 @@ class Scored:
     def __len__(self) -> int:
         return len(self.wanted)
 
-    def of(self, rows: np.ndarray | slice, k: int | None = None) -> "Scored":
+    def of(self, rows: np.ndarray | slice, k: int | None = None) -> "ScoredTokens":
         """Some of them, with the nearest k neighbours."""
         found = self.neighbours
         counts = None if found.counts is None else found.counts[rows, :k]
         nearest = Neighbours(found.scores[rows, :k], found.tokens[rows, :k], found.valid[rows, :k], counts)
         return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], best=self.best[rows], neighbours=nearest)
 
-    def without(self, token: int | None) -> "Scored":
+    def without(self, token: int | None) -> "ScoredTokens":
         """Those that want another token."""
         return self if token is None else self.of(np.flatnonzero(self.wanted != token))
 
@@ -71,14 +71,11 @@ class Scored:
 
 
 @torch.inference_mode()
-def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, k: int, progress: Progress | None = None) -> Scored:
+def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, k: int, progress: Progress | None = None) -> ScoredTokens:
     """Score every wanted token of ``windows``.
 
     Args:
-        network: the model.
-        windows: what is to be predicted.
         index: of a datastore; None: without neighbours.
-        k: neighbours of each.
         progress: called with (tokens done, tokens in all).
     """
     n, k = windows.count, 0 if index is None else k
@@ -105,4 +102,4 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, 
             seconds = [seconds[0] + searched - started, seconds[1] + time.perf_counter() - searched]
         if progress is not None:
             progress(windows.rows(first, stop).stop, n)
-    return Scored(np.array(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)
+    return ScoredTokens(np.array(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)

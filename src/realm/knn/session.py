@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 
@@ -12,14 +12,14 @@ from realm.errors import ConfigError
 from realm.index.base import RowIndex
 from realm.index.mips import Metric
 from realm.index.quality import recall_against
-from realm.knn.building import Announce, Progress
+from realm.knn.building import DatastoreOptions
 from realm.knn.datastore import Datastore, read_facts
 from realm.knn.evaluation import perplexities, translate, translation_scores
 from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
 from realm.knn.network import HubNetwork, Network, load_network
 from realm.knn.processor import KnnLogitsProcessor
 from realm.knn.pruning import Method, prune
-from realm.knn.scoring import Scored, score_windows
+from realm.knn.scoring import ScoredTokens, score_windows
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions, build_from_texts, read_pairs, windows_of_texts
 from realm.knn.tuning import NEIGHBOURS, tune, with_gate
@@ -81,26 +81,21 @@ def build(
     options: TextOptions,
     *,
     layer: str = "",
-    dtype: str = "float16",
-    tokenizer: str = "",
     device: str = "cpu",
-    progress: Progress | None = None,
-    announce: Announce | None = None,
+    **how: Unpack[DatastoreOptions],
 ) -> Datastore:
     """A datastore of texts and a model of transformers, or without sources of a run and its corpus.
 
-    Raises:
-        (all): see ``load_network`` and ``build_from_texts``, or ``MaskedNetwork.open`` and ``build_from_run``.
+    Raises what ``load_network`` and ``build_from_texts`` do, or ``MaskedNetwork.open`` and ``build_from_run``.
     """
-    said: Any = {"dtype": dtype, "progress": progress, "announce": announce}
     if RunPaths(Path(model)).config.is_file():
         if sources:
             raise ConfigError(f"'{model}' is a run, which reads its own corpus", cure="Leave the sources out.")
-        return build_from_run(out, MaskedNetwork.open(Path(model), layer=layer, device=device), **said)
+        return build_from_run(out, MaskedNetwork.open(Path(model), layer=layer, device=device), **how)
     if not sources:
         raise ConfigError("no text to read", cure="Name documents, or JSONL files of pairs for a translation model.")
-    network = load_network(model, tokenizer=tokenizer, layer=layer, device=device)
-    return build_from_texts(out, network, sources, options, tokenizer=tokenizer, **said)
+    network = load_network(model, tokenizer=how.get("tokenizer", ""), layer=layer, device=device)
+    return build_from_texts(out, network, sources, options, **how)
 
 
 def evaluate(
@@ -118,12 +113,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search; how it was pruned.
 
-    Args:
-        alone: translate without neighbours, too.
-        (others): of translation, if ``beams`` is not 0; of the command line.
-
-    Raises:
-        (all): see ``Session.open``, ``windows_of_texts``, ``translation_scores``; of a run's encoder ``masked.evaluate_clozes``.
+    Raises what ``Session.open``, ``windows_of_texts`` and ``translation_scores`` do; of a run's encoder ``masked.evaluate_clozes``.
     """
     facts = read_facts(path)
     found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys, "pruned_by": [note["method"] for note in facts.pruned]}
@@ -157,8 +147,7 @@ def tune_on(
 ) -> dict[str, Any]:
     """Search the grid on held-out text, for the metric of the session's index, and write the best settings to ``out``.
 
-    Raises:
-        (all): see ``windows_of_texts``, ``tune``.
+    Raises what ``windows_of_texts`` and ``tune`` do.
     """
     most = max([*grid["neighbours"], *(() if grid["neighbours"] else NEIGHBOURS)])
     scored, words, _ = _scored(session, sources, options, most, progress)
@@ -172,11 +161,7 @@ def tune_on(
 def pruned(
     path: Path, out: Path, method: str, keep: float, *, seed: int = 0, model: str = "", device: str = "cpu", progress: Count
 ) -> Datastore:
-    """Make a smaller datastore; the model is opened only where it must run.
-
-    Raises:
-        (all): see ``prune`` and ``network_of``.
-    """
+    """Make a smaller datastore; the model is opened only where it must run. Raises what ``prune`` and ``network_of`` do."""
     facts = read_facts(path)
     network: Network | None = None
     if method == "known":
@@ -233,12 +218,11 @@ def generate(
 
 
 def settings_facts(mixing: Mixing) -> dict[str, Any]:
-    """The settings as people read them."""
     facts = {"k": mixing.k, "a": None if mixing.gate else mixing.a, "temperature": mixing.temperature, "metric": mixing.metric}
     return {**facts, "gate": mixing.gate is not None}
 
 
-def _scored(session: Session, sources: Sequence[Path], options: TextOptions, k: int, progress: Count) -> tuple[Scored, int, float]:
+def _scored(session: Session, sources: Sequence[Path], options: TextOptions, k: int, progress: Count) -> tuple[ScoredTokens, int, float]:
     """Every wanted token of the sources but unknown ones, the words that they make up, and the recall of the search at k."""
     with tempfile.TemporaryDirectory() as scratch:
         windows = windows_of_texts(Path(scratch) / "windows", session.network, sources, options)

@@ -61,7 +61,6 @@ class Mixing:
         return weights, share_of_neighbours(a, weights)
 
     def save(self, path: Path) -> None:
-        """Write a JSON file."""
         gate = None if self.gate is None else self.gate.to_dict()
         write_json(path, {"k": self.k, "a": self.a, "temperature": self.temperature, "metric": self.metric, "gate": gate})
 

@@ -1,22 +1,22 @@
 """Text into windows: documents for a language model, pairs of sentences for a translation model."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, DataError
-from realm.knn.building import Announce, Progress, build_datastore, ensure_windows
+from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore
 from realm.knn.network import HubNetwork
 from realm.knn.windows import Window, WindowSet, sliding_windows, write_windows
 from realm.storage.files import sha256_file
-from realm.text.files import open_text
+from realm.text.files import json_lines
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class TextOptions:
         stride: tokens that each window but a document's first adds; 0: half the context.
         source_column: field of a pair with the text to translate.
         target_column: field with its translation.
-        reading: how documents are read.
     """
 
     context: int = 0
@@ -75,7 +74,6 @@ class TextWindows:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known when the run has ended."""
         return {"words": self.words, "skipped": self.skipped}
 
     def __iter__(self) -> Iterator[Window]:
@@ -110,11 +108,7 @@ class TextWindows:
 
 
 def decoder_start(model: Any) -> int:
-    """The token that a decoder begins with.
-
-    Raises:
-        ConfigError: the model's configuration does not name one.
-    """
+    """The token that a decoder begins with. Raises ConfigError: the model's configuration does not name one."""
     found = [getattr(model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")]
     start = next((token for token in found if token is not None), None)
     if start is None:
@@ -131,18 +125,11 @@ def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[Pair]:
     wanted = (options.source_column, options.target_column)
     cure = f'Each line is {{"{wanted[0]}": ..., "{wanted[1]}": ...}}; --source-column and --target-column give other names.'
     for path in files:
-        with open_text(path) as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError):
-                    raise DataError("not JSON", path=path, line=number, cure=cure) from None
-                texts = [row.get(name) if isinstance(row, dict) else None for name in wanted]
-                if not all(isinstance(text, str) and text.strip() for text in texts):
-                    raise DataError(f"no text in '{wanted[0]}' or '{wanted[1]}'", path=path, line=number, cure=cure)
-                yield Pair(str(texts[0]), str(texts[1]))
+        for number, row in json_lines(path, cure):
+            source, target = (row.get(name) for name in wanted)
+            if not all(isinstance(text, str) and text.strip() for text in (source, target)):
+                raise DataError(f"no text in '{wanted[0]}' or '{wanted[1]}'", path=path, line=number, cure=cure)
+            yield Pair(str(source), str(target))
 
 
 def build_from_texts(
@@ -150,16 +137,11 @@ def build_from_texts(
     network: HubNetwork,
     sources: Sequence[Path],
     options: TextOptions | None = None,
-    *,
-    dtype: str = "float16",
-    tokenizer: str = "",
-    progress: Progress | None = None,
-    announce: Announce | None = None,
+    **how: Unpack[DatastoreOptions],
 ) -> Datastore:
     """A datastore of documents (for a language model) or of pairs of sentences (for a translation model).
 
-    Raises:
-        (all): see ``build_datastore``, ``ensure_windows`` and ``TextOptions``.
+    Raises what ``build_datastore``, ``ensure_windows`` and ``TextOptions`` do.
     """
     options = options or TextOptions()
     made_from = {
@@ -170,17 +152,15 @@ def build_from_texts(
         "options": asdict(options),
     }
 
-    def windows() -> WindowSet:
-        return ensure_windows(directory, made_from, lambda: TextWindows(network, sources, options))
-
-    return build_datastore(directory, network, windows, dtype=dtype, tokenizer=tokenizer, progress=progress, announce=announce)
+    run = TextWindows(network, sources, options)
+    windows = partial(ensure_windows, directory, made_from, run, lambda: run.facts)
+    return build_datastore(directory, network, windows, **how)
 
 
 def windows_of_texts(path: Path, network: HubNetwork, sources: Sequence[Path], options: TextOptions) -> WindowSet:
     """The windows of texts to be predicted, as the directory ``path``; its facts hold "words" and "skipped".
 
-    Raises:
-        (all): see ``write_windows`` and ``TextOptions``.
+    Raises what ``write_windows`` and ``TextOptions`` do.
     """
     run = TextWindows(network, sources, options)
     return write_windows(path, run, lambda: run.facts)

@@ -9,7 +9,7 @@ import torch
 from realm.errors import ConfigError, DataError
 from realm.knn.gate import gate_features, train_gate
 from realm.knn.mix import neighbour_weights, wanted_probs
-from realm.knn.scoring import Scored
+from realm.knn.scoring import ScoredTokens
 from realm.knn.settings import Mixing
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -23,9 +23,7 @@ class Tuned:
     """What a grid gave.
 
     Attributes:
-        best: the settings of the lowest loss.
         rows: {"k", "a", "temperature", "loss"} of every point of the grid; the loss is the mean negative log-probability.
-        model_loss: that of the model alone.
     """
 
     best: Mixing
@@ -38,13 +36,11 @@ class Tuned:
 
 
 def tune(
-    scored: Scored, metric: Any, *, neighbours: Sequence[int] = (), shares: Sequence[float] = (), temperatures: Sequence[float] = ()
+    scored: ScoredTokens, metric: Any, *, neighbours: Sequence[int] = (), shares: Sequence[float] = (), temperatures: Sequence[float] = ()
 ) -> Tuned:
     """Search the grid for the lowest mean negative log-probability of the wanted tokens.
 
     Args:
-        scored: held-out tokens with neighbours.
-        metric: of the search.
         neighbours, shares, temperatures: the grid; empty: NEIGHBOURS that there are, SHARES, and TEMPERATURES times the mean distance
             from the nearest neighbour to the last.
 
@@ -73,7 +69,7 @@ def tune(
     return Tuned(Mixing(int(best["k"]), best["a"], best["temperature"], metric), rows, -float(log_model.mean()))
 
 
-def with_gate(scored: Scored, mixing: Mixing, seed: int = 0) -> Mixing:
+def with_gate(scored: ScoredTokens, mixing: Mixing, seed: int = 0) -> Mixing:
     """The same k and temperature with a gate trained on ``scored``."""
     part = scored.of(slice(None), mixing.k)
     scores, tokens, valid, counts = part.neighbours.tensors()
@@ -84,7 +80,7 @@ def with_gate(scored: Scored, mixing: Mixing, seed: int = 0) -> Mixing:
     return replace(mixing, gate=train_gate(features[some], torch.from_numpy(part.log_probs)[some], p_knn[some], seed=seed))
 
 
-def distance_scale(scored: Scored) -> float:
+def distance_scale(scored: ScoredTokens) -> float:
     """The mean score difference between the nearest neighbour and the last one found; 1 where all are equally near."""
     near = scored.neighbours
     count = near.valid.sum(1)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,7 +56,6 @@ def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Wind
 
     Args:
         ids: integer [L].
-        context: most tokens that a window reads.
         stride: tokens that each window but the first wants; those before them are context alone. A token is predicted from at least
             context - stride tokens, or from all before it.
 
@@ -78,11 +77,9 @@ class WindowSet:
     """Windows on disk, memory-mapped.
 
     Args:
-        path: what ``write_windows`` published.
         verify: compare the SHA-256 of all files.
 
     Attributes:
-        facts: what the writer said of them.
         targets: int32 [n], wanted tokens of all windows in order.
         sha256: of all that the windows say: files that were made alike have it alike.
 
@@ -99,7 +96,8 @@ class WindowSet:
         self.targets = arrays["targets"]
         self._ends = np.stack([arrays["id_ends"], arrays["source_ends"], arrays["target_ends"]])
         self._starts = np.concatenate([np.zeros((3, 1), np.int64), self._ends[:, :-1]], axis=1)
-        self.sha256 = _identity(header)
+        files = {name: header["files"][name]["sha256"] for name in ARRAYS}
+        self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
     def __len__(self) -> int:
         return self._ends.shape[1]
@@ -157,7 +155,7 @@ def write_windows(path: Path, windows: Iterable[Window], facts: Callable[[], dic
         FileExistsError: ``path`` exists.
     """
     with publish_directory(path) as staging, ExitStack() as open_files:
-        files = {name: open_files.enter_context(_GrowingArray(staging / f"{name}.npy", dtype)) for name, dtype in ARRAYS.items()}
+        files = {name: open_files.enter_context(closing(_GrowingArray(staging / f"{name}.npy", dtype))) for name, dtype in ARRAYS.items()}
         for window in windows:
             for name, values in (("ids", window.ids), ("sources", window.source), ("places", window.places), ("targets", window.targets)):
                 files[name].extend(values)
@@ -177,13 +175,10 @@ class _GrowingArray:
     def __init__(self, path: Path, dtype: type):
         self.count = 0
         self._dtype = np.dtype(dtype)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by __exit__
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by close
         self._write_header()
 
-    def __enter__(self) -> "_GrowingArray":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.seek(0, os.SEEK_SET)
         self._write_header()
         self._file.close()
@@ -195,11 +190,6 @@ class _GrowingArray:
     def _write_header(self) -> None:
         described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.count,)}
         np.lib.format.write_array_header_1_0(self._file, described)
-
-
-def _identity(header: dict[str, Any]) -> str:
-    files = {name: header["files"][name]["sha256"] for name in ARRAYS}
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _read_header(path: Path) -> dict[str, Any]:

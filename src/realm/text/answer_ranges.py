@@ -1,5 +1,6 @@
 """Where an answer stands in a text, in the text's own characters, by one of the ways to compare answers with texts."""
 
+import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -18,14 +19,8 @@ _TOKENS = regex.compile(r"\S+")
 
 def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
     """(start, end) of every place where an answer stands character by character, in order; places may overlap."""
-    return sorted({(at, at + len(answer)) for answer in answers if answer for at in _places(text, answer)})
-
-
-def _places(text: str, answer: str) -> Iterator[int]:
-    at = text.find(answer)
-    while at >= 0:
-        yield at
-        at = text.find(answer, at + 1)
+    places = (match.span(1) for answer in answers if answer for match in re.finditer(f"(?=({re.escape(answer)}))", text))
+    return sorted(set(places))
 
 
 def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:

@@ -48,7 +48,6 @@ def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5
     accepts "1969 or so" but not "in 1969"; ``^`` after a newline is no start), no normalisation, an invalid pattern matches nothing.
 
     Args:
-        prediction: the answer as the reader gave it.
         patterns: references of ``answer_type`` "regex".
         timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
 
@@ -74,12 +73,10 @@ def contains_answer(text: str, answers: Sequence[str], kind: Literal["string", "
     """Whether a text holds any answer: the criterion of recall by answer.
 
     Args:
-        text: a block's text.
         answers: references, or patterns when ``kind`` is "regex".
         kind: "string": the normalised answer's words stand in the normalised text in a row. Words, not characters: "art" is not in "party".
             An answer without words ("the", "?") is in no text. Deleted punctuation joins words, so "New York" is not in "New York-based".
             "regex": the pattern matches anywhere in the raw text, with the flags, errors and time limit of :func:`regex_match`.
-        timeout_s: the limit for one pattern.
 
     Raises:
         ValueError: an unknown ``kind``.

@@ -1,6 +1,7 @@
 """Text files that people give us, plain or compressed."""
 
 import gzip
+import json
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -28,3 +29,20 @@ def open_text(path: Path) -> Iterator[Iterator[str]]:
         raise DataError(f"not UTF-8 ({error.reason})", path=path, cure="Convert it to UTF-8.") from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"cannot be read ({error})", path=path, cure="Check the file and its permissions.") from error
+
+
+def json_lines(path: Path, cure: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of each line that is not blank; of a value that is no object, an empty one.
+
+    Raises:
+        DataError: as ``open_text``, or a line that is not JSON, with ``cure``.
+    """
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"not JSON ({error})", path=path, line=number, cure=cure) from error
+            yield number, value if isinstance(value, dict) else {}

@@ -72,11 +72,7 @@ def _of_sequence(items: Sequence[tuple[Any, Any]]) -> _Known:
             runs.append(needed)
     if whole:
         return run, _NOTHING
-    return None, max((*runs, run), key=_telling)
-
-
-def _telling(strings: Strings) -> tuple[int, int]:
-    return min(map(len, strings)), -len(strings)
+    return None, max((*runs, run), key=lambda strings: (min(map(len, strings)), -len(strings)))
 
 
 def _of_item(kind: Any, value: Any) -> _Known:

@@ -50,7 +50,6 @@ class TextTokenizer:
         origin: file or hub name, for error messages.
 
     Attributes:
-        special: ids of the special tokens.
         vocab_size: largest id + 1, added tokens included.
         sha256: of the bytes that ``save`` writes to tokenizer.json.
 
@@ -94,11 +93,7 @@ class TextTokenizer:
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def token(self, id: int) -> str:
-        """The vocabulary entry ``id``.
-
-        Raises:
-            KeyError: no such id.
-        """
+        """The vocabulary entry ``id``. Raises KeyError: no such id."""
         token = self._backend.id_to_token(int(id))
         if token is None:
             raise KeyError(id)
@@ -119,7 +114,6 @@ class TextTokenizer:
 
     @classmethod
     def from_state(cls, json_text: str, names: dict[str, str]) -> "TextTokenizer":
-        """Rebuild what gave this ``state``."""
         return cls(Tokenizer.from_str(json_text), names)
 
     @classmethod
@@ -138,7 +132,7 @@ class TextTokenizer:
             raise DataError("no tokenizer here", path=file, cure="Name a directory with tokenizer.json, or a hub name") from error
         except Exception as error:  # the library raises plain Exception for every malformed file
             raise DataError(f"not a tokenizer file: {error}", path=file, cure="Save the tokenizer again") from error
-        return cls(backend, _names_in_config(file.with_name(CONFIG_FILE)), file)
+        return cls(backend, _names_in(_read_config(file.with_name(CONFIG_FILE))), file)
 
     @classmethod
     def from_pretrained(cls, name: str) -> "TextTokenizer":
@@ -182,22 +176,23 @@ def _config_of(names: Mapping[str, str]) -> dict[str, str]:
 
 def _is_saved_here(directory: Path) -> bool:
     """Whether ``save`` wrote this directory: then transformers, which takes seconds to import, would add nothing."""
-    try:
-        config = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return (directory / TOKENIZER_FILE).is_file() and config == _config_of(_names_in_config(directory / CONFIG_FILE))
+    config = _read_config(directory / CONFIG_FILE)
+    return (directory / TOKENIZER_FILE).is_file() and config == _config_of(_names_in(config))
 
 
-def _names_in_config(path: Path) -> dict[str, str]:
-    """Special tokens by role, as transformers writes them: plain strings or {"content": ...}."""
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _names_in(config: dict[str, Any]) -> dict[str, str]:
+    """Special tokens by role, as transformers writes them: plain strings or {"content": ...}."""
     names = {}
     for role in _KNOWN_NAMES:
-        entry = config.get(f"{role}_token") if isinstance(config, dict) else None
+        entry = config.get(f"{role}_token")
         entry = entry.get("content") if isinstance(entry, dict) else entry
         if isinstance(entry, str):
             names[role] = entry
@@ -245,7 +240,6 @@ def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
     """BERT's tokenizer from a ``vocab.txt``: one wordpiece a line, its id the number of the line.
 
     Args:
-        file: the vocabulary.
         lowercase: fold case (and strip accents), as the uncased models do.
 
     Raises:

@@ -44,7 +44,6 @@ class Tokenized:
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> "Tokenized":
-        """From the library's records."""
         ids = [encoding.ids for encoding in encodings]
         starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         flat = np.fromiter(chain.from_iterable(ids), np.uint32, count=int(starts[-1]))

@@ -29,7 +29,6 @@ class BestWeights:
 
     Attributes:
         step: finished steps behind the best weights; None before any.
-        score: theirs.
     """
 
     def __init__(self, path: Path):
@@ -47,11 +46,9 @@ class BestWeights:
         self.step, self.score = step, score
 
     def state(self) -> dict[str, Any] | None:
-        """JSON for a checkpoint."""
         return None if self.step is None else {"step": self.step, "score": self.score}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Take back what :meth:`state` gave."""
         self.step, self.score = (None, -math.inf) if state is None else (state["step"], state["score"])
 
     def prune(self, known: list[dict[str, Any] | None]) -> None:
@@ -83,11 +80,7 @@ def shared_best(path: Path) -> tuple[int, float, Path] | None:
 
 
 def load_weights(weights: Path, module: nn.Module) -> None:
-    """Load weights that :class:`BestWeights` wrote.
-
-    Raises:
-        RunError: the file cannot be read.
-    """
+    """Load weights that :class:`BestWeights` wrote. Raises RunError: the file cannot be read."""
     try:
         module.load_state_dict(load_file(weights))
     except (OSError, ValueError, RuntimeError) as error:

@@ -44,7 +44,6 @@ class CheckpointDirectory:
     """``step-N`` directories of one stage.
 
     Args:
-        path: the stage's checkpoint directory.
         keep: how many of the newest stay.
         fingerprint: what the checkpoints depend on (configuration, data); others are refused.
     """

@@ -204,7 +204,6 @@ def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 
 def _broadcast(value: dict[str, Any] | None) -> dict[str, Any]:
-    """The first rank's object on every rank."""
     assert _job is not None
     data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     size = torch.tensor([len(data)])

@@ -19,13 +19,7 @@ LOST = 1
 
 
 class Heartbeat:
-    """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
-
-    Args:
-        rank: of this process.
-        world: how many ranks there are.
-        timeout: seconds that a beat may stand still.
-    """
+    """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still."""
 
     def __init__(self, rank: int, world: int, timeout: float):
         self._rank = rank

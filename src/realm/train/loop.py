@@ -44,7 +44,6 @@ class _Stage:
     report: Report
 
     def tell(self, step: int, values: Metrics) -> None:
-        """Log numbers and show them."""
         if is_first():
             self.log.write(self.task.name, step, **values)
             self.report(self.task.name, step, self.options.steps, values)

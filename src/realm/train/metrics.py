@@ -27,7 +27,6 @@ class MetricsLog:
     """Appends rows to a metrics file; a resumed stage first takes back what came after its checkpoint.
 
     Args:
-        path: the file.
         sinks: what is told every row as well.
     """
 

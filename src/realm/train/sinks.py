@@ -27,10 +27,8 @@ def open_sinks(root: Path, *, tensorboard: bool | str, wandb: str, config: dict[
     """The sinks that a recipe asks for. Nothing is loaded, written or contacted before the first row.
 
     Args:
-        root: the run directory.
         tensorboard: True, False, or "auto": where it is installed.
         wandb: name of a project; empty for none.
-        config: the recipe, shown beside the curves of a project.
 
     Raises:
         MissingExtra: one that is asked for is not installed.
@@ -57,7 +55,12 @@ class TensorBoard:
         self._purge: dict[str, int] = {}
 
     def write(self, row: Row) -> None:
-        writer = self._writer(row["stage"])
+        stage = row["stage"]
+        if stage not in self._writers:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writers[stage] = SummaryWriter(str(self._directory / stage), purge_step=self._purge.pop(stage, None))
+        writer = self._writers[stage]
         for name, value in _numbers(row).items():
             writer.add_scalar(name, value, row["step"], walltime=row["time"])
         if "alarm" in row:
@@ -69,13 +72,6 @@ class TensorBoard:
             self._writers.pop(stage).close()
         # Read by TensorBoard itself: it hides whatever earlier files of the directory say of later steps.
         self._purge[stage] = step + 1
-
-    def _writer(self, stage: str) -> Any:
-        if stage not in self._writers:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writers[stage] = SummaryWriter(str(self._directory / stage), purge_step=self._purge.pop(stage, None))
-        return self._writers[stage]
 
 
 class WeightsAndBiases:
@@ -119,6 +115,5 @@ class WeightsAndBiases:
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """The curves of a row."""
     curves = {name: value for name, value in row.items() if name not in PLACE and isinstance(value, int | float)}
     return {name: value for name, value in curves.items() if not isinstance(value, bool)}

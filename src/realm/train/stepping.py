@@ -3,6 +3,7 @@
 What is drawn in a part depends on the part alone: dropout is the same whether four parts are computed by one rank or by four.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +42,7 @@ def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: L
     sum_gradients(learnt)
     torch._foreach_div_([p.grad for p in learnt if p.grad is not None], weight)
     norm = float(nn.utils.clip_grad_norm_(learnt, options.clip))
-    finite = _is_finite(norm) and _is_finite(outcome.loss)
+    finite = math.isfinite(norm) and math.isfinite(outcome.loss)
     if finite:
         optimizer.step()
     metrics = {**outcome.metrics, "grad_norm": norm if finite else 0.0, "skipped": 0.0 if finite else 1.0}
@@ -81,7 +82,3 @@ def _combined(parts: list[dict[str, Any]]) -> tuple[Outcome, float]:
         metrics[name] = sum(part["metrics"][name] * (part["weight"] / whole) for part in having)
     loss = sum(part["loss"] for part in parts) / weight if weight else 0.0
     return Outcome(loss, sum(part["valid"] for part in parts), metrics), weight
-
-
-def _is_finite(value: float) -> bool:
-    return abs(value) < float("inf")

@@ -89,18 +89,15 @@ class LoopOptions:
     """How a stage is trained.
 
     Args:
-        steps: optimiser steps.
         lr: peak learning rate.
         warmup: steps of linear warm-up.
         optimizer: of ``optim.OPTIMIZERS``.
         schedule: of ``optim.SCHEDULES``: how the learning rate falls after the warm-up.
         clip: global gradient norm.
-        seed: of the whole run.
         accumulate: parts in which each rank computes its share of a batch, one after the other.
         log_every: steps between metric rows.
         checkpoint_every: steps between checkpoints; 0 for none.
         bf16: autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32.
-        device: where the model lives.
         patience: windows of ``log_every`` steps without a valid example, or steps in a row that are not finite, before stopping.
     """
 

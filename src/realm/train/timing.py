@@ -24,7 +24,6 @@ class Stopwatch:
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        """Charge the block to ``part``."""
         self._charge()
         self._parts.append(part)
         try:

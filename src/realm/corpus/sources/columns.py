@@ -32,11 +32,8 @@ class Columns:
         """One row as a document, or why it is none.
 
         Args:
-            row: values by column.
-            source: the path that goes into the record.
             name: what the file is called in ids that are made here.
             number: 1-based row, for such an id.
-            line: 1-based line or row, for messages.
         """
         doc_id = f"{name}#{number}" if self.id is None else row.get(self.id)
         text = row.get(self.text)

@@ -38,10 +38,12 @@ def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> It
         if isinstance(found, Rejected):
             yield found
         elif (name := format_by_name(found)) is not None and name in wanted:
-            if (reason := _reason_against(found, folder)) is None:
-                yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
+            if not found.is_file():  # a link that leads nowhere or in a circle, a pipe or a device
+                yield Rejected(str(found), 0, UNREADABLE)
+            elif found.is_symlink() and not found.resolve().is_relative_to(folder.resolve()):
+                yield Rejected(str(found), 0, LINK_OUT)
             else:
-                yield Rejected(str(found), 0, reason)
+                yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
 
 
 def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
@@ -70,12 +72,3 @@ def is_ours(directory: str) -> bool:
     """Whether a corpus lies here, or what is to become one: its files are no documents. It may lie below the folder it is made of."""
     is_corpus = os.path.isfile(os.path.join(directory, "CURRENT")) and os.path.isdir(os.path.join(directory, "segments"))
     return is_corpus or directory.endswith(STAGING_SUFFIX)
-
-
-def _reason_against(path: Path, folder: Path) -> str | None:
-    """Why a file is not opened: a link that leads nowhere, in a circle or out of the folder, or a pipe or device."""
-    if not path.is_file():
-        return UNREADABLE
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-        return LINK_OUT
-    return None

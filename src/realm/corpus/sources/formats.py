@@ -33,7 +33,7 @@ class Format:
 
 FORMATS = {
     "jsonl": Format("sources.jsonl.read_jsonl", (".jsonl", ".ndjson", ".json"), (b"{", b"[")),
-    "csv": Format("sources.tables.read_csv", (".csv",)),
+    "csv": Format("sources.tables.read_table", (".csv",)),
     "tsv": Format("sources.tables.read_tsv", (".tsv",)),
     "parquet": Format("sources.parquet.read_parquet", (".parquet",), (b"par1",)),
     "text": Format("sources.texts.read_text", (".txt",), one_document=True),

@@ -18,11 +18,8 @@ def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path:
     """A page as a document.
 
     Args:
-        data: the page's bytes.
         charset: as the server said it, if it did.
-        doc_id: the document's id.
         title: for a page that has none.
-        path, line: where the page is, for messages.
 
     Raises:
         MissingExtra: the extractor is not installed.
@@ -57,21 +54,13 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
 
 def _main_text(html: str) -> tuple[str, str]:
     """(title, text); the whole text of a page in which no main part is found."""
-    extractor = _trafilatura()
-    if "<html" not in html[:_META_WITHIN].lower():
-        html = f"<html><body>{html}</body></html>"  # a fragment
-    page = extractor.bare_extraction(html, with_metadata=True, include_comments=False)
-    text = page.text if page is not None else None
-    title = page.title if page is not None else None
-    return title or "", text or extractor.html2txt(html) or ""
-
-
-def _trafilatura() -> Any:
     try:
         import trafilatura
-
-        # It logs a line for every page without text; those are counted here.
-        logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     except ImportError:
         raise MissingExtra("reading HTML", "html") from None
-    return trafilatura
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs a line for every page without text; those are counted here
+    if "<html" not in html[:_META_WITHIN].lower():
+        html = f"<html><body>{html}</body></html>"  # a fragment
+    page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
+    title, text = ("", "") if page is None else (page.title, page.text)
+    return title or "", text or trafilatura.html2txt(html) or ""

@@ -38,7 +38,8 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
     try:
         rows = _load_hub(datasets, name, source) if is_hub_name(source) else datasets.load_from_disk(str(source))
         rows = _one_split(rows, source)
-        columns = find_columns(options, _column_names(rows), source)
+        names: Any = rows.column_names or next(iter(rows), {})  # of a stream that does not know them, the keys of its first row
+        columns = find_columns(options, list(names), source)
         for number, row in enumerate(rows.select_columns(columns.wanted), 1):
             yield columns.record(row, str(source), name, number, number)
     except RealmError:
@@ -67,8 +68,3 @@ def _one_split(rows: Any, source: Path) -> Any:
         names = ", ".join(rows)
         raise DataError(f"several splits: {names}", path=source, cure="Name one: DIRECTORY/SPLIT, or hf:owner/name:config:SPLIT")
     return next(iter(rows.values()))
-
-
-def _column_names(rows: Any) -> list[str]:
-    """Columns; of a stream that does not know them, the keys of its first row."""
-    return list(rows.column_names or next(iter(rows), {}))

@@ -29,7 +29,6 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
     A file in which the first objects have no id has no ids: its rows are named by file and line.
 
     Args:
-        path, name, options: as every reader has them.
         cursor: where to begin, and moved along, in a plain file with one object a line.
 
     Raises:
@@ -117,7 +116,7 @@ def _whole_values(text: str, line: int, path: str) -> Generator[Found, None, tup
     """The values that end in ``text``. Returns what is left, and the line where that starts."""
     at = 0
     while True:
-        start = _end_of_gap(text, at)
+        start = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string, too
         line += text.count("\n", at, start)
         at = start
         try:
@@ -127,8 +126,3 @@ def _whole_values(text: str, line: int, path: str) -> Generator[Found, None, tup
         yield (line, value) if streams.is_utf8(text[at:end]) else Rejected(path, line, INVALID_UTF8)
         line += text.count("\n", at, end)
         at = end
-
-
-def _end_of_gap(text: str, at: int) -> int:
-    found = _BETWEEN.match(text, at)
-    return found.end() if found else at

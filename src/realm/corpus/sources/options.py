@@ -13,8 +13,6 @@ class SourceOptions:
     Args:
         format: one of ``FORMATS``, for every source. Of a folder, only the files that look like this format are read.
         id_column: column (or JSON key) with the id.
-        title_column: column with the title.
-        text_column: column with the text.
 
     Raises:
         ConfigError: an unknown format.

@@ -16,11 +16,7 @@ BATCH_ROWS = 256
 
 
 def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a Parquet file; ``line`` is the 1-based row.
-
-    Raises:
-        DataError: a column is missing.
-    """
+    """Rows of a Parquet file; ``line`` is the 1-based row. Raises DataError: a column is missing."""
     number = 0
     try:
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:

@@ -23,7 +23,6 @@ def iter_documents(
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
-        options: what the user said about sources.
         workers: processes that clean the pages of a dump; None does it here.
         cursor: where to begin in a plain JSONL file, and moved along as it is read. Left alone by every other source.
 

@@ -80,11 +80,7 @@ class RecordFile:
         return self.count
 
     def __iter__(self) -> Iterator[bytes]:
-        """The records.
-
-        Raises:
-            DataError: an opcode or a global that such a file does not have, a cut or a wrong number of records.
-        """
+        """The records. Raises DataError: an opcode or a global that such a file does not have, a cut or a wrong number of records."""
         with open(self.path, "rb") as file:
             file.seek(self._start)
             yield from self._records(self._tokens(file))
@@ -179,7 +175,6 @@ class RecordFile:
             self._refuse(f"{found} records where the header promises {self.count}")
 
     def _opening(self, tokens: Iterator[Any]) -> None:
-        """Compare with what numpy writes first."""
         for wanted in _OPENING:
             value = next(tokens, None)
             if wanted is _COUNT:
@@ -194,10 +189,6 @@ class RecordFile:
 
 def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
     """Write records as numpy's pickle of an object array would be, one at a time.
-
-    Args:
-        path: replaced when everything is on disk.
-        count: how many ``records`` there are.
 
     Raises:
         ValueError: another number of records.

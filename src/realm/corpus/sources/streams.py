@@ -104,7 +104,6 @@ def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[i
     Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
 
     Args:
-        path: the file.
         cursor: where to begin, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
     """
     number = cursor.line if cursor else 0

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +19,35 @@ _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
 
-def read_csv(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a table whose first line names the columns; the delimiter is the one that gives that line the most columns."""
-    yield from _read_table(path, name, options, ",;\t|")
+def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = ",;\t|") -> Iterator[Record]:
+    """Rows of a table whose first line names the columns; of ``delimiters`` that counts which gives this line the most columns.
 
-
-def read_tsv(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a table with tabs between its columns and a first line that names them."""
-    yield from _read_table(path, name, options, "\t")
-
-
-def _read_table(path: Path, name: str, options: SourceOptions, delimiters: str) -> Iterator[Record]:
-    """Records; ``line`` is the physical line where a row starts, the number in a made id counts rows after the header.
+    ``line`` is the physical line where a row starts, the number in a made id counts rows after the header.
 
     Raises:
         DataError: a column is missing.
     """
     csv.field_size_limit(streams.LINE_LIMIT)
-    feed = _Feed(path)
-    rows = feed.rows(_style_of(path, delimiters))
     header: list[str] = []
     columns, number = None, 0
-    for line, row in rows:
-        yield from feed.take_rejected()
+    for found in _rows(path, _style_of(path, delimiters)):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        line, row = found
         if columns is None:
             if row and isinstance(row, list):
                 header = row
                 columns = find_columns(options, header, path)
             elif row:
-                raise DataError(
-                    "the first line is no header",
-                    path=path,
-                    line=line,
-                    cure="It must name the columns, such as id,title,text, and end as lines do",
-                )
+                cure = "It must name the columns, such as id,title,text, and end as lines do"
+                raise DataError("the first line is no header", path=path, line=line, cure=cure)
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
-    yield from feed.take_rejected()
+
+
+read_tsv = partial(read_table, delimiters="\t")
 
 
 def _style_of(path: Path, delimiters: str) -> Style:
@@ -88,41 +80,36 @@ def _bad_rows(lines: list[str], style: Style) -> int:
         bad += kept or len(row) not in (0, width)
 
 
-class _Feed:
-    """Lines of a file as a csv reader wants them; knows where each row started and keeps the lines that cannot be had."""
+def _rows(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
+    """(line, fields) of each row, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._rejected: list[Rejected] = []
-        self._first = 0
+    A byte that is not UTF-8 becomes a lone surrogate.
+    """
+    rejected: list[Rejected] = []
+    first = 0  # line where a row starts
 
-    def rows(self, style: Style) -> Iterator[tuple[int, list[str] | str]]:
-        """(line, fields) of each row, or (line, reason) of a broken one. A byte that is not UTF-8 becomes a lone surrogate."""
-        reader = csv.reader(self._lines(), **style)
-        while True:
-            self._first = 0
-            row: list[str] | str
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                row = TOO_LONG if "field limit" in str(error) else BAD_ROW
-            yield self._first, row
-
-    def take_rejected(self) -> list[Rejected]:
-        """What was rejected since the last call."""
-        taken, self._rejected = self._rejected, []
-        return taken
-
-    def _lines(self) -> Iterator[str]:
-        for found in streams.numbered_lines(self._path):
+    def lines() -> Iterator[str]:
+        nonlocal first
+        for found in streams.numbered_lines(path):
             if isinstance(found, Rejected):
-                self._rejected.append(found)
+                rejected.append(found)
                 continue
-            number, line = found
-            self._first = self._first or number
-            yield line.decode("utf-8", "surrogateescape")
+            first = first or found[0]
+            yield found[1].decode("utf-8", "surrogateescape")
+
+    reader = csv.reader(lines(), **style)
+    while True:
+        first = 0
+        row: list[str] | str | None
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            row = TOO_LONG if "field limit" in str(error) else BAD_ROW
+        yield from rejected
+        rejected.clear()
+        if row is None:
+            return
+        yield first, row
 
 
 def _record(row: list[str] | str, header: list[str], columns: Columns, path: str, name: str, number: int, line: int) -> Record:

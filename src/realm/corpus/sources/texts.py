@@ -28,11 +28,7 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
 
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """The main text of an HTML file. Its title is the page's, or its name.
-
-    Raises:
-        MissingExtra: the extractor is not installed.
-    """
+    """The main text of an HTML file. Its title is the page's, or its name. Raises MissingExtra: the extractor is not installed."""
     from realm.corpus.sources.html import html_record
 
     data = streams.read_document(path)

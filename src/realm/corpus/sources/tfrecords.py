@@ -29,11 +29,7 @@ class TfRecordFile:
         return self._count
 
     def __iter__(self) -> Iterator[bytes]:
-        """The records.
-
-        Raises:
-            DataError: a length that cannot be, or a file that is cut short.
-        """
+        """The records. Raises DataError: a length that cannot be, or a file that is cut short."""
         try:
             with open(self.path, "rb") as file:
                 while head := file.read(_HEAD.size):

@@ -96,7 +96,6 @@ class ClassifierTagger:
         return found
 
     def state(self) -> dict[str, Any]:
-        """Where the model is; its weights stay there."""
         return {"type": "hf", "model": self.model}
 
     def _label(self, texts: list[str]) -> list[_Words]:

@@ -76,7 +76,6 @@ class CollocationCounts:
         _count_sequences(self._counts[kind], run, LONGEST[kind] + 1, _joint(kind))
 
     def _drop_rarest(self) -> None:
-        """Make room when the table is full."""
         if sum(map(len, self._counts.values())) <= self._most:
             return
         while sum(map(len, self._counts.values())) > self._most // 2:
@@ -152,11 +151,7 @@ class TermFinder:
 
 
 class CollocationTagger:
-    """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left.
-
-    Args:
-        terms: as ``CollocationCounts.terms`` gives them.
-    """
+    """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left."""
 
     def __init__(self, terms: Iterable[str]):
         self._finder = TermFinder(terms, _kind_of)
@@ -166,13 +161,11 @@ class CollocationTagger:
         return self._finder.terms
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans of kind phrase, in order, without overlaps."""
         if not self.terms or not mostly_caseless(text):
             return []
         return [span for run in _RUN.finditer(text) for span in self._terms_of(run.group(), run.start(), run.lastgroup or "chars")]
 
     def state(self) -> dict[str, Any]:
-        """The terms."""
         return {"type": "collocations", "terms": sorted(self.terms)}
 
     def _terms_of(self, run: str, offset: int, kind: str) -> Iterator[TaggedSpan]:

@@ -14,7 +14,6 @@ class CombinedTagger:
         self.taggers = tuple(taggers)
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans of the sentence ``text``, in order, without overlaps."""
         return _settled([spans for tagger in self.taggers if (spans := tagger.tag(text))])
 
     def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
@@ -25,7 +24,6 @@ class CombinedTagger:
         return [_settled([spans for spans in lists if spans]) for lists in proposals]
 
     def state(self) -> dict[str, Any]:
-        """The states of the parts."""
         return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}
 
 

@@ -4,7 +4,7 @@ import regex
 
 from realm.corpus.tagging.spans import TaggedSpan
 
-_FULL = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _SHORT = ["Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"]
 # German, French, Spanish, Portuguese, Italian, Dutch, Swedish, Danish, Polish,
 # Russian. What is another word too needs a day or a year beside it, as all do.
@@ -17,7 +17,7 @@ _OTHER_MONTHS = """Januar Jänner Februar März Mai Juni Juli Oktober Dezember
     augusti januar februar marts maj august desember
     stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
     января февраля марта апреля мая июня июля августа сентября октября ноября декабря"""
-ENGLISH_MONTHS = [*_FULL, *_SHORT, *(f"{month}." for month in _SHORT)]
+ENGLISH_MONTHS = [*FULL_MONTHS, *_SHORT, *(f"{month}." for month in _SHORT)]
 MONTHS = [*ENGLISH_MONTHS, *_OTHER_MONTHS.split()]
 _ENGLISH = r"\L<english>"
 _MONTH = r"\L<months>(?![\p{L}\p{M}])"

@@ -41,7 +41,6 @@ class DateNumberTagger:
     """Tags "12 March 1969", "1914–18", "the 19th century", "10:30 a.m.", "1,200 kg", "$3.5 million", "twenty-three". Needs no corpus."""
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans of kind date or number, in order, without overlaps."""
         spans = number_forms.spelled(text)
         anchor = _DIGITS.search(text)
         if anchor is None:
@@ -53,7 +52,6 @@ class DateNumberTagger:
         return spans
 
     def state(self) -> dict[str, Any]:
-        """Nothing but the type."""
         return {"type": "dates"}
 
 

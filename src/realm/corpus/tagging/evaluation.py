@@ -17,7 +17,6 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
     """Score a tagger on a labelled file.
 
     Args:
-        path: as for ``read_labelled``.
         spec: as ``tagging.specs`` says; empty is the default, or with ``corpus`` the tagger that is saved there.
         corpus: where a tagger learns from; without it, from the text of the file itself (never from its labels).
 

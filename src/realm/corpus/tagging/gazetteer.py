@@ -52,7 +52,6 @@ class GazetteerTagger:
         return tagger
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans of kind phrase, in order, without overlaps."""
         matches = list(_WORD.finditer(text))
         words = [match.group() for match in matches]
         folded = [word.lower() for word in words]
@@ -66,7 +65,6 @@ class GazetteerTagger:
         return spans
 
     def state(self) -> dict[str, Any]:
-        """The phrases."""
         return {"type": "gazetteer", "phrases": self.phrases}
 
 

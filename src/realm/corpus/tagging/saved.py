@@ -56,16 +56,11 @@ def model_tagger(kind: str, model: str) -> SpanTagger:
 
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:
-    """Write the tagger's state as JSON."""
     files.write_atomic(path, json.dumps(tagger.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def load_tagger(path: Path) -> SpanTagger:
-    """Read what ``save_tagger`` wrote.
-
-    Raises:
-        CorpusError: the file is missing or damaged, or another version wrote it.
-    """
+    """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged, or another version wrote it."""
     try:
         return tagger_from_state(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

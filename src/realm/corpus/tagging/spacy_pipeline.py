@@ -43,7 +43,6 @@ class SpacyTagger:
         return [_spans(document.ents) for document in self._pipeline.pipe(texts, batch_size=BATCH)]
 
     def state(self) -> dict[str, Any]:
-        """Which pipeline; it stays where it is."""
         return {"type": "spacy", "model": self.model}
 
 

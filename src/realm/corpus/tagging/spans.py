@@ -1,6 +1,7 @@
 """What a salient-span tagger is, and how overlapping proposals are settled."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
@@ -17,11 +18,9 @@ class SpanTagger(Protocol):
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans of the sentence ``text``, in order, without overlaps."""
-        ...
 
     def state(self) -> dict[str, Any]:
         """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
-        ...
 
 
 @runtime_checkable
@@ -30,7 +29,6 @@ class BatchTagger(Protocol):
 
     def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
         """The spans of each text."""
-        ...
 
 
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
@@ -52,20 +50,11 @@ def kind_of(label: str) -> str:
 def without_overlaps(proposals: Iterable[TaggedSpan]) -> list[TaggedSpan]:
     """Of overlapping spans the longest stays; of equally long ones the first proposed. In order of position."""
     proposed = list(proposals)
-    if not _overlap(ordered := sorted(proposed)):
+    ordered = sorted(proposed)
+    if all(first.end <= second.start for first, second in pairwise(ordered)):
         return ordered
     kept: list[TaggedSpan] = []
     for span in sorted(proposed, key=lambda span: span.start - span.end):  # stable: ties keep the order of proposal
         if all(span.end <= other.start or other.end <= span.start for other in kept):
             kept.append(span)
     return sorted(kept)
-
-
-def _overlap(ordered: list[TaggedSpan]) -> bool:
-    """Whether two of the spans, which are in order, share a character."""
-    reached = 0
-    for start, end, _ in ordered:
-        if start < reached:
-            return True
-        reached = end
-    return False

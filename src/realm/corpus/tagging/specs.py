@@ -36,7 +36,6 @@ class TaggerPlan:
     """The taggers that ``spec`` names. What needs no corpus is made at once, so that a wrong name stops before any work.
 
     Args:
-        spec: as the module says.
         gazetteer: a file of phrases to tag besides, one a line; before all others.
 
     Raises:
@@ -51,12 +50,10 @@ class TaggerPlan:
 
     @property
     def learns_casing(self) -> bool:
-        """Whether ``tagger`` needs casing counts."""
         return "truecase" in self._made
 
     @property
     def learns_collocations(self) -> bool:
-        """Whether ``tagger`` needs collocation counts."""
         return "collocations" in self._made
 
     def tagger(self, casing: CasingCounts, collocations: CollocationCounts) -> SpanTagger:

@@ -10,6 +10,7 @@ from typing import Any
 
 import regex
 
+from realm.corpus.tagging.date_forms import FULL_MONTHS
 from realm.corpus.tagging.spans import TaggedSpan
 
 _ROMANCE = ("de", "del", "della", "da", "di", "do", "dos", "du", "la", "le", "el")
@@ -21,9 +22,8 @@ _LETTERS = r"[\p{L}\p{M}\p{N}]"
 _CAPITALISED = rf"(?:\p{{Lu}}\.(?:-?\p{{Lu}}\.)+|\p{{Lu}}\.|\p{{Lu}}{_LETTERS}*(?:[-'’](?!s\b){_LETTERS}+)*)"
 _INNER_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 # Bare months and weekdays are spans too, but no names.
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_CALENDAR = frozenset(_MONTHS + _WEEKDAYS)
+_CALENDAR = frozenset((*FULL_MONTHS, *_WEEKDAYS))
 _CAPITAL = regex.compile(r"\p{Lu}")
 
 
@@ -97,7 +97,6 @@ class TruecaseTagger:
         return spans
 
     def state(self) -> dict[str, Any]:
-        """The casing table and the linkers."""
         return {"type": "truecase", "linkers": list(self.linkers), "table": {word: list(counts) for word, counts in self._table.items()}}
 
     def _trim(self, text: str, start: int, end: int, at_opening: bool) -> tuple[int, int]:

@@ -111,7 +111,6 @@ class BracketWriter:
         self.copied = 0  # characters: what tests count to see that the work is linear
 
     def render(self) -> str:
-        """The whole text."""
         return self._render(0, len(self._text), 0, 0)
 
     def _render(self, start: int, stop: int, index: int, depth: int) -> str:

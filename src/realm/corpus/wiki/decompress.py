@@ -26,7 +26,6 @@ def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
     """The file's content.
 
     Args:
-        path: plain, or bzip2, gzip, xz or zstandard.
         workers: threads that decompress bzip2.
 
     Raises:

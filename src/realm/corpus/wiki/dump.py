@@ -33,7 +33,6 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
     Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and two more.
 
     Args:
-        path: the dump.
         workers: processes that clean, and as many threads that decompress; None does it here. The result is the same.
 
     Raises:
@@ -60,11 +59,7 @@ def why_left_out(page: WikiPage, namespaces: Namespaces) -> str | None:
 
 
 def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
-    """Every page of a dump with its site, whatever its namespace, and what is damaged.
-
-    Raises:
-        DataError: the XML is no MediaWiki dump.
-    """
+    """Every page of a dump with its site, whatever its namespace, and what is damaged. Raises DataError: the XML is no MediaWiki dump."""
     reader = PageReader(read_pieces(path, workers), str(path))
     try:
         for page in reader:

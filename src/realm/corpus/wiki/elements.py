@@ -87,7 +87,6 @@ def _content(text: str, name: str, start: int, ends: _Ends) -> tuple[str, int]:
 
 
 def _kept(name: str, content: str) -> str:
-    """What stays of a dropped or literal element."""
     if name == "nowiki":
         return content.translate(_LITERAL)
     if name == "math" and _PLAIN_MATH.fullmatch(content):

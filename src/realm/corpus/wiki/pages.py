@@ -44,10 +44,6 @@ class BrokenXml(Exception):
 class PageReader:
     """Iterates over the pages; ``site`` is filled before the first one.
 
-    Args:
-        chunks: the XML's bytes in pieces of any size.
-        path: for errors.
-
     Raises:
         DataError: while iterating, if the XML is no MediaWiki dump or declares a document type.
         BrokenXml: while iterating, where it is truncated or damaged.
@@ -97,7 +93,6 @@ class PageReader:
 
     @property
     def line(self) -> int:
-        """The line that has been reached."""
         return self._parser.CurrentLineNumber
 
     def _take(self) -> list[WikiPage]:

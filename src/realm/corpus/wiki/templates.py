@@ -84,10 +84,6 @@ def _bare_title(positional: list[str], named: dict[str, str]) -> str:
     return positional[0].partition(" (")[0] if positional else ""
 
 
-def _element(symbol: str) -> Writer:
-    return lambda positional, named: symbol + (positional[0] if positional else "")
-
-
 def _first_two(positional: list[str], named: dict[str, str]) -> str:
     return " ".join(positional[:2])
 
@@ -124,21 +120,16 @@ _WRITERS: dict[str, Writer] = _table(
     ("lang,transl,transliteration,langx,langue,lang-x,citation étrangère,foreign,script,rtl-lang,lang-rtl", _argument(1, "text")),
     ("ill,interlanguage link,iw,ill-wd2,link-interwiki,red link,link,仮リンク,internal link helper,le,lien-de", _argument(0, "lt")),
     ("tsl", _argument(2)),
-    ("resize", _argument(1)),
     ("sup", lambda positional, named: f"<sup>{positional[0]}</sup>" if positional else ""),
     ("sub", lambda positional, named: f"<sub>{positional[0]}</sub>" if positional else ""),
-    ("ipaslink,ipalink,ipablink", _argument(0)),
-    ("bibleref,bibleverse,bibleref2", _first_two),
-    ("oldstyledate,oldstyledatedy", _first_two),
     ("coord,coordinates", coordinates),
     ("höhe", height),
     ("souverain,souverain2,souverain-", _bare_title),
-    ("carbon", _element("C")),
-    ("hydrogen", _element("H")),
-    ("oxygen", _element("O")),
-    ("nitrogen", _element("N")),
+    ("carbon", _before("C")),
+    ("hydrogen", _before("H")),
+    ("oxygen", _before("O")),
+    ("nitrogen", _before("N")),
     ("us patent", _before("U.S. Patent ")),
-    ("nq,script/arabic", _argument(0)),
     ("convert,cvt,conv", convert),
     ("unité,unit,maßeinheit", unit),
     ("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
@@ -147,8 +138,7 @@ _WRITERS: dict[str, Writer] = _table(
     ("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
     ("nombre,tmp,currency,format price", _joined(" ")),
     ("heure", hour),
-    ("railgauge,track gauge,vr,latin,x,anglais,allemand,nihongo4,tq2", _argument(0)),
-    ("en langue,indication de langue", _argument(1)),
+    ("railgauge,track gauge,vr,latin,x,anglais,allemand,nihongo4,tq2,ipaslink,ipalink,ipablink,nq,script/arabic", _argument(0)),
     ("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
     ("née", _before("née ")),
     ("né", _before("né ")),
@@ -175,15 +165,14 @@ _WRITERS: dict[str, Writer] = _table(
     ("uscgc", _before("USCGC ")),
     ("hmas", _before("HMAS ")),
     ("hmcs", _before("HMCS ")),
-    ("ship,barca,sclass,sclass2", _first_two),
+    ("bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd", _first_two),
     ("frac,sfrac,fraction,fract", fraction),
     ("nihongo,nihongo2,nihongo3", _nihongo),
     ("zh,zh-cn,ko,ja-hepburn", _argument(0, "t", "s", "c", "hangul")),
     ("val", value),
     ("s,s-,sp,s mini,siècle", century),
     ("gaps,chem", _joined("")),
-    ("sortname,hnd", _first_two),
-    ("sort,sorting", _argument(1)),
+    ("sort,sorting,resize,en langue,indication de langue", _argument(1)),
     ("e,esp", _before("×10^")),
     ("-1", _text("−1")),
     ("spaces,nbsp,space,spc,thinsp,thin space,hair space,\u00a0,zwsp", _text(" ")),

@@ -45,7 +45,7 @@ def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str =
     """
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
-    text = BracketWriter(text, _template_chooser(title, namespaces), _link_writer(namespaces)).render()
+    text = BracketWriter(text, _template_chooser(title, namespaces), lambda target: None if namespaces.drops(target) else _label).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
 
@@ -84,10 +84,6 @@ def _template_chooser(title: str, namespaces: Namespaces) -> Chooser:
         return template_writer(name)
 
     return choose
-
-
-def _link_writer(namespaces: Namespaces) -> Chooser:
-    return lambda target: None if namespaces.drops(target) else _label
 
 
 def _label(content: str) -> str:

@@ -5,9 +5,9 @@ Each takes the positional and the named arguments of a template (templates.py).
 
 import re
 
+from realm.corpus.tagging.date_forms import FULL_MONTHS
 from realm.corpus.wiki.elements import APART
 
-_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
 _RANGES = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "x": " × ", "by": " by ", "x ": " × ", "to(-)": " to "}
 
@@ -43,7 +43,7 @@ def date(positional: list[str], named: dict[str, str]) -> str:
         return positional[0] if positional else ""
     if len(numbers) == 1:
         return numbers[0]
-    month = _MONTHS[int(numbers[1]) - 1]
+    month = FULL_MONTHS[int(numbers[1]) - 1]
     if len(numbers) == 2:
         return f"{month} {numbers[0]}"
     day = str(int(numbers[2]))

@@ -16,7 +16,6 @@ class Exclusion:
     """Blocks of the knowledge corpus Z that hold a sentence of the pre-training corpus X verbatim, its own block included.
 
     Args:
-        sentences: X.
         blocks: Z; the same object where X = Z.
     """
 
@@ -28,7 +27,6 @@ class Exclusion:
         """int64 [n], ascending: ids of the blocks.
 
         Args:
-            row: the sentence's row in X.
             sentence_hash: of the sentence, as ``SentenceTable.hashes`` has it.
         """
         rows = self._blocks.rows_with_sentence(sentence_hash)
@@ -59,9 +57,7 @@ def overlapping(query: MaskedQuery, block_ids: np.ndarray, store: BlockStore, le
     """int64 [m]: those of ``block_ids`` that share a run of ``length`` wordpieces with the sentence as it was before it was masked.
 
     Args:
-        query: a masked sentence.
         block_ids: of the knowledge corpus; :data:`NULL_BLOCK` shares nothing.
-        store: the knowledge corpus.
         length: at least 1.
     """
     sentence = runs(query.whole, length)

@@ -33,7 +33,6 @@ class MaskKind(Protocol):
         """(sentence, where its hidden wordpieces may be) of every sentence of a row that has any.
 
         Args:
-            row: of the pre-training corpus.
             shown: wordpieces of a sentence that a query holds; nothing beyond them is ever hidden.
             dropped: grows by what is left out, by reason.
         """
@@ -44,7 +43,6 @@ class MaskKind(Protocol):
         Args:
             ids: the wordpieces of the sentence that a query holds.
             spans: what :meth:`maskable` gave for the sentence.
-            rng: decides everything.
         """
 
 
@@ -52,7 +50,6 @@ class ListedSpans:
     """Hides one or several of the spans that are listed for a sentence.
 
     Args:
-        store: the pre-training corpus.
         listed: row -> spans [m, 2] in the row's wordpieces and the sentence of each [m].
         count: spans hidden in a sentence that has so many.
         max_masks: longest span in wordpieces.
@@ -106,7 +103,6 @@ class UniformTokens:
     """Hides wordpieces at random, each as likely as any other, at BERT's rate. All of them become [MASK].
 
     Args:
-        store: the pre-training corpus.
         rate: share of the wordpieces, rounded; at least one.
     """
 
@@ -130,8 +126,6 @@ class RandomSpans:
     """Hides spans of whole words of random lengths at random places.
 
     Args:
-        store: the pre-training corpus.
-        words: of its tokenizer.
         count: spans of a sentence that has room for so many.
         max_masks: longest span in wordpieces.
     """

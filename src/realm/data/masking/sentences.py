@@ -21,8 +21,6 @@ class MaskedSentences:
     """Every sentence of a corpus in which something can be hidden.
 
     Args:
-        store: the pre-training corpus X.
-        featurizer: says how much of a sentence a query holds.
         kind: what is hidden; None for one salient span.
         exclusion: which blocks a sentence must not be given; None where X is the knowledge corpus.
 

@@ -23,9 +23,7 @@ class StatedSpans:
     """Of the spans that another kind lists, those that a block states which does not hold the sentence itself.
 
     Args:
-        listed: the kind.
         sentences: the pre-training corpus X.
-        blocks: the knowledge corpus Z; the same object where X = Z.
     """
 
     def __init__(self, listed: MaskKind, sentences: BlockStore, blocks: BlockStore):

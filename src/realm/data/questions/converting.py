@@ -21,9 +21,7 @@ def convert_questions(
 
     Args:
         sources: the files, in order; ids must differ among them.
-        out: the file to write.
         dev: write the questions of the papers' development split here instead.
-        options: what to know of the sources besides what they look like.
 
     Returns:
         {"questions", "dev_questions", "skipped": {reason: count}}.

@@ -39,11 +39,7 @@ def parts(datasets: Datasets) -> dict[str, slice]:
 
 
 def dataset_names(files: SequenceOf[Path]) -> list[str]:
-    """A short name for each dataset: the file's, with its folder's where two are alike.
-
-    Raises:
-        ConfigError: a file is named twice.
-    """
+    """A short name for each dataset: the file's, with its folder's where two are alike. Raises ConfigError: a file is named twice."""
     resolved = Counter(path.resolve() for path in files)
     if twice := next((path for path, count in resolved.items() if count > 1), None):
         raise ConfigError(f"{twice} is named twice", cure="Name each file once.")

@@ -12,12 +12,8 @@ _NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_
 
 
 def format_of(path: Path) -> str:
-    """One of ``FORMATS``.
-
-    Raises:
-        DataError: the file cannot be read, or looks like none of them.
-    """
-    head = _head(path)
+    """One of ``FORMATS``. Raises DataError: the file cannot be read, or looks like none of them."""
+    head = head_of(path)
     if head.startswith("["):
         return "webquestions" if '"targetValue"' in head else "json"
     found = _of_object(head, path) if head.startswith("{") else _of_table(head, path)
@@ -27,16 +23,8 @@ def format_of(path: Path) -> str:
     return found or "jsonl"
 
 
-def begins_with_object(path: Path) -> bool:
-    """Whether the first character that is no white space opens a JSON object.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    return _head(path).startswith("{")
-
-
-def _head(path: Path) -> str:
+def head_of(path: Path) -> str:
+    """The beginning of a file without the white space before it. Raises DataError: the file cannot be read."""
     try:
         return read_head(path).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     except FileNotFoundError:

@@ -3,34 +3,18 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from realm.data.questions.options import QuestionOptions
 from realm.data.questions.rows import CURE, Row, Rows, Skipped, distinct
 from realm.errors import DataError
-from realm.text.files import open_text
+from realm.text.files import json_lines, open_text
 
 _SPACE = re.compile(r"[\s,]*")
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')
 UNANSWERABLE = "the question has no answer in its paragraph"
-
-
-def line_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of each line that is not blank.
-
-    Raises:
-        DataError: a line that is no JSON object.
-    """
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"not JSON ({error})", path=path, line=number, cure=CURE) from error
-            yield number, value if isinstance(value, dict) else {}
 
 
 def listed_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -59,7 +43,7 @@ def listed_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, di
 
 def read_own(path: Path, options: QuestionOptions) -> Rows:
     """Our own rows, one a line; also those of NQ-Open and EfficientQA, whose answers are called "answer"."""
-    for line, value in line_objects(path):
+    for line, value in json_lines(path, CURE):
         yield _own(line, line, value, options)
 
 
@@ -71,9 +55,8 @@ def read_own_list(path: Path, options: QuestionOptions) -> Rows:
 
 def read_patterns(path: Path, options: QuestionOptions) -> Rows:
     """CuratedTrec as ORQA wrote it: rows like NQ-Open's, answers are patterns."""
-    for line, value in line_objects(path):
-        row = _own(line, line, value, options)
-        yield Row(row.line, row.id, row.question, row.answers, row.positive_ids, "regex")
+    for line, value in json_lines(path, CURE):
+        yield replace(_own(line, line, value, options), answer_type="regex")
 
 
 def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions) -> Row:

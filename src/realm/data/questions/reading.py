@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from realm.data.questions import json_rows, natural_questions, tables
-from realm.data.questions.detect import begins_with_object, format_of
+from realm.data.questions.detect import format_of, head_of
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.rows import CURE, Reader, Row, Rows, Skipped, question_of
+from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
 from realm.data.types import Question
 from realm.errors import DataError
 
@@ -18,9 +19,6 @@ class QuestionFile:
     """What a file holds.
 
     Attributes:
-        path: the file.
-        format: which of ``options.FORMATS`` it has.
-        questions: its questions, in order.
         lines: where each of them begins.
         raw: each question's text exactly as it stands there: what splits are made of.
         skipped: rows that are no questions of ours, by reason.
@@ -31,19 +29,19 @@ class QuestionFile:
     questions: list[Question]
     lines: list[int]
     raw: list[str]
-    skipped: dict[str, int]
+    skipped: Counter[str]
 
 
 def _read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
     """Published as a table; ORQA wrote it as JSON lines."""
-    return (json_rows.read_patterns if begins_with_object(path) else tables.read_curatedtrec)(path, options)
+    return (json_rows.read_patterns if head_of(path).startswith("{") else tables.read_curatedtrec)(path, options)
 
 
 READERS: Mapping[str, Reader] = {
     "jsonl": json_rows.read_own,
     "json": json_rows.read_own_list,
-    "csv": tables.read_csv,
-    "tsv": tables.read_tsv,
+    "csv": tables.read_named,
+    "tsv": partial(tables.read_named, delimiter="\t"),
     "nq-open": json_rows.read_own,
     "natural-questions": natural_questions.read_natural_questions,
     "webquestions": json_rows.read_webquestions,
@@ -57,38 +55,28 @@ READERS: Mapping[str, Reader] = {
 def read_questions(path: Path, options: QuestionOptions | None = None) -> QuestionFile:
     """Every question of a file, plain or compressed (.gz, .xz).
 
-    Args:
-        path: the file.
-        options: what to know of it besides what it looks like.
-
     Raises:
         DataError: the file is missing or has no question, or a row is malformed or an id stands twice; the message names file and line.
     """
     options = options or QuestionOptions()
     format = options.format or format_of(path)
-    found = QuestionFile(path, format, [], [], [], {})
-    skipped: Counter[str] = Counter()
+    found = QuestionFile(path, format, [], [], [], Counter())
     seen: set[str] = set()
     for row in READERS[format](path, options):
         if isinstance(row, Skipped):
-            skipped[row.reason] += 1
+            found.skipped[row.reason] += 1
             continue
-        _keep(found, row, seen)
-    found.skipped.update(skipped)
+        question = question_of(row, path)
+        if question.id in seen:
+            raise DataError(f"the id '{question.id}' stands twice", path=path, line=row.line, cure="Give every question its own id.")
+        seen.add(question.id)
+        found.questions.append(question)
+        found.lines.append(row.line)
+        found.raw.append(row.question)
     if not found.questions:
-        reasons = f" ({', '.join(f'{count} rows: {reason}' for reason, count in skipped.items())})" if skipped else ""
-        raise DataError(f"no questions{reasons}", path=path, cure=CURE)
+        reasons = ", ".join(f"{count} rows: {reason}" for reason, count in found.skipped.items())
+        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=CURE)
     return found
-
-
-def _keep(found: QuestionFile, row: Row, seen: set[str]) -> None:
-    question = question_of(row, found.path)
-    if question.id in seen:
-        raise DataError(f"the id '{question.id}' stands twice", path=found.path, line=row.line, cure="Give every question its own id.")
-    seen.add(question.id)
-    found.questions.append(question)
-    found.lines.append(row.line)
-    found.raw.append(row.question)
 
 
 def load_questions(path: Path, options: QuestionOptions | None = None) -> list[Question]:

@@ -4,6 +4,7 @@ import ast
 import csv
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,6 @@ DELIMITERS = ",;\t|"
 LONGEST_CELL = 2**24
 PATTERN_COLUMNS = 4
 _UNLISTED = (ValueError, SyntaxError, RecursionError, MemoryError)
-
-
-def read_csv(path: Path, options: QuestionOptions) -> Rows:
-    """A header that names the columns; the delimiter is the one that gives it the most."""
-    yield from _read_named(path, options, None)
-
-
-def read_tsv(path: Path, options: QuestionOptions) -> Rows:
-    """A header that names the columns, tabs between them."""
-    yield from _read_named(path, options, "\t")
 
 
 def read_dpr(path: Path, options: QuestionOptions) -> Rows:
@@ -49,8 +40,8 @@ def best_delimiter(line: str) -> str:
     return max(DELIMITERS, key=line.count)
 
 
-def _read_named(path: Path, options: QuestionOptions, delimiter: str | None) -> Rows:
-    """Rows under a header.
+def read_named(path: Path, options: QuestionOptions, delimiter: str | None = None) -> Rows:
+    """Rows under a header that names the columns; without a ``delimiter`` the one that gives it the most.
 
     Raises:
         DataError: a column is missing (the message lists what is there), or a row has more or fewer cells than the header.
@@ -108,7 +99,7 @@ def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple
     with open_text(path) as lines:
         first = next(lines, "")
         style: dict[str, Any] = {"delimiter": delimiter or best_delimiter(first), "strict": quoted}
-        reader = csv.reader(_chained(first, lines), quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, **style)
+        reader = csv.reader(chain([first], lines), quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, **style)
         while True:
             begin = reader.line_num + 1
             try:
@@ -119,11 +110,6 @@ def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple
                 raise DataError(f"no row of a table ({error})", path=path, line=begin, cure="Check its quotes.") from error
             if any(cell.strip() for cell in cells):
                 yield begin, cells
-
-
-def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
 
 
 def _require_width(cells: list[str], width: int, path: Path, line: int) -> None:
