@@ -13,7 +13,8 @@ from realm.index.manifest import DamagedSnapshot, Shard, SnapshotManifest
 from realm.index.native.kernel import installed_kernel
 from realm.index.quantised import QuantisedRows
 from realm.index.stored_codes import HEADER, METRIC, open_codes, save_codes
-from realm.storage.files import load_array, sha256_file
+from realm.storage.arrays import load_array
+from realm.storage.files import sha256_file
 
 CODES = "codes"
 LEAST_ENTRIES = 1 << 26

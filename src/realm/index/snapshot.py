@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from, remove_dead_builds, writing
+from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
 from realm.index.manifest import (
     DTYPES,
@@ -34,6 +34,7 @@ from realm.index.manifest import (
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_row_params, read_shard
+from realm.storage.disk import writing
 from realm.storage.files import rename_durably
 from realm.storage.generations import (
     BUILDING_SUFFIX,
@@ -46,6 +47,7 @@ from realm.storage.generations import (
     quarantine,
     remove,
 )
+from realm.storage.sweeping import remove_dead_builds
 from realm.storage.write_points import reached
 
 __all__ = [

@@ -13,11 +13,12 @@ from realm.errors import ConfigError, SnapshotError
 from realm.index.building import Parts
 from realm.index.checks import MAX_DIM
 from realm.index.manifest import DTYPES, SnapshotManifest
-from realm.index.shards import STORED, stored_width, write_array
+from realm.index.shards import STORED, stored_width
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.knn.datastore import COUNTS, FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, key_facts, owner
 from realm.knn.network import Network, check_keys
 from realm.knn.windows import Window, WindowSet, write_windows
+from realm.storage.arrays import publish_array
 from realm.storage.files import write_json
 from realm.storage.locks import held
 
@@ -194,4 +195,4 @@ def _check_room(directory: Path, needed: int) -> None:
 
 def write_counts(directory: Path, counts: np.ndarray) -> str:
     """Publish the counts of merged keys, int32 [n]. Returns the SHA-256 of the file."""
-    return write_array(directory / COUNTS, counts.astype(np.int32))
+    return publish_array(directory / COUNTS, counts.astype(np.int32))

@@ -16,6 +16,7 @@ from realm.storage.write_points import reached
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
 BUILDING_SUFFIX = ".building"
+_DOOMED = f".removed{STAGING_SUFFIX}"
 logger = logging.getLogger(__name__)
 
 
@@ -38,9 +39,14 @@ def prune(directory: Path, keep: int, protect: set[int]) -> list[int]:
         for path in directory.glob(f"*{QUARANTINE_SUFFIX}"):
             if (found := _number(path.name.removesuffix(QUARANTINE_SUFFIX))) is not None and found < published[-keep:][0]:
                 remove(path)
-    for path in directory.glob(f"*.removed{STAGING_SUFFIX}"):  # a killed prune
-        shutil.rmtree(path, ignore_errors=True)
+    remove_doomed(directory)
     return deleted
+
+
+def remove_doomed(directory: Path) -> None:
+    """Finish what a killed ``remove`` began; a writer's own staging is not touched."""
+    for path in directory.glob(f"*{_DOOMED}"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def generation_path(directory: Path, generation: int) -> Path:
@@ -115,7 +121,7 @@ def quarantine(path: Path, reason: Exception) -> None:
 
 def remove(path: Path) -> None:
     """Delete a directory so that no reader ever finds half of it under its name."""
-    doomed = path.with_name(f"{path.name}.removed{STAGING_SUFFIX}")
+    doomed = path.with_name(f"{path.name}{_DOOMED}")
     shutil.rmtree(doomed, ignore_errors=True)
     os.rename(path, doomed)
     try:

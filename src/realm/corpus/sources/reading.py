@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from realm.corpus.build.workers import Workers
+from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
 from realm.corpus.sources import detect
 from realm.corpus.sources.folders import beir_documents, read_folder
 from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
 from realm.corpus.sources.jsonl import read_jsonl
 from realm.corpus.sources.options import LOOK, SourceOptions
 from realm.corpus.sources.parquet import read_parquet
-from realm.corpus.sources.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
-from realm.corpus.sources.streams import Cursor
 from realm.corpus.sources.tables import read_csv, read_tsv
 from realm.corpus.sources.texts import read_html, read_markdown, read_text
 from realm.corpus.sources.warc import read_warc
+from realm.corpus.streams import Cursor
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 Reader = Callable[[Path, str, SourceOptions], Iterator[Record]]

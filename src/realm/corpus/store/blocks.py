@@ -118,6 +118,11 @@ class BlockStore:
         """
         return manifests.steadily(self.path, lambda: _open_version(self.path, self)) if self.changed() else self
 
+    @property
+    def corpus_id(self) -> str:
+        """As ``CorpusManifest.corpus_id``."""
+        return self.manifest.corpus_id
+
     def __len__(self) -> int:
         """Rows, those with a tombstone included."""
         return self._starts[-1]
@@ -223,12 +228,6 @@ class BlockStore:
             ids += (name for name, is_live in zip(view.strings("doc_id"), live, strict=True) if is_live and ids[-1:] != [name])
             start += view.rows
         return ids
-
-    def live_span_hashes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 [t], int64 [t]): hash of the normalised text and block id of every span occurrence in live blocks."""
-        hashes, rows = self._flat("span_hashes", np.uint64)
-        keep = self.live[rows]
-        return hashes[keep], self.block_ids[rows[keep]]
 
     def span_hashes(self, row: int) -> np.ndarray:
         """uint64 [m]: hashes of the normalised texts of the spans at ``row``; a view."""
