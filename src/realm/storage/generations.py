@@ -8,10 +8,15 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from realm.storage.files import STAGING_SUFFIX, fsync_directory, write_atomic
 from realm.storage.write_points import reached
+
+Version = TypeVar("Version")
+Opened = TypeVar("Opened")
 
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
@@ -117,6 +122,26 @@ def quarantine(path: Path, reason: Exception) -> None:
         logger.warning("%s is damaged and was put aside as %s: %s", path, target.name, reason)
     except OSError as error:
         logger.warning("%s is damaged and is ignored (%s): %s", path, error.strerror, reason)
+
+
+def steadily(version: Callable[[], Version], open_once: Callable[[Version], Opened], gone: type[Exception]) -> Opened:
+    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
+
+    Args:
+        version: reads what is in force.
+        open_once: opens that.
+        gone: what it raises when files are not there.
+
+    Raises:
+        Exception: ``gone``, with the version unchanged; or what else the two raise.
+    """
+    while True:
+        found = version()
+        try:
+            return open_once(found)
+        except gone:
+            if version() == found:
+                raise
 
 
 def remove(path: Path) -> None:

@@ -3,10 +3,9 @@
 A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from realm.storage import files
 from realm.storage.arrays import read_array
 from realm.storage.generations import CURRENT
 from realm.storage.manifests import Errors, read_object
-
-Opened = TypeVar("Opened")
 
 FORMAT = "realm-corpus/2"
 CURRENT_FILE = CURRENT
@@ -197,21 +194,6 @@ def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     """Publish ``manifest``: its file first, then ``CURRENT``."""
     files.write_json(manifest_path(corpus, manifest.version), asdict(manifest))
     files.write_atomic(corpus / CURRENT_FILE, f"{manifest.version}\n")
-
-
-def steadily(corpus: Path, open_once: Callable[[], Opened]) -> Opened:
-    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
-
-    Raises:
-        CorpusError: as ``open_once``, with the version unchanged.
-    """
-    while True:
-        version = current_version(corpus)
-        try:
-            return open_once()
-        except CorpusError:
-            if current_version(corpus) == version:
-                raise
 
 
 def tombstones_name(version: int) -> str:
