@@ -15,21 +15,14 @@ from realm.index.quantised import QuantisedRows
 
 
 class Living(Protocol):
-    """What an index asks the corpus that it follows. (``BlockStore`` answers.)"""
+    """What an index asks the corpus that it follows, as ``BlockStore`` says it."""
 
-    @property
-    def path(self) -> Path: ...
+    path: Path
+    corpus_id: str
 
-    @property
-    def corpus_id(self) -> str: ...
+    def is_live(self, block_ids: np.ndarray, /) -> np.ndarray: ...
 
-    def is_live(self, block_ids: np.ndarray, /) -> np.ndarray:
-        """bool, same shape as ``block_ids`` (int64): whether the corpus holds the block, and without a tombstone."""
-        ...
-
-    def newest(self) -> "Living":
-        """The corpus as it is now; the same object if nothing was published since."""
-        ...
+    def newest(self) -> "Living": ...
 
 
 class FollowingIndex:

@@ -128,12 +128,8 @@ def steadily(version: Callable[[], Version], open_once: Callable[[Version], Open
     """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
 
     Args:
-        version: reads what is in force.
-        open_once: opens that.
-        gone: what it raises when files are not there.
-
-    Raises:
-        Exception: ``gone``, with the version unchanged; or what else the two raise.
+        version: reads which is in force.
+        open_once: opens that one, and raises ``gone`` where its files are not there.
     """
     while True:
         found = version()

@@ -77,7 +77,7 @@ class BlockStore:
     Attributes:
         path: the corpus directory.
         manifest: what this version holds.
-        version: its number.
+        version, corpus_id: as the manifest has them.
         tokenizer: the corpus's tokenizer.
         segments: its files, in order of their block ids; rows count through them.
     """
@@ -85,7 +85,7 @@ class BlockStore:
     def __init__(self, path: Path, manifest: CorpusManifest, tokenizer: TextTokenizer, segments: list[Segment], removed: np.ndarray):
         self.path = path
         self.manifest = manifest
-        self.version = manifest.version
+        self.version, self.corpus_id = manifest.version, manifest.corpus_id
         self.tokenizer = tokenizer
         self.segments = segments
         self._removed = removed
@@ -118,11 +118,6 @@ class BlockStore:
         What both versions hold is opened once, so that a service with many changes behind it does not hold every file once a version.
         """
         return _open_steadily(self.path, self) if self.changed() else self
-
-    @property
-    def corpus_id(self) -> str:
-        """As ``CorpusManifest.corpus_id``."""
-        return self.manifest.corpus_id
 
     def __len__(self) -> int:
         """Rows, those with a tombstone included."""
