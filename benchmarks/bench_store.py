@@ -91,8 +91,8 @@ def write_segment(path: Path, first_id: int, rows: int, columns: dict[str, pa.Ar
     return finish_segment(path, tokens)
 
 
-def write_corpus(corpus: Path, n: int) -> None:
-    """A corpus of n blocks. Tokenizer and tagger come from a real one of a single document."""
+def write_corpus(corpus: Path, n: int, make: Callable[[np.random.Generator, int, np.dtype[Any]], dict[str, pa.Array]] = content) -> None:
+    """A corpus of n blocks, columns by ``make``. Tokenizer and tagger come from a real one of a single document."""
     source = corpus.with_name("one.jsonl")
     source.write_text('{"id": "one", "title": "One", "text": "The pound sterling is the currency of the United Kingdom."}\n')
     manifest = build_corpus([source], corpus, vocab_size=400)
@@ -100,7 +100,7 @@ def write_corpus(corpus: Path, n: int) -> None:
     for file in directory.iterdir():
         file.unlink()
     dtype = token_dtype(manifest.vocab_size)
-    columns, schema = content(np.random.default_rng(0), manifest.vocab_size, dtype), segment_schema(dtype)
+    columns, schema = make(np.random.default_rng(0), manifest.vocab_size, dtype), segment_schema(dtype)
     infos = []
     for number, start in enumerate(range(0, n, SEGMENT_ROWS)):
         infos.append(write_segment(directory / f"{number + 1:06d}.arrow", start, min(SEGMENT_ROWS, n - start), columns, schema))

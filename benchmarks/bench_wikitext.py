@@ -20,7 +20,7 @@ from typing import Any
 import mwparserfromhell
 
 from common import result
-from realm.corpus.sources.records import Rejected
+from realm.corpus.records import Rejected
 from realm.corpus.wiki.decompress import PIECE, read_pieces
 from realm.corpus.wiki.dump import iter_pages, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces

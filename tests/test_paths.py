@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.storage.files import load_array
+from realm.storage.arrays import load_array
 
 
 def test_threads_load_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

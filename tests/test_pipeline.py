@@ -15,8 +15,8 @@ import pytest
 
 from realm.cli import main
 from realm.config import Recipe, build_recipe, load_recipe
+from realm.corpus.records import SourceDocument
 from realm.corpus.sources import SourceOptions
-from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths

@@ -42,6 +42,10 @@ class CorpusError(RealmError):
     """A corpus directory that is missing, empty, damaged, or made by another version."""
 
 
+class Interrupted(CorpusError):
+    """Work that stopped for a reason outside the documents; what is staged can be taken up again."""
+
+
 class SnapshotError(RealmError):
     """An index generation that is missing, damaged, or belongs to another corpus, tokenizer or embedder."""
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.change import merging
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.merging import tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.lock import writer_lock
 from realm.corpus.store.manifest import current_version
 from realm.errors import CorpusError
 from realm.storage import locks as locking
-from realm.storage.locks import writer_lock
+from realm.storage import tails
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
@@ -96,7 +96,7 @@ CHANGES: dict[str, Change] = {
 def test_killed_at_every_step(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Killed at the first call that changes the disk, at the second, ... until it runs through."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here, and hundreds of waits for a disk are saved
-    monkeypatch.setattr(merging, "MOST_SMALL", 1)
+    monkeypatch.setattr(tails, "MOST_SMALL", 1)
     change, old_version, old = CHANGES[name], current_version(corpus), content(corpus)
     whole = shutil.copytree(corpus, tmp_path / "whole")
     change(whole)
@@ -144,7 +144,7 @@ while True:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from realm.storage.locks import writer_lock
+from realm.corpus.store.lock import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()

@@ -19,11 +19,11 @@ from realm.cli import main
 from realm.corpus.build import builder as build
 from realm.corpus.build import intake
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.workers import Interrupted, Workers
 from realm.corpus.change.updates import add_documents
 from realm.corpus.sources import jsonl
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import BlockStore
+from realm.corpus.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import realm.corpus.wiki.dump as wikidump
-from realm.corpus.build.workers import Workers
-from realm.corpus.sources.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.dump import BROKEN_XML, DISAMBIGUATION, LIST, iter_pages, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from realm.corpus.build.workers import FEW, Workers
+from realm.corpus.workers import FEW, Workers
 from realm.errors import CorpusError
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.change import merging
 from realm.index import snapshot as snapshots
 from realm.index.delta import append_delta
 from realm.index.manifest import DamagedSnapshot, read_manifest
 from realm.index.merging import merge_shards
 from realm.index.sweeping import sweep
-from realm.storage import write_points
+from realm.storage import tails, write_points
 
 from .test_snapshot import open_snapshot, publish, rows
 
@@ -20,7 +19,7 @@ from .test_snapshot import open_snapshot, publish, rows
 @pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
 def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nine blocks, and six that came one by one."""
-    monkeypatch.setattr(merging, "MOST_SMALL", 4)
+    monkeypatch.setattr(tails, "MOST_SMALL", 4)
     publish(tmp_path / "index", n=9, dtype=request.param)
     for number in range(20, 26):
         add(tmp_path / "index", number)

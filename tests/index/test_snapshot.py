@@ -10,7 +10,6 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
-from realm.index import shards
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
 from realm.index.snapshot import (
@@ -22,6 +21,7 @@ from realm.index.snapshot import (
     prune,
     publish_snapshot,
 )
+from realm.storage import arrays
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
 
@@ -55,7 +55,7 @@ def assert_unmixed(snapshot: Snapshot) -> None:
 
 
 def test_large_vectors_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MAPPED_FROM", 200)
+    monkeypatch.setattr(arrays, "MAPPED_FROM", 200)
     publish(tmp_path / "index")
     snapshot = open_snapshot(tmp_path / "index")
     assert isinstance(snapshot.vectors, np.memmap) and not isinstance(snapshot.block_ids, np.memmap)

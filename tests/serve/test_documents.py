@@ -16,6 +16,7 @@ from realm.paths import RunPaths
 from realm.refresh import refresh_index
 from realm.refresh.building import publishing
 from realm.stages import stage_facts
+from realm.storage import tails
 from realm.storage.files import write_json
 
 from .tools import document, served
@@ -77,7 +78,7 @@ def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: P
 
 def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are merged while questions are asked; nothing that was removed comes back, and an open state goes on."""
-    monkeypatch.setattr(merging, "MOST_SMALL", 4)
+    monkeypatch.setattr(tails, "MOST_SMALL", 4)
     monkeypatch.setattr(merging, "LEAST_REMOVED", 3)
     living.serving._stopped.set()  # type: ignore[attr-defined]
     living.serving._watcher.join()  # type: ignore[attr-defined]

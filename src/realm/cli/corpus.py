@@ -216,7 +216,7 @@ def corpus_show(
         source: also show the file and the record that it was read from.
         json: print one JSON object as the last line.
     """
-    from realm.corpus.showing import document_blocks, source_record
+    from realm.corpus.store.showing import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)
     record = {"source": source_record(corpus, blocks)} if source else {}

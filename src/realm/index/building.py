@@ -5,24 +5,21 @@ if the same rows are to be embedded by the same parameters (``key``); anything e
 """
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from realm.errors import SnapshotError
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
-from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width, write_array
-from realm.storage.files import fsync_directory, write_json
-from realm.storage.generations import BUILDING_SUFFIX, generation_numbers, generation_path, published_generations, remove
+from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width
+from realm.storage.arrays import array_header, publish_array
+from realm.storage.files import write_json
 from realm.storage.write_points import reached
 
 PROGRESS = "progress.json"
@@ -120,11 +117,11 @@ class Building:
         reached("build: whole", self.root)
         vectors, ids = self._names
         first = int(block_ids[0]) if len(block_ids) else None
-        shard = Shard(vectors, self._digest.hexdigest(), ids, write_array(self.root / ids, block_ids), self.rows, first)
+        shard = Shard(vectors, self._digest.hexdigest(), ids, publish_array(self.root / ids, block_ids), self.rows, first)
         if row_params is None:
             return shard
         made_by = row_params.astype(np.int32)
-        return replace(shard, params_file=self._params_name, params_sha256=write_array(self.root / self._params_name, made_by))
+        return replace(shard, params_file=self._params_name, params_sha256=publish_array(self.root / self._params_name, made_by))
 
     def discard(self) -> None:
         """Delete what is left: its shard has been moved to where it belongs."""
@@ -132,12 +129,8 @@ class Building:
 
     def _header(self) -> bytes:
         """What ``np.save`` writes before the numbers of the whole array."""
-        head = io.BytesIO()
         assert self.dim is not None
-        shape = self._count, stored_width(self.dim, self._dtype)
-        described = {"descr": np.lib.format.dtype_to_descr(STORED[self._dtype]), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(head, described)
-        return head.getvalue()
+        return array_header(STORED[self._dtype], (self._count, stored_width(self.dim, self._dtype)))
 
     def _resumed(self) -> bool:
         """Take up what is there. False if nothing is, or something else, or something damaged."""
@@ -172,41 +165,8 @@ def _digest_of(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def remove_dead_builds(directory: Path, but: str = "") -> None:
-    """Delete what killed builders of other generations left: half of one, or all of one that CURRENT never reached and would count as
-    published when it passes by. The caller holds the directory for writing.
-
-    Args:
-        directory: the run's ``index/``.
-        but: name of the build that goes on.
-    """
-    dead = [path for path in directory.glob(f"*{BUILDING_SUFFIX}") if path.name != but]
-    for path in dead:
-        shutil.rmtree(path)
-    for number in sorted({*generation_numbers(directory)} - {*published_generations(directory)}):
-        remove(generation_path(directory, number))
-    if dead:
-        fsync_directory(directory)
-
-
 def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:
     """The parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function that is asked for them."""
     if callable(vectors):
         return vectors(rows)
     return [vectors[rows:]] if isinstance(vectors, np.ndarray) else vectors
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a named error; what was published before is intact.
-
-    Args:
-        path: the generation, for the message.
-    """
-    try:
-        yield
-    except FileExistsError:
-        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
-    except OSError as error:
-        cure = "Free space or make the directory writable; everything published before is intact"
-        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.index.building import Building, Parts, build_key, parts_from, writing
+from realm.index.building import Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
 from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, require_whole, write_manifest
 from realm.index.shards import next_number, read_shard
+from realm.storage.disk import writing
 from realm.storage.files import fsync_directory
 from realm.storage.generations import BUILDING_SUFFIX, generation_path
 from realm.storage.write_points import reached

@@ -1,17 +1,28 @@
 """An index that never returns what was removed from the corpus, however long it has been open."""
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 from realm.index.quantised import QuantisedRows
+
+
+class Living(Protocol):
+    """What an index asks the corpus that it follows, as ``BlockStore`` says it."""
+
+    path: Path
+    corpus_id: str
+
+    def is_live(self, block_ids: np.ndarray, /) -> np.ndarray: ...
+
+    def newest(self) -> "Living": ...
 
 
 class FollowingIndex:
@@ -24,7 +35,7 @@ class FollowingIndex:
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, index: RowIndex, ids: np.ndarray, store: BlockStore):
+    def __init__(self, index: RowIndex, ids: np.ndarray, store: Living):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
@@ -59,7 +70,7 @@ class FollowingIndex:
     def _hide_removed(self) -> None:
         newest = self._newest.newest()
         if newest is not self._newest:
-            if newest.manifest.corpus_id != self._newest.manifest.corpus_id:
+            if newest.corpus_id != self._newest.corpus_id:
                 cure = "Start again: what is indexed belongs to the old one."
                 raise CorpusError("another corpus was built here while it was searched", path=newest.path, cure=cure)
             self._index.set_live(self._readable & newest.is_live(self._ids))
@@ -73,7 +84,7 @@ class LiveIndex(FollowingIndex):
         self,
         vectors: np.ndarray | torch.Tensor,
         ids: np.ndarray,
-        store: BlockStore,
+        store: Living,
         kind: str = "auto",
         codes: QuantisedRows | None = None,
         previous: "LiveIndex | None" = None,

@@ -4,18 +4,16 @@ Every file of a generation is named here with its SHA-256, ids beside the vector
 the manifest first and then only the files it names can never mix two of them.
 """
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from realm.errors import SnapshotError
-from realm.storage.files import write_json
+from realm.storage.manifests import Errors, read_sealed, write_sealed
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
-CHECK_DISK = "Check the permissions and the disk"
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 WHOLE, MIXED = "whole", "mixed"
 """Kinds: all rows embedded by one generation of parameters, or each by its own."""
@@ -24,6 +22,10 @@ KINDS = (WHOLE, MIXED)
 
 class DamagedSnapshot(SnapshotError):
     """Files of a generation that are missing, cut short or changed since they were published."""
+
+
+ERRORS = Errors(DamagedSnapshot, partial(SnapshotError, cure="Check the permissions and the disk"))
+"""For files of an index; what the disk refuses to give is not put aside."""
 
 
 class MixedGeneration(SnapshotError):
@@ -171,8 +173,7 @@ def require_whole(manifest: SnapshotManifest, path: Path) -> None:
 
 def write_manifest(generation_directory: Path, manifest: SnapshotManifest) -> None:
     """Publish a revision: readers see the old manifest or this one."""
-    values = asdict(manifest)
-    write_json(generation_directory / MANIFEST, {**values, "manifest_sha256": _checksum(values)})
+    write_sealed(generation_directory / MANIFEST, asdict(manifest))
 
 
 def read_manifest(generation_directory: Path, generation: int) -> SnapshotManifest:
@@ -183,16 +184,7 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
         SnapshotError: written by another version of the format.
     """
     path = generation_directory / MANIFEST
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DamagedSnapshot("missing", path=path) from None
-    except OSError as error:  # not damage as far as we know: nothing is put aside
-        raise SnapshotError(f"could not be read: {error.strerror or error}", path=path, cure=CHECK_DISK) from error
-    except ValueError:
-        raise DamagedSnapshot("not valid JSON", path=path) from None
-    if not isinstance(value, dict) or value.pop("manifest_sha256", None) != _checksum(value):
-        raise DamagedSnapshot("changed since it was published (checksum differs)", path=path)
+    value = read_sealed(path, ERRORS)
     if value.get("format_version") != FORMAT_VERSION:
         problem = f"index format {value.get('format_version')}, this version reads format {FORMAT_VERSION}"
         raise SnapshotError(problem, path=path, cure="Build the index again: realm index build RUN")
@@ -205,8 +197,3 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     if manifest.generation != generation:
         raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
     return manifest
-
-
-def _checksum(values: dict[str, Any]) -> str:
-    """SHA-256 of the fields in canonical JSON. The same in all format versions, so that damage is told from another version."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.change.merging import trailing
-from realm.index.building import writing
 from realm.index.manifest import Shard, SnapshotManifest, read_manifest, write_manifest
-from realm.index.shards import next_number, read_stored, shard_names, write_array
+from realm.index.shards import next_number, read_stored, shard_names
+from realm.storage.arrays import publish_array
+from realm.storage.disk import writing
 from realm.storage.generations import generation_path
+from realm.storage.tails import trailing
 
 
 def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
@@ -41,7 +42,7 @@ def _merged(path: Path, manifest: SnapshotManifest, shards: Sequence[Shard]) -> 
     """One shard of the rows of several, on disk and in no manifest yet. What is damaged is found before it is copied."""
     stored, ids = zip(*(read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
     vectors_name, ids_name = shard_names(next_number(manifest.shards))
-    vectors_sha256 = write_array(path / vectors_name, np.concatenate(stored))
-    ids_sha256 = write_array(path / ids_name, np.concatenate(ids))
+    vectors_sha256 = publish_array(path / vectors_name, np.concatenate(stored))
+    ids_sha256 = publish_array(path / ids_name, np.concatenate(ids))
     first = next((shard.first_block_id for shard in shards if shard.first_block_id is not None), None)
     return Shard(vectors_name, vectors_sha256, ids_name, ids_sha256, sum(shard.rows for shard in shards), first)

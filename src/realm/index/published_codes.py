@@ -5,7 +5,6 @@ header, which names those of the files and what the codes were made from: codes 
 they are damaged, codes are made in memory.
 """
 
-import json
 import logging
 import shutil
 from contextlib import ExitStack
@@ -15,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.manifest import DamagedSnapshot, Shard, SnapshotManifest
+from realm.index.manifest import ERRORS, DamagedSnapshot, Shard, SnapshotManifest
 from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.quantised import ARRAYS, QuantisedRows, array_shapes, quantise
 from realm.index.shards import decode
-from realm.storage.files import load_array, publish_directory, sha256_file, write_json
+from realm.storage.arrays import array_header, load_array, read_array
+from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.storage.manifests import read_object
 
 CODES, HEADER = "codes", "codes.json"
 FORMAT = 1
@@ -82,8 +83,7 @@ def save_codes(directory: Path, kernel: Kernel, stored: np.ndarray, *, made_from
         files = {}
         for name, (shape, dtype) in array_shapes(n, dim).items():
             files[name] = stack.enter_context(open(staging / f"{name}.npy", "wb"))
-            described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(files[name], described)
+            files[name].write(array_header(np.dtype(dtype), shape))
         # Not into memory-mapped files: a full disk would end the process there.
         for start in range(0, n, CHUNK):
             part = quantise(kernel, np.ascontiguousarray(decode(stored[start : start + CHUNK])))
@@ -112,34 +112,18 @@ def open_codes(directory: Path, *, made_from: str, metric: str, verify: bool = F
     if (facts["made_from"], facts["metric"]) != (made_from, metric):
         raise SnapshotError("these codes were made from other vectors or for another metric", path=directory, cure=REMAKE)
     shapes = array_shapes(facts["rows"], facts["dim"])
-    arrays = {name: _array(directory / f"{name}.npy", *shapes[name], facts["sha256"][name] if verify else None) for name in ARRAYS}
+    arrays = {}
+    for name in ARRAYS:
+        (shape, dtype), sha256 = shapes[name], facts["sha256"][name] if verify else None
+        arrays[name] = read_array(directory / f"{name}.npy", shape, np.dtype(dtype), ERRORS, sha256=sha256, mapped=True)
     return QuantisedRows(facts["rows"], facts["dim"], **arrays)
 
 
 def _header(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DamagedSnapshot("missing", path=path) from None
-    except ValueError as error:
-        raise DamagedSnapshot(f"not JSON ({error})", path=path) from None
+    facts = read_object(path, ERRORS)
     wanted = {"format": int, "rows": int, "dim": int, "metric": str, "made_from": str, "sha256": dict}
-    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), kind) for name, kind in wanted.items()):
+    if any(not isinstance(facts.get(name), kind) for name, kind in wanted.items()):
         raise DamagedSnapshot("lacks entries of the header of codes", path=path)
     if set(facts["sha256"]) != set(ARRAYS):
         raise DamagedSnapshot("does not name the files of codes", path=path)
     return facts
-
-
-def _array(path: Path, shape: tuple[int, ...], dtype: type, sha256: str | None) -> np.ndarray:
-    try:
-        if sha256 is not None and sha256_file(path) != sha256:
-            raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
-        array = load_array(path, "c" if shape[0] else None)
-    except FileNotFoundError:
-        raise DamagedSnapshot("missing", path=path) from None
-    except (ValueError, EOFError) as error:
-        raise DamagedSnapshot(f"not a whole .npy file ({error})", path=path) from None
-    if array.shape != shape or array.dtype != dtype:
-        raise DamagedSnapshot(f"holds {array.dtype} {list(array.shape)}, not {np.dtype(dtype)} {list(shape)}", path=path)
-    return array

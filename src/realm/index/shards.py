@@ -3,18 +3,15 @@
 bfloat16 is stored as uint16; int8 as the codes of a row and behind them, in SCALE_BYTES more columns, the row's float32 scale.
 """
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from realm.corpus.store.lookup import MAPPED_FROM
 from realm.errors import SnapshotError
-from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
-from realm.storage.files import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
-from realm.storage.write_points import reached
+from realm.index.manifest import ERRORS, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
+from realm.storage.arrays import read_array
 
 STORED: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),
@@ -127,38 +124,5 @@ def _codes(single: np.ndarray) -> np.ndarray:
     return np.concatenate([codes, scales.view(np.int8)], axis=1)
 
 
-def write_array(path: Path, array: np.ndarray) -> str:
-    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
-    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    try:
-        with open(staging, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        digest = sha256_file(staging)
-        reached("array: staged", path)
-        os.replace(staging, path)
-    except BaseException:  # Ctrl-C is one
-        staging.unlink(missing_ok=True)
-        raise
-    reached("array: renamed", path)
-    fsync_directory(path.parent)
-    return digest
-
-
 def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, verify: bool) -> np.ndarray:
-    try:
-        if verify and sha256_file(path) != sha256:
-            raise DamagedSnapshot("changed since it was published (SHA-256 differs)", path=path)
-        # Copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as writable. Small ones are read:
-        # every mapping holds a descriptor, and a generation gets a shard with every document that is added to it.
-        array = load_array(path, "c" if path.stat().st_size >= MAPPED_FROM else None)
-    except FileNotFoundError:
-        raise DamagedSnapshot("missing", path=path) from None
-    except OSError as error:  # not damage as far as we know: nothing is put aside
-        raise SnapshotError(f"could not be read: {error.strerror or error}", path=path, cure=CHECK_DISK) from error
-    except (ValueError, EOFError) as error:
-        raise DamagedSnapshot(f"not a whole .npy file ({error})", path=path) from None
-    if array.shape != shape or array.dtype != dtype:
-        raise DamagedSnapshot(f"holds {array.dtype} {list(array.shape)}, the manifest says {dtype} {list(shape)}", path=path)
-    return array
+    return read_array(path, shape, dtype, ERRORS, sha256=sha256 if verify else None)

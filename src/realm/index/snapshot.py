@@ -10,14 +10,14 @@ import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from, remove_dead_builds, writing
+from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
 from realm.index.manifest import (
     DTYPES,
@@ -34,6 +34,7 @@ from realm.index.manifest import (
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_row_params, read_shard
+from realm.storage.disk import writing
 from realm.storage.files import rename_durably
 from realm.storage.generations import (
     BUILDING_SUFFIX,
@@ -45,7 +46,9 @@ from realm.storage.generations import (
     published_generations,
     quarantine,
     remove,
+    steadily,
 )
+from realm.storage.sweeping import remove_dead_builds
 from realm.storage.write_points import reached
 
 __all__ = [
@@ -259,14 +262,9 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
         ForeignSnapshot: it belongs to another corpus, tokenizer or document embedder.
         MixedGeneration: one document embedder is expected, and its rows were embedded by several.
     """
-    while True:
-        manifest = read_manifest(path, generation)
-        try:
-            return _read_revision(path, manifest, expected, verify)
-        except DamagedSnapshot:
-            # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
-            if read_manifest(path, generation).revision == manifest.revision:
-                raise
+    # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
+    revision = partial(read_manifest, path, generation)
+    return steadily(revision, lambda manifest: _read_revision(path, manifest, expected, verify), DamagedSnapshot)
 
 
 def _read_revision(path: Path, manifest: SnapshotManifest, expected: dict[str, str | None], verify: bool) -> Snapshot:

@@ -5,8 +5,9 @@ from pathlib import Path
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS
 from realm.index.manifest import MANIFEST, read_manifest
-from realm.storage.files import remove_staging
+from realm.storage.files import STAGING_SUFFIX, remove_staging
 from realm.storage.generations import generation_numbers, generation_path
+from realm.storage.sweeping import delete_unnamed
 
 
 def sweep(directory: Path) -> None:
@@ -23,6 +24,5 @@ def sweep(directory: Path) -> None:
         except SnapshotError:  # whoever opens it says so and puts it aside
             continue
         named = {name for shard in manifest.shards for name in shard.files} | {MANIFEST}
-        for file in path.iterdir():
-            if file.name not in named and (file.name == PROGRESS or file.suffix in (".npy", ".staging")):
-                file.unlink()
+        ours = (file for file in path.iterdir() if file.name == PROGRESS or file.suffix in (".npy", STAGING_SUFFIX))
+        delete_unnamed(ours, {path / name for name in named})

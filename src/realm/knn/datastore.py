@@ -21,7 +21,8 @@ from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot
 from realm.knn.network import Network
 from realm.knn.windows import REMAKE, WindowSet
-from realm.storage.files import load_array, sha256_file
+from realm.storage.arrays import load_array
+from realm.storage.files import sha256_file
 
 FORMAT = 1
 FACTS, WINDOWS, INDEX, COUNTS = "datastore.json", "windows", "index", "counts.npy"

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from realm.errors import ConfigError, DataError, SnapshotError
-from realm.index.shards import write_array
 from realm.knn.building import Progress, publish_datastore
 from realm.knn.datastore import COUNTS, WINDOWS, Datastore
 from realm.knn.network import Network
 from realm.knn.scoring import score_windows
 from realm.knn.windows import PART_ROWS, WindowSet
+from realm.storage.arrays import publish_array
 from realm.storage.files import publish_directory
 
 Method = Literal["random", "known", "merge"]
@@ -83,7 +83,7 @@ def _publish(
     """The rows ``chosen`` of ``keys``, in parts, with the ids (numbers of wanted tokens) and counts that belong to them."""
     with publish_directory(directory) as staging:
         shutil.copytree(source.windows.path, staging / WINDOWS)
-        counted = None if counts is None else write_array(staging / COUNTS, counts.astype(np.int32))
+        counted = None if counts is None else publish_array(staging / COUNTS, counts.astype(np.int32))
         facts = replace(source.facts, keys=len(ids), seconds=0.0, pruned=(*source.facts.pruned, note), counts_sha256=counted)
 
         def parts(first_row: int) -> Iterator[np.ndarray]:

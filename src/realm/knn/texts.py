@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from realm.corpus.records import SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
-from realm.corpus.sources.records import SourceDocument
 from realm.errors import ConfigError, DataError
 from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore

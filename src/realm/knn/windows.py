@@ -17,7 +17,8 @@ import numpy as np
 
 from realm.errors import DataError, SnapshotError
 from realm.index.embed import length_batches
-from realm.storage.files import load_array, publish_directory, sha256_file, write_json
+from realm.storage.arrays import load_array
+from realm.storage.files import publish_directory, sha256_file, write_json
 
 HEADER = "windows.json"
 FORMAT = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from realm.corpus.build.workers import Workers, usable_cores
+from realm.corpus.workers import Workers, usable_cores
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks

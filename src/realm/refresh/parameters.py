@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import remove_dead_builds
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.locks import deciding
-from realm.storage.files import STAGING_SUFFIX, load_array, publish_directory, remove_staging, write_atomic, write_json
+from realm.storage.arrays import load_array
+from realm.storage.disk import writing
+from realm.storage.files import publish_directory, remove_staging, write_atomic, write_json
 from realm.storage.generations import (
     building_numbers,
     generation_numbers,
@@ -28,7 +29,9 @@ from realm.storage.generations import (
     published_generations,
     read_current,
     remove,
+    remove_doomed,
 )
+from realm.storage.sweeping import remove_dead_builds
 from realm.storage.write_points import reached
 
 KEEP_GENERATIONS = 3
@@ -101,7 +104,7 @@ def publish_parameters(
     """
     searching = model.with_parts(encoder=None, reader=None)
     facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)), exact, *_named(partial))
-    try:
+    with writing(directory):
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
         reached("parameters: replaced", directory)
@@ -110,9 +113,6 @@ def publish_parameters(
             if partial is not None:
                 np.save(staging / EMBED, partial.block_ids, allow_pickle=False)
             write_json(staging / FACTS, asdict(facts))
-    except OSError as error:
-        cure = "Free space or make the directory writable; everything published before is intact"
-        raise SnapshotError(f"could not be written: {error.strerror or error}", path=directory, cure=cure) from error
     return facts
 
 
@@ -240,8 +240,7 @@ def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
     for number in generation_numbers(paths.params):
         if number not in kept and number < newest:
             _remove(paths, number)
-    for path in paths.params.glob(f"*.removed{STAGING_SUFFIX}"):  # of a killed process; a trainer's own staging is not touched
-        shutil.rmtree(path, ignore_errors=True)
+    remove_doomed(paths.params)
 
 
 def withdraw_requests(paths: RunPaths, above: int) -> None:

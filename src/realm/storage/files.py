@@ -7,18 +7,12 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from realm.storage.write_points import reached
-
-if TYPE_CHECKING:
-    import numpy as np
-
-_PARSING = threading.Lock()
 
 STAGING_SUFFIX = ".staging"
 
@@ -121,22 +115,6 @@ def remove_staging(directory: Path) -> None:
     """Delete what a killed process left half-written directly below ``directory``."""
     for path in directory.glob(f"*{STAGING_SUFFIX}"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.ndarray":
-    """``np.load`` of a ``.npy`` file, for any number of threads at a time, never with pickles.
-
-    numpy reads the header with ``ast``, and CPython 3.11 counts the depth of that for all threads together: now and then one of two that
-    load at the same moment ends in a SystemError.
-
-    Raises:
-        OSError, ValueError: as np.load does.
-    """
-    import numpy as np
-
-    with _PARSING:
-        array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-    return array
 
 
 def sha256_file(path: Path) -> str:

@@ -8,14 +8,20 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from realm.storage.files import STAGING_SUFFIX, fsync_directory, write_atomic
 from realm.storage.write_points import reached
 
+Version = TypeVar("Version")
+Opened = TypeVar("Opened")
+
 CURRENT = "CURRENT"
 QUARANTINE_SUFFIX = ".quarantined"
 BUILDING_SUFFIX = ".building"
+_DOOMED = f".removed{STAGING_SUFFIX}"
 logger = logging.getLogger(__name__)
 
 
@@ -38,9 +44,14 @@ def prune(directory: Path, keep: int, protect: set[int]) -> list[int]:
         for path in directory.glob(f"*{QUARANTINE_SUFFIX}"):
             if (found := _number(path.name.removesuffix(QUARANTINE_SUFFIX))) is not None and found < published[-keep:][0]:
                 remove(path)
-    for path in directory.glob(f"*.removed{STAGING_SUFFIX}"):  # a killed prune
-        shutil.rmtree(path, ignore_errors=True)
+    remove_doomed(directory)
     return deleted
+
+
+def remove_doomed(directory: Path) -> None:
+    """Finish what a killed ``remove`` began; a writer's own staging is not touched."""
+    for path in directory.glob(f"*{_DOOMED}"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def generation_path(directory: Path, generation: int) -> Path:
@@ -113,9 +124,25 @@ def quarantine(path: Path, reason: Exception) -> None:
         logger.warning("%s is damaged and is ignored (%s): %s", path, error.strerror, reason)
 
 
+def steadily(version: Callable[[], Version], open_once: Callable[[Version], Opened], gone: type[Exception]) -> Opened:
+    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
+
+    Args:
+        version: reads which is in force.
+        open_once: opens that one, and raises ``gone`` where its files are not there.
+    """
+    while True:
+        found = version()
+        try:
+            return open_once(found)
+        except gone:
+            if version() == found:
+                raise
+
+
 def remove(path: Path) -> None:
     """Delete a directory so that no reader ever finds half of it under its name."""
-    doomed = path.with_name(f"{path.name}.removed{STAGING_SUFFIX}")
+    doomed = path.with_name(f"{path.name}{_DOOMED}")
     shutil.rmtree(doomed, ignore_errors=True)
     os.rename(path, doomed)
     try:

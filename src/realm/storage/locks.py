@@ -8,27 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from realm.errors import CorpusError, RealmError
+from realm.errors import RealmError
 
 LOCK_FILE = "LOCK"
 # How long a second writer waits: an addition of a few documents is over by then.
 WAIT_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-
-
-@contextmanager
-def writer_lock(corpus: Path) -> Iterator[None]:
-    """Hold the corpus for writing; wait up to ``WAIT_SECONDS`` for another writer.
-
-    Raises:
-        CorpusError: another process is still writing.
-    """
-
-    def busy(named: str) -> CorpusError:
-        return CorpusError(f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended")
-
-    with held(corpus, busy):
-        yield
 
 
 @contextmanager

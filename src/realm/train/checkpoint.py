@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
-from realm.storage.files import publish_directory, remove_staging, sha256_file, write_json
+from realm.storage.files import publish_directory, remove_staging, write_json
+from realm.storage.manifests import changed_files, file_hashes
 from realm.storage.write_points import reached
 from realm.train.distributed import on_first
 
@@ -59,7 +60,7 @@ class CheckpointDirectory:
         with publish_anew(target) as staging:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
             save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
-            files = {name: sha256_file(staging / name) for name in ("weights.safetensors", "optimizer.safetensors")}
+            files = file_hashes(staging, ("weights.safetensors", "optimizer.safetensors"))
             write_json(
                 staging / "state.json",
                 {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
@@ -116,7 +117,7 @@ class CheckpointDirectory:
             if state.get("format") != FORMAT:
                 problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
                 raise RunError(problem, path=directory, cure="Start a new run.")
-            damaged = [name for name, sha in state["files"].items() if sha256_file(directory / name) != sha]
+            damaged = changed_files(directory, state["files"])
         except (OSError, ValueError, KeyError, AttributeError) as error:
             log.warning("checkpoint %s is incomplete (%s); using an older one", directory, error)
             return False

@@ -14,9 +14,9 @@ import pytest
 
 from realm.cli import main
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.workers import Workers
-from realm.corpus.sources.records import Record, SourceDocument
+from realm.corpus.records import Record, SourceDocument
 from realm.corpus.store.blocks import BlockStore
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 Make = Callable[[Path], Path]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.sources import SourceOptions, iter_documents, streams
-from realm.corpus.sources.records import Rejected, SourceDocument
+from realm.corpus import streams
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
 
 Pack = Callable[[Path, bytes], None]

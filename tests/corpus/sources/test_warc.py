@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from realm.corpus.sources import iter_documents, streams
-from realm.corpus.sources.records import Rejected, SourceDocument
+from realm.corpus import streams
+from realm.corpus.records import Rejected, SourceDocument
+from realm.corpus.sources import iter_documents
 from realm.errors import MissingExtra
 
 

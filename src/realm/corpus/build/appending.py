@@ -10,7 +10,6 @@ from realm.corpus.build.intake import Progress
 from realm.corpus.build.packed import PackedBatch, Packer, SegmentFile, packer_elsewhere
 from realm.corpus.build.packing import PackingCounts
 from realm.corpus.build.spool import Spool
-from realm.corpus.build.workers import Workers
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.info import span_repetition
 from realm.corpus.store.keys import KEY_BYTES
@@ -18,6 +17,7 @@ from realm.corpus.store.lookup import KeySet, finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import token_dtype
 from realm.corpus.store.views import Segment, segment_span_hashes
+from realm.corpus.workers import Workers
 
 
 class Packing:

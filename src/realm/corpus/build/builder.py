@@ -26,7 +26,6 @@ from realm.corpus.build.packed import Packer
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Spool
 from realm.corpus.build.staging import Staging, staged_build
-from realm.corpus.build.workers import Workers, started
 from realm.corpus.sources import SourceOptions
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.keys import KeyRuns, TextKeys
@@ -38,6 +37,7 @@ from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.tagging.specs import TaggerPlan
 from realm.corpus.tagging.truecase import CasingCounts
+from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece

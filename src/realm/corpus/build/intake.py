@@ -15,12 +15,12 @@ import pyarrow as pa
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
 from realm.corpus.build.walk import Place, SourceWalk
-from realm.corpus.build.workers import Workers
+from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.sources.provenance import source_name
-from realm.corpus.sources.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.tagging.collocations import mostly_caseless
 from realm.corpus.tagging.truecase import CasingCounts
+from realm.corpus.workers import Workers
 from realm.errors import CorpusError
 from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
-from realm.corpus.sources.records import Rejected
+from realm.corpus.records import Rejected
 from realm.errors import DataError
 
 # Bytes of listed records that stay in memory; more go to a temporary file.

@@ -4,7 +4,6 @@
 ``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -15,17 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.build.workers import Interrupted
 from realm.corpus.sources.folders import is_ours
 from realm.corpus.store import manifest as manifests
+from realm.corpus.store.lock import writer_lock
 from realm.corpus.store.manifest import CorpusManifest
-from realm.errors import CorpusError, RealmError
+from realm.errors import CorpusError, Interrupted, RealmError
 from realm.storage import files
-from realm.storage.locks import LOCK_FILE, writer_lock
+from realm.storage.disk import full_disk_ends_cleanly
+from realm.storage.locks import LOCK_FILE
 
 # Counts up with every change of what is staged.
 FORMAT = "realm-build/2"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -86,25 +85,8 @@ def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], sa
             if not isinstance(error, Interrupted):
                 shutil.rmtree(staging.root, ignore_errors=True)
             raise
-        files.fsync_tree(staging.corpus)
-        os.rename(staging.corpus, out)
-        files.fsync_directory(out.parent)
+        files.rename_durably(staging.corpus, out)
         shutil.rmtree(staging.root, ignore_errors=True)
-
-
-@contextmanager
-def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
-    """Turn the operating system's error into ours.
-
-    Raises:
-        Interrupted: there is no room left.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise Interrupted("the disk is full", path=path, cure="Make room and run the same command again; nothing was published") from error
 
 
 def _take_up(staging: Staging, fingerprint: str, say: Callable[[str], None]) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from realm.corpus.build.workers import Workers
+from realm.corpus.records import Record
 from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.records import Record
-from realm.corpus.sources.streams import Cursor
+from realm.corpus.streams import Cursor
+from realm.corpus.workers import Workers
 
 
 @dataclass(frozen=True)

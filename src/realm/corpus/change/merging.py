@@ -5,7 +5,6 @@ at every question for a document. Merging is cheap and often: it drops nothing a
 rare: it also drops what was removed.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +16,19 @@ from realm.corpus.store import manifest as manifests
 from realm.corpus.store import segments as layout
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CorpusManifest
+from realm.storage.tails import trailing
 
-MOST_SMALL = 32
-"""Small segments that may stand at the end of a corpus."""
 LEAST_REMOVED = 1024
 """Blocks under tombstones for which compaction is worth while, however small the corpus is."""
 
 
 def needs_tidying(store: BlockStore) -> bool:
     """Whether ``tidy_corpus`` has something to do. Looks at counts alone."""
-    return _too_many_removed(store.manifest) or trailing(_sizes(store.manifest)) > 0
+    return _too_many_removed(store.manifest) or _small(store.manifest) > 0
 
 
 def tidy_corpus(corpus: Path) -> CorpusManifest:
-    """Merge the small segments at the end if there are more than ``MOST_SMALL``; compact the corpus if a fifth of it is removed blocks.
+    """Merge the small segments at the end if there are many (``storage.tails``); compact the corpus if a fifth of it is removed blocks.
 
     A row is rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Nothing is
     published where there is nothing to do. Files of the version before stay until the next change, as with ``compact_corpus``.
@@ -51,30 +49,14 @@ def _too_many_removed(manifest: CorpusManifest) -> bool:
     return manifest.removed > max(LEAST_REMOVED, manifest.blocks // 4)
 
 
-def _sizes(manifest: CorpusManifest) -> list[int]:
-    return [info.rows for info in manifest.segments]
-
-
-def trailing(sizes: Sequence[int]) -> int:
-    """How many of the last files should become one, of files that take in small additions; 0 where there are few small ones.
-
-    Args:
-        sizes: rows of each, oldest first.
-    """
-    first_small = max((number + 1 for number, rows in enumerate(sizes) if rows >= layout.SEGMENT_ROWS // 2), default=0)
-    if len(sizes) - first_small <= MOST_SMALL:
-        return 0
-    first, rows = len(sizes), 0
-    for size in reversed(sizes[first_small:]):
-        if rows + size > layout.SEGMENT_ROWS or (len(sizes) - first >= max(2, MOST_SMALL // 2) and size > rows):
-            break
-        first, rows = first - 1, rows + size
-    return len(sizes) - first
+def _small(manifest: CorpusManifest) -> int:
+    """How many of the last segments should become one."""
+    return trailing([info.rows for info in manifest.segments], layout.SEGMENT_ROWS)
 
 
 def _merge_tail(store: BlockStore, staging: Path) -> CorpusManifest:
     """Publish the version whose last segments are one; those of removed blocks keep their tombstones."""
-    count = trailing(_sizes(store.manifest))
+    count = _small(store.manifest)
     if not count:
         return store.manifest
     parts = [(segment, np.ones(segment.rows, np.bool_)) for segment in store.segments[-count:]]

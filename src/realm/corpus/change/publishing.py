@@ -4,7 +4,6 @@ No published file is ever rewritten. A process killed at any point leaves the ol
 names are deleted by the next writer.
 """
 
-import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.build.staging import full_disk_ends_cleanly
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.lock import writer_lock
 from realm.corpus.store.lookup import companions
 from realm.corpus.store.manifest import CorpusManifest
 from realm.errors import CorpusError
 from realm.storage import files
-from realm.storage.locks import writer_lock
+from realm.storage.arrays import publish_array
+from realm.storage.disk import full_disk_ends_cleanly
+from realm.storage.sweeping import delete_unnamed
 
 
 @contextmanager
@@ -69,19 +70,14 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
     files.fsync_directory(directory)
     tombstones = manifests.tombstones_name(manifest.version) if len(removed) else None
     if tombstones is not None:
-        data = io.BytesIO()
-        np.save(data, removed, allow_pickle=False)
-        files.write_atomic(corpus / tombstones, data.getvalue())
+        publish_array(corpus / tombstones, removed)
     manifest = replace(manifest, segments=tuple(segments), tombstones=tombstones, removed=len(removed))
     manifests.write_manifest(corpus, manifest)
     return manifest
 
 
 def sweep(corpus: Path, oldest: int) -> None:
-    """Delete what a killed writer left, and every file that no version from ``oldest`` to that in force names.
-
-    Who has such a file open keeps it: a deleted file stays mapped.
-    """
+    """Delete what a killed writer left, and every file that no version from ``oldest`` to that in force names."""
     files.remove_staging(corpus)
     current = manifests.current_version(corpus)
     named = {manifests.manifest_path(corpus, version) for version in range(oldest, current + 1)}
@@ -92,11 +88,7 @@ def sweep(corpus: Path, oldest: int) -> None:
             named.update((segment, *companions(segment)))
     segments = manifests.SEGMENTS_DIRECTORY
     patterns = ("manifest-*.json", "tombstones-*.npy", f"{segments}/*.arrow", f"{segments}/*.npy")  # and nothing that is not ours
-    unnamed = [path for pattern in patterns for path in corpus.glob(pattern) if path not in named]
-    for path in unnamed:
-        path.unlink()
-    for directory in {path.parent for path in unnamed}:
-        files.fsync_directory(directory)
+    delete_unnamed((path for pattern in patterns for path in corpus.glob(pattern)), named)
 
 
 def _readable(corpus: Path, versions: range) -> Iterator[CorpusManifest]:

@@ -16,10 +16,9 @@ from realm.corpus.build.intake import Progress, nothing_usable, take_in
 from realm.corpus.build.packed import Packer
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool
-from realm.corpus.build.workers import Workers, started
 from realm.corpus.change.publishing import changing, publish_version, sweep
+from realm.corpus.records import Rejected
 from realm.corpus.sources import LOOK, SourceOptions
-from realm.corpus.sources.records import Rejected
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.info import changed_statistics
@@ -27,6 +26,7 @@ from realm.corpus.store.lookup import BlockKeys, block_key
 from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.store.views import Segment
 from realm.corpus.tagging.saved import load_tagger
+from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 from realm.storage import files
 from realm.text.canonical import canonical_line

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.sources import streams
+from realm.corpus import streams
+from realm.corpus.records import TOO_LONG, Record, Rejected, document_or_rejected
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import TOO_LONG, Record, Rejected, document_or_rejected
 from realm.errors import DataError
 
 ID_NAMES = ("id", "_id")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from realm.corpus.sources import streams
+from realm.corpus import streams
 from realm.corpus.sources.columns import TEXT_NAMES
 from realm.corpus.sources.formats import ENDINGS, FORMATS
 

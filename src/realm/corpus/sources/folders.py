@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.corpus.sources.detect import format_by_name
 from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.errors import DataError
 from realm.storage.files import STAGING_SUFFIX
 

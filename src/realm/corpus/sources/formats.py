@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from realm.corpus.sources.records import Record
+from realm.corpus.records import Record
 
 
 @dataclass(frozen=True)

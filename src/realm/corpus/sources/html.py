@@ -6,8 +6,8 @@ from typing import Any
 
 import regex
 
-from realm.corpus.sources import streams
-from realm.corpus.sources.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
+from realm.corpus import streams
+from realm.corpus.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)

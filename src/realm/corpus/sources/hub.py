@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from realm.corpus.records import Record
 from realm.corpus.sources.columns import find_columns
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import Record
 from realm.errors import DataError, MissingExtra, RealmError
 from realm.paths import HUB_PREFIX
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import regex
 
-from realm.corpus.sources import streams
+from realm.corpus import streams
+from realm.corpus.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, TOO_LONG, Record, Rejected
 from realm.corpus.sources.columns import Columns, find_columns
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, TOO_LONG, Record, Rejected
 
 Found = tuple[int, Any] | Rejected
 """A JSON value with the 1-based line where it starts, or why there is none."""

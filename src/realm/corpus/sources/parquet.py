@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from realm.corpus.records import DAMAGED_FILE, INVALID_UTF8, UNREADABLE, Record, Rejected
 from realm.corpus.sources.columns import Columns, find_columns
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import DAMAGED_FILE, INVALID_UTF8, UNREADABLE, Record, Rejected
 
 # Rows decoded at a time; the file's own pages, and not its size, bound the rest of the memory.
 BATCH_ROWS = 256

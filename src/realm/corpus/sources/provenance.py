@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from realm.corpus.records import SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.hub import is_hub_name
-from realm.corpus.sources.records import SourceDocument
 from realm.errors import DataError
 
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from realm.corpus.build.workers import Workers
+from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
 from realm.corpus.sources import detect
 from realm.corpus.sources.folders import beir_documents, read_folder
 from realm.corpus.sources.formats import FORMATS
 from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
 from realm.corpus.sources.options import LOOK, SourceOptions
-from realm.corpus.sources.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected
-from realm.corpus.sources.streams import Cursor
+from realm.corpus.streams import Cursor
+from realm.corpus.workers import Workers
 from realm.errors import DataError
 
 

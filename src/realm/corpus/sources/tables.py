@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.sources import streams
+from realm.corpus import streams
+from realm.corpus.records import BAD_ROW, INVALID_UTF8, TOO_LONG, Record, Rejected
 from realm.corpus.sources.columns import Columns, find_columns
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import BAD_ROW, INVALID_UTF8, TOO_LONG, Record, Rejected
 from realm.errors import DataError
 
 Style = dict[str, Any]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from realm.corpus.sources import streams
+from realm.corpus import streams
+from realm.corpus.records import Record, Rejected, document_or_rejected
 from realm.corpus.sources.detect import COMPRESSED
 from realm.corpus.sources.options import SourceOptions
-from realm.corpus.sources.records import Record, Rejected, document_or_rejected
 
 
 def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:

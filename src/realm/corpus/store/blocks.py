@@ -5,7 +5,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.store.views import BatchView, Segment
 from realm.errors import CorpusError
+from realm.storage.generations import steadily
 from realm.text.tokenizer import TextTokenizer
 
 # The block id of the null document: the empty block at candidate 0.
@@ -76,7 +77,7 @@ class BlockStore:
     Attributes:
         path: the corpus directory.
         manifest: what this version holds.
-        version: its number.
+        version, corpus_id: as the manifest has them.
         tokenizer: the corpus's tokenizer.
         segments: its files, in order of their block ids; rows count through them.
     """
@@ -84,7 +85,7 @@ class BlockStore:
     def __init__(self, path: Path, manifest: CorpusManifest, tokenizer: TextTokenizer, segments: list[Segment], removed: np.ndarray):
         self.path = path
         self.manifest = manifest
-        self.version = manifest.version
+        self.version, self.corpus_id = manifest.version, manifest.corpus_id
         self.tokenizer = tokenizer
         self.segments = segments
         self._removed = removed
@@ -109,14 +110,14 @@ class BlockStore:
     def open_even_empty(cls, path: Path) -> "BlockStore":
         """``open`` for those who write: every document may have been removed."""
         path = Path(path)
-        return manifests.steadily(path, lambda: _open_version(path))
+        return _open_steadily(path)
 
     def newest(self) -> "BlockStore":
         """The version in force: this store if nothing was published since. Reads one small file and what was added, and no text.
 
         What both versions hold is opened once, so that a service with many changes behind it does not hold every file once a version.
         """
-        return manifests.steadily(self.path, lambda: _open_version(self.path, self)) if self.changed() else self
+        return _open_steadily(self.path, self) if self.changed() else self
 
     def __len__(self) -> int:
         """Rows, those with a tombstone included."""
@@ -224,12 +225,6 @@ class BlockStore:
             start += view.rows
         return ids
 
-    def live_span_hashes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 [t], int64 [t]): hash of the normalised text and block id of every span occurrence in live blocks."""
-        hashes, rows = self._flat("span_hashes", np.uint64)
-        keep = self.live[rows]
-        return hashes[keep], self.block_ids[rows[keep]]
-
     def span_hashes(self, row: int) -> np.ndarray:
         """uint64 [m]: hashes of the normalised texts of the spans at ``row``; a view."""
         view, index = self._locate(row)
@@ -292,8 +287,12 @@ def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
-def _open_version(path: Path, before: BlockStore | None = None) -> BlockStore:
-    manifest = manifests.read_manifest(path)
+def _open_steadily(path: Path, before: BlockStore | None = None) -> BlockStore:
+    return steadily(partial(manifests.current_version, path), lambda version: _open_version(path, version, before), CorpusError)
+
+
+def _open_version(path: Path, version: int, before: BlockStore | None) -> BlockStore:
+    manifest = manifests.read_manifest(path, version)
     tokenizer = before.tokenizer if before else TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
     if tokenizer.sha256 != manifest.tokenizer_sha256:
         raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")

@@ -17,15 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from realm.corpus.store.manifest import SegmentInfo
+from realm.corpus.store.manifest import SegmentInfo, damage
 from realm.errors import CorpusError
 from realm.storage import files
+from realm.storage.arrays import read_array
 
 DOCUMENTS_SUFFIX = ".documents.npy"
 BLOCKS_SUFFIX = ".blocks.npy"
-MAPPED_FROM = 1 << 20
-"""Bytes of a file that is worth a mapping. Each holds a file descriptor, of which a process has a thousand or so: a corpus that grew by
-single documents has more files than that, and they are small."""
 
 
 def block_key(title: str, text: str) -> bytes:
@@ -146,13 +144,7 @@ def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
 
 
 def _open(path: Path) -> np.ndarray:
-    try:
-        mapped = path.stat().st_size >= MAPPED_FROM
-        columns = files.load_array(path, "r" if mapped else None)
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"damaged look-up file: {error}", path=path, cure="Build the corpus again") from error
-    if columns.ndim != 2 or len(columns) != 2 or columns.dtype != np.uint64:
-        raise CorpusError("damaged look-up file: not uint64 [2, n]", path=path, cure="Build the corpus again")
+    columns = read_array(path, (2, None), np.dtype(np.uint64), damage("look-up file"), mode="r")
     return columns.view(np.ndarray)  # the same mapping; slices of numpy's memmap class are slow
 
 

@@ -3,21 +3,20 @@
 A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
 """
 
-import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from realm.errors import CorpusError
 from realm.storage import files
-
-Opened = TypeVar("Opened")
+from realm.storage.arrays import read_array
+from realm.storage.generations import CURRENT
+from realm.storage.manifests import Errors, read_object
 
 FORMAT = "realm-corpus/2"
-CURRENT_FILE = "CURRENT"
+CURRENT_FILE = CURRENT
 TAGGER_FILE = "tagger.json"
 TOKENIZER_DIRECTORY = "tokenizer"
 REJECTED_FILE = "rejected.jsonl"
@@ -132,6 +131,19 @@ class CorpusManifest:
         return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
+def damage(what: str) -> Errors:
+    """What is raised for a file of a corpus that is damaged or cannot be read.
+
+    Args:
+        what: it is.
+    """
+
+    def error(problem: object, path: Path) -> CorpusError:
+        return CorpusError(f"damaged {what}: {problem}", path=path, cure="Build the corpus again")
+
+    return Errors(damaged=error, refused=error)
+
+
 def manifest_path(corpus: Path, version: int) -> Path:
     """Where the manifest of ``version`` lies."""
     return corpus / f"manifest-{version:06d}.json"
@@ -160,13 +172,13 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
     """
     path = manifest_path(corpus, current_version(corpus) if version is None else version)
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value = read_object(path, damage("manifest"))
         if value.get("format") != FORMAT:
             cure = "Build the corpus again with this version"
             raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
         return manifest_from_json(value)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorpusError(f"damaged manifest: {error}", path=path, cure="Build the corpus again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damage("manifest").damaged(error, path=path) from error
 
 
 def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
@@ -184,21 +196,6 @@ def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     files.write_atomic(corpus / CURRENT_FILE, f"{manifest.version}\n")
 
 
-def steadily(corpus: Path, open_once: Callable[[], Opened]) -> Opened:
-    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
-
-    Raises:
-        CorpusError: as ``open_once``, with the version unchanged.
-    """
-    while True:
-        version = current_version(corpus)
-        try:
-            return open_once()
-        except CorpusError:
-            if current_version(corpus) == version:
-                raise
-
-
 def tombstones_name(version: int) -> str:
     """Name of the tombstones that ``version`` brought."""
     return f"tombstones-{version:06d}.npy"
@@ -212,7 +209,4 @@ def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
     """
     if manifest.tombstones is None:
         return np.empty(0, np.int64)
-    try:
-        return files.load_array(corpus / manifest.tombstones).astype(np.int64, copy=False)
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"damaged tombstones: {error}", path=corpus / manifest.tombstones, cure="Build the corpus again") from error
+    return read_array(corpus / manifest.tombstones, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from realm.storage.tails import WHOLE_ROWS
+
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
 # Blocks of one segment: about 250 MB, and the most that an interrupted build loses.
-SEGMENT_ROWS = 131_072
+SEGMENT_ROWS = WHOLE_ROWS
 
 _PAIR = pa.list_(pa.int32(), 2)
 

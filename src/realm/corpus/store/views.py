@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from realm.corpus.store.lookup import MAPPED_FROM, SegmentLookup, flat_view
+from realm.corpus.store.lookup import SegmentLookup, flat_view
 from realm.corpus.store.manifest import SegmentInfo
 from realm.corpus.store.segments import segment_schema
 from realm.errors import CorpusError
+from realm.storage.arrays import worth_mapping
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class BatchView:
 
 
 def _source(path: Path, size: int) -> pa.NativeFile:
-    """The bytes of a segment: mapped, or read where they are few (``lookup.MAPPED_FROM``)."""
-    return pa.memory_map(str(path), "r") if size >= MAPPED_FROM else pa.BufferReader(path.read_bytes())
+    """The bytes of a segment: mapped, or read where they are few (``storage.arrays``)."""
+    return pa.memory_map(str(path), "r") if worth_mapping(size) else pa.BufferReader(path.read_bytes())
 
 
 class Segment:

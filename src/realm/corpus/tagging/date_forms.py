@@ -3,8 +3,8 @@
 import regex
 
 from realm.corpus.tagging.spans import TaggedSpan
+from realm.text.months import FULL_MONTHS
 
-FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _SHORT = ["Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"]
 # German, French, Spanish, Portuguese, Italian, Dutch, Swedish, Danish, Polish,
 # Russian. What is another word too needs a day or a year beside it, as all do.

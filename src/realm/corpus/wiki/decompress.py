@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from realm.corpus.sources.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes
+from realm.corpus.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes
 
 PIECE = 1 << 16
 # The largest block of bzip2, in bytes.

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from realm.corpus.build.workers import Workers
-from realm.corpus.sources.records import DAMAGED, UNREADABLE, Record, Rejected, document_or_rejected
+from realm.corpus.records import DAMAGED, UNREADABLE, Record, Rejected, document_or_rejected
 from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
+from realm.corpus.workers import Workers
 
 BROKEN_XML = "broken or truncated xml"
 

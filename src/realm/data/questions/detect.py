@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from realm.corpus.sources.streams import read_head
+from realm.corpus.streams import read_head
 from realm.data.questions.options import FORMATS
 from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.errors import DataError

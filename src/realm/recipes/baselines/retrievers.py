@@ -21,7 +21,8 @@ from realm.index.live import LiveIndex
 from realm.nn.model import RealmModel
 from realm.nn.published.models import load_published
 from realm.retrieval import Retriever
-from realm.storage.files import load_array, publish_file, sha256_file
+from realm.storage.arrays import load_array
+from realm.storage.files import publish_file, sha256_file
 
 BUCKETS = (1 << 24) - 1
 RRF_CONSTANT = 60

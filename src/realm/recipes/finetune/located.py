@@ -14,7 +14,8 @@ from realm.data import matching
 from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.recipes.context import StageContext
-from realm.storage.files import load_array, publish_file, write_json
+from realm.storage.arrays import load_array
+from realm.storage.files import publish_file, write_json
 from realm.text.patterns import PatternSearch, compiled_pattern
 from realm.train.distributed import on_first
 

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import regex
 
-from realm.corpus.sources.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, UNREADABLE, Rejected
+from realm.corpus.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, UNREADABLE, Rejected
 
 # Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
 LINE_LIMIT = 64 * 2**20

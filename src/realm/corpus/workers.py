@@ -17,17 +17,13 @@ from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
-from realm.errors import ConfigError, CorpusError
+from realm.errors import ConfigError, Interrupted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # So few items are done here: starting processes takes about as long as they do (an item is about a million characters).
 FEW = 3
-
-
-class Interrupted(CorpusError):
-    """Work that stopped for a reason outside the documents; what is staged can be taken up again."""
 
 
 def usable_cores() -> int:

@@ -1,0 +1,113 @@
+"""``.npy`` files: published whole, mapped where they are large, checked when they are read. Never with pickles."""
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from realm.storage.files import STAGING_SUFFIX, fsync_directory, sha256_file
+from realm.storage.manifests import Errors
+from realm.storage.write_points import reached
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAPPED_FROM = 1 << 20
+"""Bytes of a file that is worth a mapping. Each holds a file descriptor, of which a process has a thousand or so: what grew by single
+documents has more files than that, and they are small."""
+
+_PARSING = threading.Lock()
+
+
+def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.ndarray":
+    """``np.load`` of a ``.npy`` file, for any number of threads at a time, never with pickles.
+
+    numpy reads the header with ``ast``, and CPython 3.11 counts the depth of that for all threads together: now and then one of two that
+    load at the same moment ends in a SystemError.
+
+    Raises:
+        OSError, ValueError: as np.load does.
+    """
+    import numpy as np
+
+    with _PARSING:
+        array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    return array
+
+
+def worth_mapping(size: int) -> bool:
+    """Whether a file of ``size`` bytes is mapped rather than read."""
+    return size >= MAPPED_FROM
+
+
+def read_array(
+    path: Path,
+    shape: "tuple[int | None, ...]",
+    dtype: "np.dtype",
+    errors: Errors,
+    *,
+    sha256: str | None = None,
+    mode: Literal["r", "c"] = "c",
+    mapped: bool = False,
+) -> "np.ndarray":
+    """An array that was published: what its manifest says of it must be so.
+
+    Args:
+        shape: None stands for any number.
+        errors: what to raise.
+        sha256: of the file; None: it is not read for that.
+        mode: of the mapping. "c" is copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as
+            writable.
+        mapped: map it however small it is.
+
+    Raises:
+        RealmError: of ``errors``: missing, cut short, changed, of another shape or type; or the disk refuses.
+    """
+    try:
+        if sha256 is not None and sha256_file(path) != sha256:
+            raise errors.damaged("changed since it was published (SHA-256 differs)", path=path)
+        array = load_array(path, mode if (mapped and 0 not in shape) or worth_mapping(path.stat().st_size) else None)
+    except FileNotFoundError:
+        raise errors.damaged("missing", path=path) from None
+    except OSError as error:
+        raise errors.unreadable(error, path) from error
+    except (ValueError, EOFError) as error:
+        raise errors.damaged(f"not a whole .npy file ({error})", path=path) from None
+    fits = len(shape) == array.ndim and all(wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True))
+    if not fits or array.dtype != dtype:
+        wanted = ",".join("n" if size is None else str(size) for size in shape)
+        raise errors.damaged(f"holds {array.dtype} {list(array.shape)}, the manifest says {dtype} [{wanted}]", path=path)
+    return array
+
+
+def array_header(dtype: "np.dtype", shape: tuple[int, ...]) -> bytes:
+    """What ``np.save`` writes before the numbers of an array, for files that are written part by part."""
+    import io
+
+    import numpy as np
+
+    head = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
+
+
+def publish_array(path: Path, array: "np.ndarray") -> str:
+    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
+    import numpy as np
+
+    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
+    try:
+        with open(staging, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = sha256_file(staging)
+        reached("array: staged", path)
+        os.replace(staging, path)
+    except BaseException:  # Ctrl-C is one
+        staging.unlink(missing_ok=True)
+        raise
+    reached("array: renamed", path)
+    fsync_directory(path.parent)
+    return digest

@@ -1,0 +1,44 @@
+"""What the disk refuses, as errors that say what is still whole and what to do."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from realm.errors import Interrupted, SnapshotError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
+    """Turn the operating system's error into ours, around work that can be taken up again.
+
+    Raises:
+        Interrupted: there is no room left.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise Interrupted("the disk is full", path=path, cure="Make room and run the same command again; nothing was published") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a named error; what was published before is intact.
+
+    Args:
+        path: the generation, for the message.
+
+    Raises:
+        SnapshotError: it exists already, or could not be written.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
+    except OSError as error:
+        cure = "Free space or make the directory writable; everything published before is intact"
+        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

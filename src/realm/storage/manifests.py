@@ -1,0 +1,85 @@
+"""JSON that says which files belong together, and what their bytes must be. What the entries mean, its owner knows."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from realm.errors import RealmError
+from realm.storage.files import sha256_file, write_json
+
+CHECKSUM = "manifest_sha256"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What the owner of a file raises for it, so that whoever asked reads the words of what was asked for.
+
+    Attributes:
+        damaged: missing, cut short or changed since it was published; called with (problem, path=).
+        refused: the disk would not give it, which is no damage as far as we know; called as ``damaged``.
+    """
+
+    damaged: Callable[..., RealmError]
+    refused: Callable[..., RealmError]
+
+    def unreadable(self, error: OSError, path: Path) -> RealmError:
+        """``refused``, with what the operating system says."""
+        return self.refused(f"could not be read: {error.strerror or error}", path=path)
+
+
+def read_object(path: Path, errors: Errors) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        RealmError: of ``errors``.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise errors.damaged("missing", path=path) from None
+    except OSError as error:
+        raise errors.unreadable(error, path) from error
+    except ValueError:
+        raise errors.damaged("not valid JSON", path=path) from None
+    if not isinstance(value, dict):
+        raise errors.damaged("not a JSON object", path=path)
+    return value
+
+
+def write_sealed(path: Path, values: dict[str, Any]) -> None:
+    """Publish JSON with a checksum over itself: readers see the old file or this one."""
+    write_json(path, {**values, CHECKSUM: _checksum(values)})
+
+
+def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
+    """What :func:`write_sealed` was given.
+
+    Raises:
+        RealmError: of ``errors``: damaged, too, if a byte of it changed.
+    """
+    values = read_object(path, errors)
+    if values.pop(CHECKSUM, None) != _checksum(values):
+        raise errors.damaged("changed since it was published (checksum differs)", path=path)
+    return values
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    """SHA-256 of the entries in canonical JSON. The same in all format versions, so that damage is told from another version."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()
+
+
+def file_hashes(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of files in a directory, by their names."""
+    return {name: sha256_file(directory / name) for name in names}
+
+
+def changed_files(directory: Path, hashes: Mapping[str, str]) -> list[str]:
+    """Those whose bytes are not what ``file_hashes`` said.
+
+    Raises:
+        OSError: one is missing or cannot be read.
+    """
+    return [name for name, found in file_hashes(directory, hashes).items() if found != hashes[name]]

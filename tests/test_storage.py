@@ -1,0 +1,113 @@
+"""The storage layer by itself: what it publishes it reads back, and damage is said in the words of the file's owner."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realm.errors import CorpusError, SnapshotError
+from realm.storage import arrays
+from realm.storage.arrays import array_header, publish_array, read_array
+from realm.storage.generations import steadily
+from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, write_sealed
+from realm.storage.sweeping import delete_unnamed
+
+ERRORS = Errors(damaged=CorpusError, refused=SnapshotError)
+INT64 = np.dtype(np.int64)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> tuple[Path, str]:
+    path = tmp_path / "ids.npy"
+    return path, publish_array(path, np.arange(6).reshape(2, 3))
+
+
+def test_an_array_comes_back(published: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, sha256 = published
+    found = read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
+    assert (found == np.arange(6).reshape(2, 3)).all() and not isinstance(found, np.memmap)
+    assert isinstance(read_array(path, (2, 3), INT64, ERRORS, mapped=True), np.memmap)
+    monkeypatch.setattr(arrays, "MAPPED_FROM", 0)
+    assert isinstance(read_array(path, (2, 3), INT64, ERRORS, mode="r"), np.memmap)
+    assert [child.name for child in path.parent.iterdir()] == ["ids.npy"]
+
+
+def test_a_header_is_what_numpy_writes(published: tuple[Path, str]) -> None:
+    assert published[0].read_bytes() == array_header(INT64, (2, 3)) + np.arange(6).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.unlink(), "missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a whole"),
+        (lambda path: np.save(path, np.zeros((2, 3))), r"holds float64 \[2, 3\], the manifest says int64 \[2,n\]"),
+        (lambda path: np.save(path, np.zeros((3, 3), INT64)), r"holds int64 \[3, 3\]"),
+        (lambda path: np.save(path, np.zeros(2, INT64)), r"holds int64 \[2\]"),
+    ],
+)
+def test_damage_is_said_by_the_owner(published: tuple[Path, str], damage: Callable[[Path], None], said: str) -> None:
+    path, sha256 = published
+    damage(path)
+    with pytest.raises(CorpusError, match=rf"ids\.npy: {said}"):
+        read_array(path, (2, None), INT64, ERRORS)
+    with pytest.raises(CorpusError, match="missing" if said == "missing" else "changed since it was published"):
+        read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
+
+
+def test_what_the_disk_refuses_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "ids.npy").mkdir()
+    with pytest.raises(SnapshotError, match="could not be read"):
+        read_array(tmp_path / "ids.npy", (1,), INT64, ERRORS)
+
+
+def test_a_sealed_manifest_tells_every_change(tmp_path: Path) -> None:
+    path, values = tmp_path / "manifest.json", {"rows": 3, "files": {"a": "0"}, "share": 0.1}
+    write_sealed(path, values)
+    assert read_sealed(path, ERRORS) == values
+    stored = json.loads(path.read_bytes())
+    for text, said in (
+        (json.dumps({**stored, "rows": 4}), "checksum"),
+        (json.dumps(values), "checksum"),
+        ("[1]", "not a JSON object"),
+        ("{", "not valid JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(CorpusError, match=said):
+            read_sealed(path, ERRORS)
+    path.unlink()
+    with pytest.raises(CorpusError, match="missing"):
+        read_sealed(path, ERRORS)
+
+
+def test_hashes_name_the_files_that_changed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    hashes = file_hashes(tmp_path, ("a", "b"))
+    assert changed_files(tmp_path, hashes) == []
+    (tmp_path / "b").write_text("c")
+    assert changed_files(tmp_path, hashes) == ["b"]
+
+
+def test_what_is_replaced_while_it_is_opened_is_opened_again() -> None:
+    versions, tried = iter([1, 2, 2]), []
+
+    def open_once(version: int) -> str:
+        tried.append(version)
+        if version == 1:
+            raise CorpusError("gone")
+        return "opened"
+
+    assert steadily(lambda: next(versions), open_once, CorpusError) == "opened" and tried == [1, 2]
+    with pytest.raises(CorpusError, match="gone"):
+        steadily(lambda: 1, open_once, CorpusError)
+
+
+def test_only_what_nobody_names_is_deleted(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.touch()
+    delete_unnamed(paths[:2], {paths[0]})
+    assert sorted(tmp_path.iterdir()) == [paths[0], paths[2]]
