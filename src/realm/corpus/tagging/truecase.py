@@ -10,7 +10,8 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging.date_forms import FULL_MONTHS
+from realm.corpus.tagging.date_forms import 
+from realm.text.months import FULL_MONTHS
 from realm.corpus.tagging.spans import TaggedSpan
 
 _ROMANCE = ("de", "del", "della", "da", "di", "do", "dos", "du", "la", "le", "el")
