@@ -1,70 +1,46 @@
 """The verbs that come in groups: corpus, index, data, knn, tagger."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from realm.cli import corpus as corpora
 from realm.cli import knn, questions, refreshing, show, taggers
+from realm.cli.arguments import Json, Run, Text
 from realm.progress import Progress
 
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
-
-def index_build(run: Run, /, *, json: bool = False) -> None:
-    """Embed documents added since the index was made, with the document embedder that made it.
-
-    Args:
-        run: a run directory.
-        json: print index info as one JSON object in the last line.
-    """
+def index_build(run: Run, /, *, json: Json = False) -> None:
+    """Embed documents added since the index was made, with the document embedder that made it."""
     from realm.opening import open_run
 
     with Progress() as progress:
         opened, count = open_run(run).with_added(lambda done, total: progress.count("index: blocks", done, total))
     found = {"embedded": count, **opened.index_facts()}
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
-def index_info(run: Run, /, *, json: bool = False) -> None:
-    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample.
-
-    Args:
-        run: a run directory.
-        json: print one JSON object as the last line.
-    """
+def index_info(run: Run, /, *, json: Json = False) -> None:
+    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample."""
     from realm.opening import open_run
 
     opened = open_run(run)
     found = {**opened.index_facts(), **opened.searching_facts()}
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
-def index_search(run: Run, text: Text, /, *, k: int = 5, json: bool = False) -> None:
+def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> None:
     """Find the nearest documents of a text; works as soon as pre-training has ended.
 
     Args:
-        run: a run directory.
         text: a question or any text.
         k: documents to find.
-        json: print one JSON object as the last line.
     """
     from dataclasses import asdict
 
     from realm.opening import open_run
 
     opened = open_run(run)
-    hits = [asdict(hit) for hit in opened.search(text, k)]
-    if not json:
-        show.hits(hits)
-    show.last_line({"text": text, "results": hits, "versions": opened.versions}, json)
+    found = {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
+    show.result(found, json, show.hits)
 
 
 ABOUT = {

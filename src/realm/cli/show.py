@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 NAMES = {"ict": "ICT alone", "pretrain": "REALM pre-training", "finetune": "REALM, fine-tuned"}
@@ -16,6 +16,24 @@ def last_line(value: Any, wanted: bool) -> None:
         line = json.dumps(value, ensure_ascii=False, allow_nan=False)
         sys.stdout.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
         sys.stdout.flush()
+
+
+def facts(values: dict[str, Any]) -> None:
+    """Names and values, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(Text(name.replace("_", " ")), Text(_plain(value)))
+    _print(table)
+
+
+def result(value: dict[str, Any], json: bool, people: Callable[[dict[str, Any]], None] = facts) -> None:
+    """What a verb found: as one JSON line, or by ``people`` as people read it."""
+    if not json:
+        people(value)
+    last_line(value, json)
 
 
 def note(text: str) -> None:
@@ -49,17 +67,6 @@ def rate(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def facts(values: dict[str, Any]) -> None:
-    """Names and values, one a line."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None)
-    for name, value in values.items():
-        table.add_row(Text(name.replace("_", " ")), Text(_plain(value)))
-    _print(table)
-
-
 def _plain(value: Any) -> str:
     if value is None or value in ({}, []):
         return "–"
@@ -74,15 +81,17 @@ def _plain(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def blocks(values: list[dict[str, Any]]) -> None:
-    """Blocks of a document, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere."""
+def document(value: dict[str, Any]) -> None:
+    """A document block by block, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere; then its source."""
     from rich.text import Text
 
-    for block in values:
+    for block in value["blocks"]:
         _print(Text.assemble((f"[{block['block_id']}] {block['title']}", "bold")))
         for sentence in block["sentences"]:
             _print(_marked(sentence["text"], sentence["spans"]))
         _print("")
+    if "source" in value:
+        _source(value["source"])
 
 
 def _shown(words: str, style: str) -> tuple[str, str]:
@@ -100,7 +109,7 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
     return marked.append(text[position:])
 
 
-def source(value: dict[str, Any]) -> None:
+def _source(value: dict[str, Any]) -> None:
     """Where a document was read, and its record as it stands there now."""
     _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
     if value["note"]:
@@ -109,9 +118,9 @@ def source(value: dict[str, Any]) -> None:
         _print(f"{value['record']['title']} ({value['record']['id']})", value["record"]["text"])
 
 
-def hits(values: list[dict[str, Any]]) -> None:
+def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
-    for hit in values:
+    for hit in value["results"]:
         _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
 
 

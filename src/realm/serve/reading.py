@@ -18,7 +18,7 @@ PRIVATE = ("format", "fingerprint")
 
 def run_page(serving: Serving) -> dict[str, Any]:
     """The ``/v1/run`` object (``shapes.RunResponse``)."""
-    opened = serving.current.opened
+    opened = serving.current
     manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
     record = read_run(serving.paths)
     corpus = {"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable}
