@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NAMES = {"ict": "ICT alone", "pretrain": "REALM pre-training", "finetune": "REALM, fine-tuned"}
 EXCERPT = 300
 DAY = 86_400
 
@@ -269,12 +268,13 @@ def clock(seconds: float) -> str:
 
 def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict[str, Any] | None) -> None:
     """Everything that the demo ends with."""
+    from realm.report.pictures import row_name
+
     rows = []
-    named = {**{NAMES[name]: row for name, row in summary["stages"].items()}}
-    named |= {label: summary[name] for name, label in (("closed_book", "Closed book"), ("bm25", "BM25 + reader")) if name in summary}
+    named = {**summary["stages"], **{name: summary[name] for name in ("closed_book", "bm25") if name in summary}}
     for name, row in named.items():
         recall = row.get("recall") or {}
-        rows.append([name, recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
+        rows.append([row_name(name), recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
     if rows:
         _print(_table("The atlas, test questions", ["", "gold recall@1", "@5", "EM", "train EM", "utility"], rows))
     for value in answers:

@@ -12,18 +12,10 @@ from realm.report.document import document
 from realm.report.evidence import answers_section, explanation_section
 from realm.report.followed import followed_section
 from realm.report.markup import Html, join, table, tag
+from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
 from realm.storage.files import write_atomic
-
-ROW_NAMES = {
-    "ict": "ICT alone",
-    "warm": "Reading warm start",
-    "pretrain": "REALM pre-training",
-    "finetune": "REALM, fine-tuned",
-    "closed_book": "Closed book",
-    "bm25": "BM25 + reader",
-}
 
 
 def write_report(paths: RunPaths) -> Path:
@@ -129,9 +121,7 @@ def _results(run: RunRecord) -> Html | None:
         return None
     above = tag("tr", tag("td", ""), *(tag("th", title, colspan=len(columns), scope="colgroup") for title, columns in kept))
     head = ["", *(label for _, columns in kept for label, _ in columns)]
-    rows = [
-        [ROW_NAMES.get(r["name"], r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)
-    ]
+    rows = [[row_name(r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)]
     note = (
         "Recall@k is the share of questions with a right block among the first k: a block of a document named as gold, or any block that "
         "holds an answer. EM is exact match after the usual normalisation, with its 95 % bootstrap interval."
