@@ -4,6 +4,7 @@ import json as encoding
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def align(
     opened = _open(run, device)
     with Progress() as progress, _rows_to(out) as write:
         options = AlignOptions(limit, k, min_utility)
-        found = align_sentences(opened, options, write, lambda done, total: progress.count("sentences", done, total))
+        found = align_sentences(opened, options, write, partial(progress.count, "sentences"))
     if out is not None and not json:
         show.facts({**found, "written to": str(out)})
     show.last_line({**found, "out": None if out is None else str(out), "versions": opened.versions}, json)

@@ -49,17 +49,13 @@ class SourceFlags:
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
 
 
-def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
-    return lambda what, done, total: progress.count(f"corpus: {what}", done, total)
-
-
 def _changed(
     change: "Callable[..., CorpusManifest]", corpus: Path, sources: tuple[Path, ...], reading: SourceFlags, workers: int | None, json: bool
 ) -> None:
     """Change a corpus by documents and say what it holds then."""
     options = reading.options()
     with Progress() as progress:
-        change(corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=options)
+        change(corpus, sources, strict=reading.strict, workers=workers, progress=progress.counting("corpus"), source_options=options)
     corpus_info(corpus, json=json)
 
 
@@ -104,7 +100,7 @@ def corpus_build(
         source_options=reading.options(),
     )
     with Progress() as progress:
-        build_corpus(sources, out, options, workers=workers, progress=_counting(progress), say=progress.say)
+        build_corpus(sources, out, options, workers=workers, progress=progress.counting("corpus"), say=progress.say)
     corpus_info(out, json=json)
 
 
@@ -177,3 +173,6 @@ def corpus_show(
     blocks = document_blocks(corpus, document)
     record = {"source": source_record(corpus, blocks)} if source else {}
     show.result({"id": document, "blocks": blocks, **record}, json, show.document)
+
+
+VERBS = (corpus_build, corpus_add, corpus_update, corpus_remove, corpus_compact, corpus_info, corpus_show)

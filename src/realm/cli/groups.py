@@ -1,6 +1,7 @@
 """The verbs that come in groups: corpus, index, data, knn, tagger."""
 
 from collections.abc import Callable
+from functools import partial
 
 from realm.cli import corpus as corpora
 from realm.cli import knn, questions, refreshing, show, taggers
@@ -13,7 +14,7 @@ def index_build(run: Run, /, *, json: Json = False) -> None:
     from realm.opening import open_run
 
     with Progress() as progress:
-        opened, count = open_run(run).with_added(lambda done, total: progress.count("index: blocks", done, total))
+        opened, count = open_run(run).with_added(partial(progress.count, "index: blocks"))
     found = {"embedded": count, **opened.index_facts()}
     show.result(found, json)
 
@@ -51,23 +52,12 @@ ABOUT = {
     "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "corpus": {
-        "build": corpora.corpus_build,
-        "add": corpora.corpus_add,
-        "update": corpora.corpus_update,
-        "remove": corpora.corpus_remove,
-        "compact": corpora.corpus_compact,
-        "info": corpora.corpus_info,
-        "show": corpora.corpus_show,
-    },
-    "data": {"check": questions.data_check, "convert": questions.data_convert},
-    "index": {"build": index_build, "info": index_info, "search": index_search, "verify": refreshing.index_verify},
-    "knn": {
-        "build": knn.knn_build,
-        "eval": knn.knn_eval,
-        "tune": knn.knn_tune,
-        "prune": knn.knn_prune,
-        "generate": knn.knn_generate,
-    },
-    "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
+    group: {verb.__name__.removeprefix(f"{group}_"): verb for verb in verbs}
+    for group, verbs in {
+        "corpus": corpora.VERBS,
+        "data": (questions.data_check, questions.data_convert),
+        "index": (index_build, index_info, index_search, refreshing.index_verify),
+        "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
+        "tagger": (taggers.tagger_eval, taggers.tagger_train),
+    }.items()
 }

@@ -1,6 +1,7 @@
 """The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | prune | generate``."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,7 @@ def knn_build(
             dtype=dtype,
             tokenizer=tokenizer,
             device=device,
-            progress=lambda done, total: progress.count("knn: keys", done, total),
+            progress=partial(progress.count, "knn: keys"),
             announce=announce,
         )
     show.result({"datastore": str(out), **asdict(made.facts), "forecast": expected, "skipped": made.windows.facts["skipped"]}, json)

@@ -46,11 +46,13 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     try:
         generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0, progress=context.embedded)
         source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-        return evaluate_retrieval(
-            source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count
-        )
+        return _recall(context, source, questions)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _recall(context: StageContext, source: DenseCandidates, questions: list[Question]) -> dict[str, Any]:
+    return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
 
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -58,8 +60,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
     source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-    row = evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
-    return row | {"marginal_utility": last_utility(context)}
+    return _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
 
 
 def last_utility(context: StageContext) -> float | None:

@@ -100,7 +100,7 @@ def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
         forms["encoder"] = before.with_parts(**{**empty, "encoder": before.encoder})
     if tuned is not None and tuned.has("reader"):
         form = "reader" if not tuned.has("embedder") else "openqa"
-        forms[form] = tuned.with_parts(**{**empty, "embedder": tuned.embedder, "reader": tuned.reader})
+        forms[form] = tuned.with_parts(document_embedder=None, encoder=None)
     return forms
 
 

@@ -23,7 +23,7 @@ from realm.serve.batching import Batcher
 from realm.serve.heap import give_back
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
-from realm.serve.refusals import not_found_yet
+from realm.serve.refusals import Refusal
 from realm.stages import has_stage
 from realm.storage.locks import held
 
@@ -82,7 +82,8 @@ class Serving:
             try:
                 self._swap(self._with_added(self.current))
             except SnapshotError as error:
-                raise not_found_yet(error.problem) from error
+                told = f"the change is made, and its documents will be found as soon as that is over: {error.problem}"
+                raise Refusal(503, "later", told, retry_after=5) from error
             return self.current
 
     def follow(self) -> bool:
