@@ -29,12 +29,6 @@ class FusionAnswerer(Answerer):
     and end are where it stands, 0 and 0 where it does not.
     """
 
-    def __init__(
-        self, inputs: BlockInputs, source: Source, reader: FusionReader, *, versions: dict[str, int], temperature: float | None = None
-    ):
-        super().__init__(inputs, source, reader, versions=versions, temperature=temperature)
-        self.fusion = reader
-
     @torch.inference_mode()
     def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
         answers = self.answer(questions, k=k)
@@ -42,7 +36,8 @@ class FusionAnswerer(Answerer):
         return [a.answer for a in answers], (log_p.unsqueeze(1) / temperatures).exp()
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
-        texts, log_p = self.fusion.generate(questions, passages_of(self.inputs, found.rows))
+        assert isinstance(self.reader, FusionReader)
+        texts, log_p = self.reader.generate(questions, passages_of(self.inputs, found.rows))
         answers = []
         for i, question in enumerate(questions):
             p = min(1.0, float(log_p[i].exp()))
@@ -106,15 +101,3 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     return StageReader(model.reader, temperature)
-
-
-def stage_answerer(
-    paths: RunPaths, stage: str, inputs: BlockInputs, source: Source, model: RealmModel, *, versions: dict[str, int]
-) -> Answerer:
-    """Answers by the reader of a published stage: ``load_reader``, whose arguments and errors it has, over one state of the corpus.
-
-    Args:
-        inputs, source, versions: as for ``Answerer``.
-    """
-    reader = load_reader(paths, stage, model, device=next(source.parameters()).device)
-    return reader.over(inputs, source, versions=versions)

@@ -9,7 +9,7 @@ from typing import Any
 from realm.candidates import DenseCandidates
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
-from realm.generative import stage_answerer
+from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_json, read_seconds
@@ -77,7 +77,8 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
+    reader = load_reader(context.paths, "finetune", model, device=context.device)
+    answerer = reader.over(context.inputs, source, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
     return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 
