@@ -107,15 +107,15 @@ def _results(run: RunRecord) -> Html | None:
     if not run.results:
         return None
     depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
-    groups: list[tuple[str, str, list[tuple[str, list[str]]]]] = [
-        ("Gold recall@", "recall_gold", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
-        ("Recall by answer@", "recall", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
+    groups: list[tuple[str, list[tuple[str, list[str]]]]] = [
+        ("Gold recall@", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
+        ("Recall by answer@", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
     ]
     answer = [(label, [_score(r, key) for r in run.results]) for label, key in (("EM", "em"), ("F1", "f1"), ("Train EM", "train_em"))]
     answer.append(("Questions", [short(number(r.get("n"))) for r in run.results]))
     answer.append(("Time", [duration(number(r.get("seconds"))) for r in run.results]))
-    groups.append(("Answers", "answers", answer))
-    kept = [(title, [(label, cells) for label, cells in columns if any(cell != "–" for cell in cells)]) for title, _, columns in groups]
+    groups.append(("Answers", answer))
+    kept = [(title, [(label, cells) for label, cells in columns if any(cell != "–" for cell in cells)]) for title, columns in groups]
     kept = [(title, columns) for title, columns in kept if columns]
     if not kept:
         return None
