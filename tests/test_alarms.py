@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from realm.config import build_recipe
-from realm.pipeline.alarms import ROWS, Alarm, Alarms, alarms_of, attainable_share, usual_alarms
+from realm.diagnoses import ROWS, Diagnosis, attainable_share, diagnoses
+from realm.pipeline.alarms import Alarms, alarms_of
 from realm.train.metrics import MetricsLog
 
 HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}
@@ -16,7 +17,7 @@ Row = tuple[str, int, dict[str, float]]
 class Run:
     """A log and its alarms, fed as the loop does it."""
 
-    def __init__(self, path: Path, alarms: tuple[Alarm, ...]):
+    def __init__(self, path: Path, alarms: tuple[Diagnosis, ...]):
         self.log = MetricsLog(path / "metrics.jsonl")
         self.said: list[str] = []
         self.reported = 0
@@ -40,7 +41,7 @@ def rows(steps: range, **values: float) -> list[Row]:
 
 
 def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
-    run = Run(tmp_path, usual_alarms(attainable=attainable_share(28, 16, 8), staleness_limit=100))
+    run = Run(tmp_path, diagnoses(attainable=attainable_share(28, 16, 8), staleness_limit=100))
     run.feed(*rows(range(20, 120, 20), marginal_utility=-0.1, distinct=0.2))  # an ordinary start; 28 blocks cannot be more distinct
     assert run.said == [] == run.rung
     run.feed(*rows(range(500, 500 + 20 * (ROWS + 2), 20), marginal_utility=-0.1, distinct=0.01))
@@ -55,13 +56,13 @@ def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
 
 
 def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path: Path) -> None:
-    run = Run(tmp_path, usual_alarms())
+    run = Run(tmp_path, diagnoses())
     run.feed(*(("ict", step, {"distinct": 0.0, "marginal_utility": -1.0}) for step in range(900, 1000, 10)))
     assert run.rung == [] and run.reported == 10
 
 
 def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path: Path) -> None:
-    run = Run(tmp_path, usual_alarms())
+    run = Run(tmp_path, diagnoses())
     lost = {"dev_recall": 0.2, "dev_recall_gain": -0.06}
     run.feed(("finetune", 0, {"dev_recall": 0.26}), ("pretrain", 50, lost), ("finetune", 50, {**lost, "dev_recall_gain": -0.05}))
     assert run.rung == []
@@ -83,9 +84,9 @@ def test_help_that_held_out_sentences_lose_is_told_once(tmp_path: Path, values: 
     feed: list[Row] = []
     for at, value in enumerate(values):
         feed += [("pretrain", 20 * at, {"held_out_utility": value}), *rows(range(20 * at + 10, 20 * at + 20, 10))]
-    run = Run(tmp_path, usual_alarms())
+    run = Run(tmp_path, diagnoses())
     run.feed(*feed[:cut])
-    resumed = Run(tmp_path, usual_alarms())
+    resumed = Run(tmp_path, diagnoses())
     resumed.feed(*feed[cut:])
     assert [name for _, name in resumed.rung] == ["held_out"] * (values in FALLING)
     if values == FALLING[0]:
@@ -95,10 +96,10 @@ def test_help_that_held_out_sentences_lose_is_told_once(tmp_path: Path, values: 
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_resumed_run_rings_as_the_whole_one(tmp_path: Path, cut: int) -> None:
     feed = [*rows(range(300, 400, 20), marginal_utility=-2e-7), *rows(range(400, 460, 20)), *rows(range(460, 560, 20), distinct=0.01)]
-    whole, killed = Run(tmp_path / "whole", usual_alarms()), Run(tmp_path / "killed", usual_alarms())
+    whole, killed = Run(tmp_path / "whole", diagnoses()), Run(tmp_path / "killed", diagnoses())
     whole.feed(*feed)
     killed.feed(*feed[:cut])
-    resumed = Run(tmp_path / "killed", usual_alarms())
+    resumed = Run(tmp_path / "killed", diagnoses())
     resumed.feed(*feed[cut:])
     assert resumed.rung == whole.rung == [(340, "utility"), (500, "distinct")]
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -73,9 +73,16 @@ def test_help_is_light() -> None:
 
 
 def test_every_parameter_is_explained() -> None:
+    """In the verb's docstring, or where several verbs share it: in its type, or, for a group of options, in the group's docstring."""
     for name, verb in COMMANDS.items():
-        for parameter in inspect.signature(verb).parameters:
-            assert f"\n        {parameter}: " in (verb.__doc__ or ""), f"realm {name}: {parameter}"
+        for parameter, hint in get_type_hints(verb, include_extras=True).items():
+            shared = get_args(hint)
+            group = shared[0] if shared and is_dataclass(shared[0]) else None
+            helped = any(getattr(note, "help", None) for note in shared)
+            explained = [f"{key}: " in (group.__doc__ or "") for key in group.__dataclass_fields__] if group else [helped]
+            assert parameter == "return" or f"\n        {parameter}: " in (verb.__doc__ or "") or all(explained), (
+                f"realm {name}: {parameter}"
+            )
 
 
 def test_usage_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:

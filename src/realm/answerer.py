@@ -172,9 +172,8 @@ class Answerer:
         tokens = self.inputs.store.tokenizer.encode(questions)
         found = self.source(questions, tokens, k)
         searched = time.perf_counter()
-        log_p = self._log_p(tokens, found)
         p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
-        answers = [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
+        answers = self._read(questions, tokens, found, p_z)
         each = 1000 / len(questions)
         seconds = {
             "embed": found.embed_seconds,
@@ -183,6 +182,11 @@ class Answerer:
         }
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
         return [replace(answer, timings_ms=timings) for answer in answers]
+
+    def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
+        """Answers from what was found, p_z [b, k]; their timings are filled in later."""
+        log_p = self._log_p(tokens, found)
+        return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
         """One answer from [k] rows and [k, t, w] span log-probabilities."""

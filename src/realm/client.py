@@ -102,7 +102,7 @@ class Listed(TypedDict):
     title: str
 
 
-class Candidate(TypedDict):
+class ExplainedDocument(TypedDict):
     """One document read with a masked sentence."""
 
     block_id: int
@@ -131,7 +131,7 @@ class Explanation(TypedDict):
     p_y_null: float
     excluded: list[int]
     predictions: list[Prediction]
-    candidates: list[Candidate]
+    candidates: list[ExplainedDocument]
     versions: Versions
 
 

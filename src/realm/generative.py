@@ -1,17 +1,17 @@
 """Answers that a generative reader writes, with the evidence it read: the same object as the span reader's answers."""
 
 import math
-import time
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from realm.answerer import Answer, Answerer, Evidence
-from realm.candidates import Source
+from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
+from realm.data.types import TokenIds
 from realm.errors import RunError
 from realm.nn.fusion import FusionReader, Passage
 from realm.nn.model import RealmModel
@@ -29,35 +29,22 @@ class FusionAnswerer(Answerer):
     and end are where it stands, 0 and 0 where it does not.
     """
 
-    def __init__(
-        self, inputs: BlockInputs, source: Source, reader: FusionReader, *, versions: dict[str, int], temperature: float | None = None
-    ):
-        super().__init__(inputs, source, reader, versions=versions, temperature=temperature)
-        self.fusion = reader
-
     @torch.inference_mode()
     def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
         answers = self.answer(questions, k=k)
         log_p = torch.tensor([math.log(max(a.p, 1e-30)) for a in answers])
         return [a.answer for a in answers], (log_p.unsqueeze(1) / temperatures).exp()
 
-    def _batch(self, questions: list[str], k: int) -> list[Answer]:
-        started = time.perf_counter()
-        tokens = self.inputs.store.tokenizer.encode(questions)
-        found = self.source(questions, tokens, k)
-        searched = time.perf_counter()
-        texts, log_p = self.fusion.generate(questions, passages_of(self.inputs, found.rows))
-        p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
-        read = time.perf_counter()
-        seconds = {"embed": found.embed_seconds, "search": searched - started - found.embed_seconds, "read": read - searched}
-        timings = {name: round(value * 1000 / len(questions), 3) for name, value in seconds.items()}
+    def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
+        assert isinstance(self.reader, FusionReader)
+        texts, log_p = self.reader.generate(questions, passages_of(self.inputs, found.rows))
         answers = []
         for i, question in enumerate(questions):
             p = min(1.0, float(log_p[i].exp()))
             evidence = tuple(self._cited(int(row), float(p_z[i, j]), texts[i], p) for j, row in enumerate(found.rows[i]) if row >= 0)
             sure = None if self.temperature is None else p ** (1 / self.temperature)
             answers.append(Answer(question, texts[i], p, evidence, self.versions, {}, sure))
-        return [replace(answer, timings_ms=timings) for answer in answers]
+        return answers
 
     def _cited(self, row: int, p_z: float, answer: str, p: float) -> Evidence:
         block = self.inputs.store.block(row)
@@ -114,15 +101,3 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     return StageReader(model.reader, temperature)
-
-
-def stage_answerer(
-    paths: RunPaths, stage: str, inputs: BlockInputs, source: Source, model: RealmModel, *, versions: dict[str, int]
-) -> Answerer:
-    """Answers by the reader of a published stage: ``load_reader``, whose arguments and errors it has, over one state of the corpus.
-
-    Args:
-        inputs, source, versions: as for ``Answerer``.
-    """
-    reader = load_reader(paths, stage, model, device=next(source.parameters()).device)
-    return reader.over(inputs, source, versions=versions)

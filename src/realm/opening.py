@@ -1,7 +1,6 @@
 """Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +41,10 @@ class Hit:
     text: str
     score: float
 
+    @classmethod
+    def of(cls, block: Block, score: float) -> "Hit":
+        return cls(block.doc_id, block.block_id, block.title, block.text, score)
+
 
 def read_run_recipe(paths: RunPaths) -> Recipe:
     """The resolved recipe of a run directory.
@@ -67,21 +70,57 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     paths = RunPaths(Path(root))
     recipe = read_run_recipe(paths)
     facts = stage_facts(paths, "pretrain")
-    tuned: RealmModel | None = None
+    networks = Networks(paths, torch.device(device))
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
-        tuned = RealmModel.from_pretrained(paths.stage("finetune")).to(torch.device(device)).eval()
+        networks.tuned = networks.load("finetune")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    sha = None if tuned is None else state_sha256(tuned.documents)
+    sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
     require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
+    return OpenRun(paths, recipe, inputs, generation, networks)
 
-    @functools.cache
-    def reader() -> StageReader:
-        assert tuned is not None
-        return load_reader(paths, "finetune", tuned, device=torch.device(device))
 
-    return OpenRun(paths, recipe, inputs, generation, tuned, reader)
+@dataclass
+class Networks:
+    """The networks of a run's stages: each is loaded once, when it is asked for first, and stays, whatever becomes of the stage on disk.
+
+    Attributes:
+        paths, device: where the stages lie, and where their networks live.
+        tuned: the fine-tuned networks; None when the run ended after pre-training.
+    """
+
+    paths: RunPaths
+    device: torch.device
+    tuned: RealmModel | None = None
+    _pretrained: RealmModel | None = None
+    _reader: StageReader | None = None
+
+    def load(self, stage: str) -> RealmModel:
+        """The networks of a stage as they lie on disk now."""
+        return RealmModel.from_pretrained(self.paths.stage(stage)).to(self.device).eval()
+
+    def pretrained(self) -> RealmModel:
+        """Embedder and encoder as pre-training left them: they explain masked sentences."""
+        if self._pretrained is None:
+            self._pretrained = self.load("pretrain")
+        return self._pretrained
+
+    def reader(self) -> StageReader:
+        """What reads answers.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        if self.tuned is None:
+            cure = (
+                f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
+                f'realm index search {self.paths.root} "..."'
+            )
+            raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
+        if self._reader is None:
+            self._reader = load_reader(self.paths, "finetune", self.tuned, device=self.device)
+        return self._reader
 
 
 @dataclass(frozen=True)
@@ -92,16 +131,24 @@ class OpenRun:
         paths, recipe: where it lies and how it was made.
         inputs: its corpus, with the featuriser.
         generation: the index, with the document embedder that made it.
-        tuned: the fine-tuned networks; None when the run ended after pre-training.
-        reader: loads what reads answers when it is asked for first; kept when the corpus changes, whatever becomes of the stage on disk.
+        networks: of its stages; the same ones when the corpus changes.
     """
 
     paths: RunPaths
     recipe: Recipe
     inputs: BlockInputs
     generation: Generation
-    tuned: RealmModel | None
-    reader: Callable[[], StageReader]
+    networks: Networks
+
+    @property
+    def tuned(self) -> RealmModel | None:
+        """The fine-tuned networks; None when the run ended after pre-training."""
+        return self.networks.tuned
+
+    @property
+    def pretrained(self) -> RealmModel:
+        """The networks that explain masked sentences."""
+        return self.networks.pretrained()
 
     @property
     def versions(self) -> dict[str, int]:
@@ -126,13 +173,7 @@ class OpenRun:
         Raises:
             RunError: the run has no reader.
         """
-        if self.tuned is None:
-            cure = (
-                f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
-                f'realm index search {self.paths.root} "..."'
-            )
-            raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
-        return self.reader().over(self.inputs, self.source, versions=self.versions)
+        return self.networks.reader().over(self.inputs, self.source, versions=self.versions)
 
     def answerer_without(self, documents: Sequence[str]) -> Answerer:
         """The answerer as if some documents were not there.
@@ -151,13 +192,12 @@ class OpenRun:
         exclude = self.inputs.blocks_of_documents(documents)
         if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
             raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
-        return self.reader().over(self.inputs, self._source(exclude), versions=self.versions)
+        return self.networks.reader().over(self.inputs, self._source(exclude), versions=self.versions)
 
     @cached_property
-    def pretrained(self) -> RealmModel:
-        """Embedder and encoder as pre-training left them: they explain masked sentences."""
-        device = next(self.generation.embedder.parameters()).device
-        return RealmModel.from_pretrained(self.paths.stage("pretrain")).to(device).eval()
+    def documents(self) -> list[str]:
+        """Ids of the documents, in the order in which they came."""
+        return self.inputs.store.documents()
 
     @cached_property
     def unsearchable(self) -> int:
@@ -190,7 +230,7 @@ class OpenRun:
         store = self.inputs.store
         found = self.source(texts, store.tokenizer.encode(list(texts)), k)
         return [
-            tuple(_hit(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
+            tuple(Hit.of(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
@@ -252,7 +292,3 @@ class OpenRun:
             start, end = (int(place) for place in sentences[len(sentences) // 2])
             queries.append(featurizer.query(store.token_ids(row)[start:end].tolist()))
         return self.source.embedder(queries).float().cpu()
-
-
-def _hit(block: Block, score: float) -> Hit:
-    return Hit(block.doc_id, block.block_id, block.title, block.text, score)

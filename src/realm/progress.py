@@ -96,6 +96,10 @@ class Progress:
         """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate."""
         self._count(stage, done, total, 0.0)
 
+    def counting(self, whole: str) -> Callable[[str, int, int | None], None]:
+        """:meth:`count` for the parts of something: "corpus: documents", "corpus: blocks"."""
+        return lambda part, done, total: self.count(f"{whole}: {part}", done, total)
+
     def count_long(self, stage: str, done: int, total: int | None = None) -> None:
         """:meth:`count` for what is often over at once: nothing is shown before ``every`` seconds of it have passed."""
         self._count(stage, done, total, self._every)

@@ -71,8 +71,8 @@ def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: P
     (run_copy / "stages" / "finetune" / "stage.json").rename(run_copy / "away.json")
     assert living.delete("/v1/documents/Novaria/0").is_success
     after = living.serving.current  # type: ignore[attr-defined]
-    assert after is not before and after.opened.answerer.reader is before.opened.answerer.reader
-    assert after.opened.answerer.temperature == before.opened.answerer.temperature is not None
+    assert after is not before and after.answerer.reader is before.answerer.reader
+    assert after.answerer.temperature == before.answerer.temperature is not None
     assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
 
 
@@ -91,11 +91,11 @@ def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.M
             assert living.delete(f"/v1/documents/{name}").is_success
         tidied += living.serving.tidy()  # type: ignore[attr-defined]
         current = living.serving.current  # type: ignore[attr-defined]
-        most = max(most, len(current.opened.inputs.store.segments))
+        most = max(most, len(current.inputs.store.segments))
         wanted = {f"new/{n}" for n in range(number + 1) if n % 2 == 0}
         assert {name for name in found(living, "Novaria crown", 12 + len(wanted)) if name.startswith("new/")} == wanted
         assert living.post("/v1/answer", json={"questions": ["Who pays with crown 0?"], "k": 3}).status_code == 200
-    assert tidied >= 2 and most <= 5 and current.opened.inputs.store.manifest.removed <= 5
+    assert tidied >= 2 and most <= 5 and current.inputs.store.manifest.removed <= 5
 
 
 def test_an_added_vector_is_a_rebuilt_one(living: TestClient, run_copy: Path) -> None:

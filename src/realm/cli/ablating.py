@@ -1,15 +1,11 @@
 """The verb ``realm ablate``."""
 
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from realm.cli import show
+from realm.cli.arguments import Json, Recipe
 from realm.progress import Progress
 from realm.ranks import place
-
-Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
 
 
 def ablate(
@@ -20,7 +16,7 @@ def ablate(
     seeds: int = 3,
     out: Path | None = None,
     table: bool = False,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Train and measure variants of a recipe, such as the rows of the paper's Table 2; started again, it goes on.
 
@@ -30,7 +26,6 @@ def ablate(
         seeds: how many, from the recipe's own on.
         out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
         table: only show the table of what is finished; nothing is trained.
-        json: print the table as one JSON object in the last line.
     """
     from realm.config import load_recipe
     from realm.errors import ConfigError
@@ -47,9 +42,7 @@ def ablate(
         found = ablation_table(loaded, root, chosen, seeds) if table else ablate_recipe(loaded, root, chosen, seeds, progress)
     if not place().first:
         return
-    if not json:
-        from realm.report.ablation import ablation_text
+    from realm.report.ablation import ablation_text
 
-        print(ablation_text(found), end="")
-        print(f"\nalso in {root}: ablation.txt, ablation.json, ablation.csv, ablation.html")
-    show.last_line(found, json)
+    files = f"\nalso in {root}: ablation.txt, ablation.json, ablation.csv, ablation.html"
+    show.result(found, json, lambda summary: print(ablation_text(summary) + files))

@@ -4,15 +4,13 @@ import json as encoding
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from realm.cli import show
+from realm.cli.arguments import Device, Json, Run
 from realm.progress import Progress
-
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 
 
 def align(
@@ -23,19 +21,16 @@ def align(
     limit: int = 1000,
     k: int = 8,
     min_utility: float = 0.0,
-    device: str = "cpu",
-    json: bool = False,
+    device: Device = "cpu",
+    json: Json = False,
 ) -> None:
-    """Sentences with the documents that raised their likelihood, as JSON lines.
+    """Sentences with the documents that raised their likelihood, as JSON lines, in a run whose pre-training has ended.
 
     Args:
-        run: a run directory in which pretrain has ended.
         out: the file to write; standard output by default.
         limit: sentences to read, spread evenly over the corpus; 0 for all.
         k: documents read with each, the null document counted.
         min_utility: a document is shown if it adds more than this to the log-probability of the hidden words.
-        device: cpu or cuda.
-        json: print a summary as one JSON object in the last line.
     """
     from realm.recipes.align import AlignOptions
     from realm.recipes.align import align as align_sentences
@@ -43,7 +38,7 @@ def align(
     opened = _open(run, device)
     with Progress() as progress, _rows_to(out) as write:
         options = AlignOptions(limit, k, min_utility)
-        found = align_sentences(opened, options, write, lambda done, total: progress.count("sentences", done, total))
+        found = align_sentences(opened, options, write, partial(progress.count, "sentences"))
     if out is not None and not json:
         show.facts({**found, "written to": str(out)})
     show.last_line({**found, "out": None if out is None else str(out), "versions": opened.versions}, json)

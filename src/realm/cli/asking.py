@@ -9,23 +9,20 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
+from realm.cli.arguments import Json, Names, Run
 
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Question = Annotated[str | None, tyro.conf.arg(metavar="QUESTION")]
-Names = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 PROMPT = "? "
 REMEMBERED = 1000
 
 
-def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: float = 0.0, json: bool = False) -> None:
+def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: float = 0.0, json: Json = False) -> None:
     """Answer a question with its evidence. Without one: a prompt on a terminal, or a question a line from a pipe.
 
     Args:
-        run: a run directory.
         question: the question; none: questions are read from standard input, and from a pipe answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1.
-        json: print one JSON object for each answer.
     """
     from realm.errors import require_share
     from realm.opening import open_run
@@ -40,7 +37,7 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
         return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()
 
     if question is not None:
-        _show(answer(question), json)
+        show.result(answer(question), json, show.answer)
     elif sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
         with _history():
@@ -51,12 +48,6 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
                 show.last_line(answer(text), True)
 
 
-def _show(answer: dict[str, Any], json: bool) -> None:
-    if not json:
-        show.answer(answer)
-    show.last_line(answer, json)
-
-
 def _converse(answer: Callable[[str], dict[str, Any]], json: bool) -> None:
     """Questions from a terminal until Ctrl-D; Ctrl-C gives up a line, or an answer that takes too long."""
     show.note("Ask a question; Ctrl-D ends.")
@@ -64,7 +55,7 @@ def _converse(answer: Callable[[str], dict[str, Any]], json: bool) -> None:
         try:
             text = input(PROMPT).encode("utf-8", "replace").decode("utf-8").strip()
             if text:
-                _show(answer(text), json)
+                show.result(answer(text), json, show.answer)
         except EOFError:
             print()
             return
@@ -109,7 +100,6 @@ def serve(
     """A web page and an HTTP API: questions, searches, explanations, and documents that come and go.
 
     Args:
-        run: a run directory.
         host: address to listen on; others than the loopback address need a token.
         port: port to listen on; 0 takes any that is free.
         token_file: a file with the token that requests must carry.

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
+from realm.cli.arguments import Corpus, Json, Workers
 from realm.progress import Progress
 
 if TYPE_CHECKING:
     from realm.corpus.sources import SourceOptions
     from realm.corpus.store.manifest import CorpusManifest
 
-Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS")]
-Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
+Sources = Annotated[
+    tuple[Path, ...], tyro.conf.arg(metavar="SOURCE", help="files or folders, or hf:owner/name for a dataset on the Hugging Face hub")
+]
 Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
 
 
@@ -47,17 +49,13 @@ class SourceFlags:
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
 
 
-def _counting(progress: Progress) -> Callable[[str, int, int | None], None]:
-    return lambda what, done, total: progress.count(f"corpus: {what}", done, total)
-
-
 def _changed(
     change: "Callable[..., CorpusManifest]", corpus: Path, sources: tuple[Path, ...], reading: SourceFlags, workers: int | None, json: bool
 ) -> None:
     """Change a corpus by documents and say what it holds then."""
     options = reading.options()
     with Progress() as progress:
-        change(corpus, sources, strict=reading.strict, workers=workers, progress=_counting(progress), source_options=options)
+        change(corpus, sources, strict=reading.strict, workers=workers, progress=progress.counting("corpus"), source_options=options)
     corpus_info(corpus, json=json)
 
 
@@ -73,13 +71,12 @@ def corpus_build(
     tagger: str = "default",
     gazetteer: Path | None = None,
     reading: Reading = SourceFlags(),
-    workers: int | None = None,
-    json: bool = False,
+    workers: Workers = None,
+    json: Json = False,
 ) -> None:
     """Make a corpus from files and folders of documents.
 
     Args:
-        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
         out: the corpus directory; must not exist.
         tokenizer: a tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents.
         vocab_size: entries of a vocabulary trained here.
@@ -88,9 +85,6 @@ def corpus_build(
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
             spacy:MODEL, hf:MODEL, perceptron:DIR (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
-        reading: how the sources are read.
-        workers: processes; all cores that may be used if not given.
-        json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.build.builder import build_corpus
     from realm.corpus.build.options import BuildOptions
@@ -106,79 +100,41 @@ def corpus_build(
         source_options=reading.options(),
     )
     with Progress() as progress:
-        build_corpus(sources, out, options, workers=workers, progress=_counting(progress), say=progress.say)
+        build_corpus(sources, out, options, workers=workers, progress=progress.counting("corpus"), say=progress.say)
     corpus_info(out, json=json)
 
 
 def corpus_add(
-    corpus: Corpus,
-    sources: Sources,
-    /,
-    *,
-    reading: Reading = SourceFlags(),
-    workers: int | None = None,
-    json: bool = False,
+    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
 ) -> None:
-    """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable.
-
-    Args:
-        corpus: the corpus directory; a run keeps its own in RUN/corpus.
-        sources: files or folders, or hf:owner/name for a dataset on the Hugging Face hub.
-        reading: how the sources are read.
-        workers: processes; all cores that may be used if not given.
-        json: print corpus info as one JSON object in the last line.
-    """
+    """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable."""
     from realm.corpus.change.updates import add_documents
 
     _changed(add_documents, corpus, sources, reading, workers, json)
 
 
-def corpus_info(corpus: Corpus, /, *, json: bool = False) -> None:
-    """What a corpus holds, and whether it can teach a retriever.
-
-    Args:
-        corpus: the corpus directory.
-        json: print one JSON object as the last line.
-    """
+def corpus_info(corpus: Corpus, /, *, json: Json = False) -> None:
+    """What a corpus holds, and whether it can teach a retriever."""
     from realm.corpus.store.info import corpus_info as facts_of
 
-    facts = facts_of(corpus)
-    if not json:
-        show.facts(facts)
-    show.last_line(facts, json)
+    show.result(facts_of(corpus), json)
 
 
 def corpus_update(
-    corpus: Corpus,
-    sources: Sources,
-    /,
-    *,
-    reading: Reading = SourceFlags(),
-    workers: int | None = None,
-    json: bool = False,
+    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
 ) -> None:
-    """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add.
-
-    Args:
-        corpus: the corpus directory; a run keeps its own in RUN/corpus.
-        sources: files or folders.
-        reading: how the sources are read.
-        workers: processes; all cores that may be used if not given.
-        json: print corpus info as one JSON object in the last line.
-    """
+    """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add."""
     from realm.corpus.change.updates import update_documents
 
     _changed(update_documents, corpus, sources, reading, workers, json)
 
 
-def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: bool = False) -> None:
+def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: Json = False) -> None:
     """Remove documents from a corpus: no search returns them from then on. Their text leaves the disk with realm corpus compact --purge.
 
     Args:
-        corpus: the corpus directory; a run keeps its own in RUN/corpus.
         documents: ids of documents.
         ids: a file of more ids, one a line.
-        json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.change.updates import remove_documents
     from realm.text.files import open_text
@@ -191,13 +147,11 @@ def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | N
     corpus_info(corpus, json=json)
 
 
-def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: bool = False) -> None:
+def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: Json = False) -> None:
     """Drop the rows of removed documents and merge small segments.
 
     Args:
-        corpus: the corpus directory; a run keeps its own in RUN/corpus.
         purge: also delete older files at once, so that no removed text is left on disk.
-        json: print corpus info as one JSON object in the last line.
     """
     from realm.corpus.change.compaction import compact_corpus
 
@@ -206,22 +160,19 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: bool = False
 
 
 def corpus_show(
-    corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, source: bool = False, json: bool = False
+    corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, source: bool = False, json: Json = False
 ) -> None:
     """The sentences of one document, block by block, with the salient spans marked.
 
     Args:
-        corpus: the corpus directory.
         document: the document's id.
         source: also show the file and the record that it was read from.
-        json: print one JSON object as the last line.
     """
     from realm.corpus.store.showing import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)
     record = {"source": source_record(corpus, blocks)} if source else {}
-    if not json:
-        show.blocks(blocks)
-        for value in record.values():
-            show.source(value)
-    show.last_line({"id": document, "blocks": blocks, **record}, json)
+    show.result({"id": document, "blocks": blocks, **record}, json, show.document)
+
+
+VERBS = (corpus_build, corpus_add, corpus_update, corpus_remove, corpus_compact, corpus_info, corpus_show)

@@ -1,70 +1,47 @@
 """The verbs that come in groups: corpus, index, data, knn, tagger."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
-
-import tyro
+from functools import partial
 
 from realm.cli import corpus as corpora
 from realm.cli import knn, questions, refreshing, show, taggers
+from realm.cli.arguments import Json, Run, Text
 from realm.progress import Progress
 
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
-
-def index_build(run: Run, /, *, json: bool = False) -> None:
-    """Embed documents added since the index was made, with the document embedder that made it.
-
-    Args:
-        run: a run directory.
-        json: print index info as one JSON object in the last line.
-    """
+def index_build(run: Run, /, *, json: Json = False) -> None:
+    """Embed documents added since the index was made, with the document embedder that made it."""
     from realm.opening import open_run
 
     with Progress() as progress:
-        opened, count = open_run(run).with_added(lambda done, total: progress.count("index: blocks", done, total))
+        opened, count = open_run(run).with_added(partial(progress.count, "index: blocks"))
     found = {"embedded": count, **opened.index_facts()}
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
-def index_info(run: Run, /, *, json: bool = False) -> None:
-    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample.
-
-    Args:
-        run: a run directory.
-        json: print one JSON object as the last line.
-    """
+def index_info(run: Run, /, *, json: Json = False) -> None:
+    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample."""
     from realm.opening import open_run
 
     opened = open_run(run)
     found = {**opened.index_facts(), **opened.searching_facts()}
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
-def index_search(run: Run, text: Text, /, *, k: int = 5, json: bool = False) -> None:
+def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> None:
     """Find the nearest documents of a text; works as soon as pre-training has ended.
 
     Args:
-        run: a run directory.
         text: a question or any text.
         k: documents to find.
-        json: print one JSON object as the last line.
     """
     from dataclasses import asdict
 
     from realm.opening import open_run
 
     opened = open_run(run)
-    hits = [asdict(hit) for hit in opened.search(text, k)]
-    if not json:
-        show.hits(hits)
-    show.last_line({"text": text, "results": hits, "versions": opened.versions}, json)
+    found = {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
+    show.result(found, json, show.hits)
 
 
 ABOUT = {
@@ -75,23 +52,12 @@ ABOUT = {
     "tagger": "Salient-span taggers: eval, train.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "corpus": {
-        "build": corpora.corpus_build,
-        "add": corpora.corpus_add,
-        "update": corpora.corpus_update,
-        "remove": corpora.corpus_remove,
-        "compact": corpora.corpus_compact,
-        "info": corpora.corpus_info,
-        "show": corpora.corpus_show,
-    },
-    "data": {"check": questions.data_check, "convert": questions.data_convert},
-    "index": {"build": index_build, "info": index_info, "search": index_search, "verify": refreshing.index_verify},
-    "knn": {
-        "build": knn.knn_build,
-        "eval": knn.knn_eval,
-        "tune": knn.knn_tune,
-        "prune": knn.knn_prune,
-        "generate": knn.knn_generate,
-    },
-    "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
+    group: {verb.__name__.removeprefix(f"{group}_"): verb for verb in verbs}
+    for group, verbs in {
+        "corpus": corpora.VERBS,
+        "data": (questions.data_check, questions.data_convert),
+        "index": (index_build, index_info, index_search, refreshing.index_verify),
+        "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
+        "tagger": (taggers.tagger_eval, taggers.tagger_train),
+    }.items()
 }

@@ -1,20 +1,20 @@
 """The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | prune | generate``."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from realm.cli import show
+from realm.cli.arguments import Datastore, Device, Json, Text
 from realm.cli.knn_flags import AS_BUILT, AS_MODEL, FIXED, Mix, Search, Windows
 from realm.progress import Progress
 
-Store = Annotated[Path, tyro.conf.arg(metavar="DATASTORE")]
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
 Smaller = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DATASTORE")]
-Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 
 
 def knn_build(
@@ -26,9 +26,9 @@ def knn_build(
     layer: str = "",
     dtype: str = "float16",
     tokenizer: str = "",
-    device: str = "cpu",
+    device: Device = "cpu",
     windows: Windows = AS_MODEL,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Store (state, next token) pairs of a text. Killed, it goes on where it was when called again.
 
@@ -40,9 +40,6 @@ def knn_build(
         layer: module whose input is the key (NAME:output for its output); empty is the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8.
         tokenizer: where the tokenizer is, if not with the model.
-        device: where the model runs.
-        windows: how text becomes predictions.
-        json: print one JSON object as the last line.
     """
     from realm.knn.session import build
 
@@ -63,14 +60,14 @@ def knn_build(
             dtype=dtype,
             tokenizer=tokenizer,
             device=device,
-            progress=lambda done, total: progress.count("knn: keys", done, total),
+            progress=partial(progress.count, "knn: keys"),
             announce=announce,
         )
-    _tell({"datastore": str(out), **asdict(made.facts), "forecast": expected, "skipped": made.windows.facts["skipped"]}, json)
+    show.result({"datastore": str(out), **asdict(made.facts), "forecast": expected, "skipped": made.windows.facts["skipped"]}, json)
 
 
 def knn_eval(
-    datastore: Store,
+    datastore: Datastore,
     sources: Sources,
     /,
     *,
@@ -80,20 +77,15 @@ def knn_eval(
     pruned: Smaller = (),
     report: Path | None = None,
     windows: Windows = AS_MODEL,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too; of a run how well it fills masks.
 
     Args:
-        datastore: what realm knn build made.
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
-        search: how the datastore is opened.
-        mix: how neighbours are mixed in.
         beams: of translation; 0 leaves translating out.
         pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
         report: an HTML page with plots.
-        windows: how text becomes predictions.
-        json: print one JSON object as the last line.
     """
     from realm.knn.session import evaluate
     from realm.report.knn import write_sizes
@@ -123,7 +115,7 @@ def knn_eval(
 
 
 def knn_tune(
-    datastore: Store,
+    datastore: Datastore,
     sources: Sources,
     /,
     *,
@@ -136,23 +128,19 @@ def knn_tune(
     gate: bool = False,
     report: Path | None = None,
     windows: Windows = AS_MODEL,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
 
     Args:
-        datastore: what realm knn build made.
         sources: held-out documents, or JSONL files of pairs.
         out: the settings, a JSON file for --settings.
-        search: how the datastore is opened.
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
         metric: l2 or ip.
         gate: also train an adaptive a, which says a for each prediction.
         report: an HTML page with plots.
-        windows: how text becomes predictions.
-        json: print one JSON object as the last line.
     """
     from realm.knn.session import tune_on
     from realm.report.knn import write_grid
@@ -162,13 +150,11 @@ def knn_tune(
         found = tune_on(search.session(datastore, metric), sources, windows.options(), grid, out, gate=gate, progress=progress.count)
     if report is not None:
         write_grid(report, found)
-    if not json:
-        show.facts({name: value for name, value in found.items() if name != "grid"})
-    show.last_line(found, json)
+    show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
 
 
 def knn_prune(
-    datastore: Store,
+    datastore: Datastore,
     /,
     *,
     out: Path,
@@ -176,30 +162,27 @@ def knn_prune(
     keep: float = 0.5,
     seed: int = 0,
     model: str = "",
-    device: str = "cpu",
-    json: bool = False,
+    device: Device = "cpu",
+    json: Json = False,
 ) -> None:
     """Make a smaller datastore of one; the old one stays as it is.
 
     Args:
-        datastore: what realm knn build made.
         out: the smaller one's directory; must not exist.
         method: random; known (drops what the model predicts best by itself); merge (near keys of frequent tokens become their mean).
         keep: share of the keys to keep.
         seed: of random and merge.
         model: the model, if it is no longer where the datastore found it; only known runs it.
-        device: where the model runs.
-        json: print one JSON object as the last line.
     """
     from realm.knn.session import pruned
 
     with Progress() as progress:
         made = pruned(datastore, out, method, keep, seed=seed, model=model, device=device, progress=progress.count)
-    _tell({"datastore": str(out), **asdict(made.facts)}, json)
+    show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 
 def knn_generate(
-    datastore: Store,
+    datastore: Datastore,
     text: Text,
     /,
     *,
@@ -209,30 +192,19 @@ def knn_generate(
     beams: int = 1,
     sample: bool = False,
     seed: int = 0,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Go on with a text, or translate it, with the neighbours mixed in.
 
     Args:
-        datastore: what realm knn build made.
         text: a beginning, or a sentence to translate.
-        search: how the datastore is opened.
-        mix: how neighbours are mixed in.
         tokens: most tokens to generate.
         beams: of beam search; 1 is greedy.
         sample: draw tokens instead of taking the best.
         seed: of drawing.
-        json: print one JSON object as the last line.
     """
     from realm.knn.session import generate
 
     mixing = mix.mixing()
     session = search.session(datastore, mixing.metric)
-    found = generate(session, text, mixing, tokens=tokens, beams=beams, sample=sample, seed=seed)
-    _tell(found, json)
-
-
-def _tell(found: dict[str, Any], json: bool) -> None:
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(generate(session, text, mixing, tokens=tokens, beams=beams, sample=sample, seed=seed), json)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
+from realm.cli.arguments import Json, Run
 from realm.progress import Progress
 
 if TYPE_CHECKING:
     from realm.data.questions import QuestionOptions
 
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
 
@@ -46,7 +46,7 @@ Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
 
 
 def data_check(
-    qa: Qa, /, *, corpus: Path | None = None, match: str = "wordpiece", reading: Reading = QuestionFlags(), json: bool = False
+    qa: Qa, /, *, corpus: Path | None = None, match: str = "wordpiece", reading: Reading = QuestionFlags(), json: Json = False
 ) -> None:
     """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
 
@@ -54,20 +54,16 @@ def data_check(
         qa: questions, in any known format.
         corpus: a corpus directory.
         match: how answers are found in the corpus: wordpiece, raw or normalised.
-        reading: how the file is read.
-        json: print one JSON object as the last line.
     """
     from realm.data.check import check_question_file
 
     with Progress() as progress:
         found = check_question_file(qa, corpus, options=reading.options(), match=match, counting=progress.count)
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
 def data_convert(
-    sources: Sources, /, *, out: Path, dev: Path | None = None, reading: Reading = QuestionFlags(), json: bool = False
+    sources: Sources, /, *, out: Path, dev: Path | None = None, reading: Reading = QuestionFlags(), json: Json = False
 ) -> None:
     """Write question files of any format as JSON lines, if wanted with the papers' development split taken out.
 
@@ -75,15 +71,11 @@ def data_convert(
         sources: files of questions.
         out: the file to write.
         dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
-        reading: how the files are read.
-        json: print one JSON object as the last line.
     """
     from realm.data.questions import convert_questions
 
     found = convert_questions(sources, out, dev=dev, options=reading.options())
-    if not json:
-        show.facts(found)
-    show.last_line(found, json)
+    show.result(found, json)
 
 
 def eval(
@@ -98,12 +90,11 @@ def eval(
     predictions: Path | None = None,
     trec: Path | None = None,
     reading: Reading = QuestionFlags(),
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Exact match, F1 and recall of a run on any questions; without a reader, recall alone.
 
     Args:
-        run: a run directory.
         qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
         k: depths of recall; none: as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
@@ -111,14 +102,10 @@ def eval(
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.
-        reading: how the files are read.
-        json: print one JSON object as the last line.
     """
     from realm.pipeline.evaluate_run import Wanted, evaluate_run
 
     wanted = Wanted(qa, reading.options(), match, k, read, abstain_below, predictions, trec)
     with Progress() as progress:
         result = evaluate_run(run, wanted, progress)
-    if not json:
-        show.evaluation(result)
-    show.last_line(result, json)
+    show.result(result, json, show.evaluation)

@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-NAMES = {"ict": "ICT alone", "pretrain": "REALM pre-training", "finetune": "REALM, fine-tuned"}
 EXCERPT = 300
 DAY = 86_400
 
@@ -16,6 +15,24 @@ def last_line(value: Any, wanted: bool) -> None:
         line = json.dumps(value, ensure_ascii=False, allow_nan=False)
         sys.stdout.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
         sys.stdout.flush()
+
+
+def facts(values: dict[str, Any]) -> None:
+    """Names and values, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(Text(name.replace("_", " ")), Text(_plain(value)))
+    _print(table)
+
+
+def result(value: dict[str, Any], json: bool, people: Callable[[dict[str, Any]], None] = facts) -> None:
+    """What a verb found: as one JSON line, or by ``people`` as people read it."""
+    if not json:
+        people(value)
+    last_line(value, json)
 
 
 def note(text: str) -> None:
@@ -49,17 +66,6 @@ def rate(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def facts(values: dict[str, Any]) -> None:
-    """Names and values, one a line."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None)
-    for name, value in values.items():
-        table.add_row(Text(name.replace("_", " ")), Text(_plain(value)))
-    _print(table)
-
-
 def _plain(value: Any) -> str:
     if value is None or value in ({}, []):
         return "–"
@@ -74,15 +80,17 @@ def _plain(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def blocks(values: list[dict[str, Any]]) -> None:
-    """Blocks of a document, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere."""
+def document(value: dict[str, Any]) -> None:
+    """A document block by block, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere; then its source."""
     from rich.text import Text
 
-    for block in values:
+    for block in value["blocks"]:
         _print(Text.assemble((f"[{block['block_id']}] {block['title']}", "bold")))
         for sentence in block["sentences"]:
             _print(_marked(sentence["text"], sentence["spans"]))
         _print("")
+    if "source" in value:
+        _source(value["source"])
 
 
 def _shown(words: str, style: str) -> tuple[str, str]:
@@ -100,7 +108,7 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
     return marked.append(text[position:])
 
 
-def source(value: dict[str, Any]) -> None:
+def _source(value: dict[str, Any]) -> None:
     """Where a document was read, and its record as it stands there now."""
     _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
     if value["note"]:
@@ -109,9 +117,9 @@ def source(value: dict[str, Any]) -> None:
         _print(f"{value['record']['title']} ({value['record']['id']})", value["record"]["text"])
 
 
-def hits(values: list[dict[str, Any]]) -> None:
+def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
-    for hit in values:
+    for hit in value["results"]:
         _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
 
 
@@ -260,12 +268,13 @@ def clock(seconds: float) -> str:
 
 def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict[str, Any] | None) -> None:
     """Everything that the demo ends with."""
+    from realm.report.pictures import row_name
+
     rows = []
-    named = {**{NAMES[name]: row for name, row in summary["stages"].items()}}
-    named |= {label: summary[name] for name, label in (("closed_book", "Closed book"), ("bm25", "BM25 + reader")) if name in summary}
+    named = {**summary["stages"], **{name: summary[name] for name in ("closed_book", "bm25") if name in summary}}
     for name, row in named.items():
         recall = row.get("recall") or {}
-        rows.append([name, recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
+        rows.append([row_name(name), recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
     if rows:
         _print(_table("The atlas, test questions", ["", "gold recall@1", "@5", "EM", "train EM", "utility"], rows))
     for value in answers:

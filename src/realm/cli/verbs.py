@@ -9,6 +9,7 @@ import tyro
 from realm.cli import show
 from realm.cli.ablating import ablate
 from realm.cli.aligning import align
+from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import compare
 from realm.cli.questions import eval
@@ -17,34 +18,28 @@ from realm.cli.settings import overrides
 from realm.progress import Progress
 from realm.ranks import place
 
-Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
-Many = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
-MorePaths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 
 
-def demo(*, dir: Path = Path("runs/demo"), long: bool = False, stages: str = "", json: bool = False) -> None:
+def demo(*, dir: Path = Path("runs/demo"), long: bool = False, stages: str = "", json: Json = False) -> None:
     """Train on the bundled atlas from nothing, evaluate, answer, explain; started again, it goes on.
 
     Args:
         dir: the run directory.
         long: train for longer and better.
         stages: only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
-        json: print one JSON object as the last line.
     """
     with Progress() as progress:
         progress.say(f"the demo trains in {dir} on the CPU; interrupt it when you like and start it again to go on")
         from realm.pipeline import run_demo
 
         result = run_demo(dir, long=long, progress=progress, stages=_stages(stages))
-    if not json:
-        show.demo(result.summary, result.answers, result.explanation)
-    show.last_line(result.summary, json)
+    show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 
-def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: bool = False, set: Many = (), json: bool = False) -> None:
+def run(
+    recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: bool = False, set: Settings = (), json: Json = False
+) -> None:
     """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval; started again, it goes on.
 
     Args:
@@ -52,8 +47,6 @@ def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: b
         out: the run directory; runs/NAME by default, after the recipe's file.
         stages: only these stages, separated by commas.
         plan: only say what the run will take, after a short probe.
-        set: section.key=value over the recipe, such as --set pretrain.steps=100; may be repeated.
-        json: print one JSON object as the last line.
     """
     from realm.config import load_recipe
 
@@ -66,82 +59,46 @@ def run(recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: b
             result = pipeline.plan(loaded, directory, progress=progress)
         else:
             result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress)
-    if not place().first:
-        return
-    if not json:
-        (show.plan if plan else show.results)(result)
-    show.last_line(result, json)
+    if place().first:
+        show.result(result, json, show.plan if plan else show.results)
 
 
-def _one_stage(stage: str, run: Path, json: bool) -> None:
-    from realm.opening import read_run_recipe
-    from realm.paths import RunPaths
+def _stage_verb(stage: str, about: str) -> Callable[..., None]:
+    """The verb of one stage of training."""
 
-    recipe = read_run_recipe(RunPaths(run))
-    with Progress(quiet=not place().first) as progress:
-        from realm.pipeline import run_recipe
+    def verb(run: Run, /, *, json: Json = False) -> None:
+        from realm.opening import read_run_recipe
+        from realm.paths import RunPaths
 
-        result = run_recipe(recipe, run, stages=(stage,), progress=progress)
-    if not place().first:
-        return
-    if not json:
-        show.results(result)
-    show.last_line(result, json)
+        recipe = read_run_recipe(RunPaths(run))
+        with Progress(quiet=not place().first) as progress:
+            from realm.pipeline import run_recipe
 
+            found = run_recipe(recipe, run, stages=(stage,), progress=progress)
+        if place().first:
+            show.result(found, json, show.results)
 
-def warm(run: Run, /, *, json: bool = False) -> None:
-    """The reading warm start of a run: the encoder learns to fill a masked span from a block.
-
-    Args:
-        run: a run directory with a config.toml and a corpus.
-        json: print one JSON object as the last line.
-    """
-    _one_stage("warm", run, json)
+    verb.__name__, verb.__doc__ = stage, about
+    return verb
 
 
-def ict(run: Run, /, *, json: bool = False) -> None:
-    """The inverse cloze task of a run: a first retriever.
-
-    Args:
-        run: a run directory with a config.toml and a corpus.
-        json: print one JSON object as the last line.
-    """
-    _one_stage("ict", run, json)
-
-
-def pretrain(run: Run, /, *, json: bool = False) -> None:
-    """REALM pre-training of a run: retriever and encoder learn together.
-
-    Args:
-        run: a run directory in which warm and ict have ended.
-        json: print one JSON object as the last line.
-    """
-    _one_stage("pretrain", run, json)
-
-
-def finetune(run: Run, /, *, json: bool = False) -> None:
-    """Fine-tuning of a run on questions: its config.toml names them.
-
-    Args:
-        run: a run directory in which pretrain has ended.
-        json: print one JSON object as the last line.
-    """
-    _one_stage("finetune", run, json)
+warm = _stage_verb("warm", "The reading warm start of a run with a corpus: the encoder learns to fill a masked span from a block.")
+ict = _stage_verb("ict", "The inverse cloze task of a run with a corpus: a first retriever.")
+pretrain = _stage_verb("pretrain", "REALM pre-training of a run in which warm and ict have ended: retriever and encoder learn together.")
+finetune = _stage_verb("finetune", "Fine-tuning of a pre-trained run on questions: its config.toml names them.")
 
 
 def explain(
-    run: Run, text: Text, /, *, target: Many = (), k: int = 8, exclude: Many = (), baseline: Path | None = None, json: bool = False
+    run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), baseline: Path | None = None, json: Json = False
 ) -> None:
     """Which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
 
     Args:
-        run: a run directory.
         text: a sentence; each [MASK] in it stands for a whole span.
         target: what a [MASK] hides; once for each [MASK], or not at all.
         k: documents, the null document counted.
         exclude: id of a document that must not be used; may be repeated.
         baseline: another run, which fills the same masks with the same words for comparison.
-        json: print one JSON object as the last line.
     """
     from realm.explain import explain as explain_sentence
     from realm.opening import open_run
@@ -155,17 +112,11 @@ def explain(
     if baseline is not None:
         other = explained(baseline, tuple(found["targets"]))
         found["baseline"] = {"run": str(baseline), "p_y": other["p_y"], "p_y_null": other["p_y_null"]}
-    if not json:
-        show.explanation(found)
-    show.last_line(found, json)
+    show.result(found, json, show.explanation)
 
 
 def report(run: Run, /) -> None:
-    """Write report.html of a run, finished or not.
-
-    Args:
-        run: a run directory.
-    """
+    """Write report.html of a run, finished or not."""
     from realm.opening import read_run_recipe
     from realm.paths import RunPaths
     from realm.report import write_report
@@ -174,39 +125,32 @@ def report(run: Run, /) -> None:
     print(write_report(RunPaths(run)))
 
 
-def import_(models: Models, /, *, out: Path, documents: MorePaths = (), json: bool = False) -> None:
+def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json = False) -> None:
     """Make a run of published models: google/realm-*, a BERT, sentence-transformers, TensorFlow originals.
 
     Args:
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.
         out: the run directory; must not exist.
         documents: a file or folder to index instead of the blocks that the model may bring; may be repeated.
-        json: print one JSON object as the last line.
     """
     from realm.pipeline.importing import import_published
 
     with Progress() as progress:
         found = import_published(models, out, documents=documents, progress=progress)
-    if not json:
-        show.imported(found)
-    show.last_line(found, json)
+    show.result(found, json, show.imported)
 
 
-def export(run: Run, /, *, out: Path, onnx: bool = False, json: bool = False) -> None:
+def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) -> None:
     """Write the networks of a run in the published layout, which Hugging Face's REALM classes load.
 
     Args:
-        run: a run directory.
         out: the directory to make; each form gets a directory in it.
         onnx: also write embedder and reader for onnxruntime.
-        json: print one JSON object as the last line.
     """
     from realm.pipeline.exporting import export_run
 
     found = export_run(run, out, onnx=onnx)
-    if not json:
-        show.exported(found)
-    show.last_line(found, json)
+    show.result(found, json, show.exported)
 
 
 LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, compare, serve, report, import_, export)

@@ -117,7 +117,7 @@ def _train_rows(
     known, failed = {ablation.name: ablation for ablation in ablations}, {}
     for (name, seed), recipe in recipes.items():
         root = shared.paths.root
-        if on_first(partial(_is_finished, root, name, seed, recipe)):
+        if on_first(partial(_finished, root, name, seed, recipe)) is not None:
             continue
         shared.progress.say(f"row {name}, seed {seed}")
         try:
@@ -199,7 +199,3 @@ def _finished(root: Path, name: str, seed: int, recipe: Recipe) -> Finished | No
     """A finished row and seed of this recipe; None where there is none yet."""
     run = read_json(_row_file(root, name, seed))
     return run if isinstance(run, dict) and run.get("recipe") == recipe_digest(recipe) else None
-
-
-def _is_finished(root: Path, name: str, seed: int, recipe: Recipe) -> bool:
-    return _finished(root, name, seed, recipe) is not None

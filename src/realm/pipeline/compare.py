@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def compare(
     """
     chosen = chosen_rows(rows)
     _check(recipe, chosen, seeds)
-    chosen += [sentence_contender(path, lambda done, total: progress.count("compare: blocks", done, total)) for path in retrievers]
+    chosen += [sentence_contender(path, partial(progress.count, "compare: blocks")) for path in retrievers]
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
     with alone(out, "Wait until it has ended; compare.txt there says what is finished."):
         for number in range(seeds):

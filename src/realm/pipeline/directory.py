@@ -148,10 +148,7 @@ def _build(corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokeni
         strict=section.strict,
         source_options=SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column),
     )
-    name = corpus.name
-    build_corpus(
-        sources, corpus, options, progress=lambda what, done, total: progress.count(f"{name}: {what}", done, total), say=progress.say
-    )
+    build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
     write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True
 

@@ -9,7 +9,7 @@ from typing import Any
 from realm.candidates import DenseCandidates
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
-from realm.generative import stage_answerer
+from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
@@ -46,11 +46,13 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     try:
         generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0, progress=context.embedded)
         source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-        return evaluate_retrieval(
-            source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count
-        )
+        return _recall(context, source, questions)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _recall(context: StageContext, source: DenseCandidates, questions: list[Question]) -> dict[str, Any]:
+    return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
 
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -58,8 +60,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
     source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
-    row = evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
-    return row | {"marginal_utility": last_utility(context)}
+    return _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
 
 
 def last_utility(context: StageContext) -> float | None:
@@ -76,7 +77,8 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    answerer = stage_answerer(context.paths, "finetune", context.inputs, source, model, versions={})
+    reader = load_reader(context.paths, "finetune", model, device=context.device)
+    answerer = reader.over(context.inputs, source, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
     return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 

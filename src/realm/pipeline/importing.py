@@ -6,6 +6,7 @@ its block embeddings. The run appears whole or not at all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,14 +185,11 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
     if not model.has("embedder") or not (documents or assembled.blocks):
         assembled.notes.append(f"There is nothing to search in it yet. {NEEDS_DOCUMENTS}")
         return 0
-
-    def count(what: str, done: int, total: int | None) -> None:
-        progress.count(f"corpus: {what}", done, total)
-
+    counting, embedding = progress.counting("corpus"), partial(progress.count, "index: blocks")
     if documents:
-        build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=count)
+        build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=counting)
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
-        refresh_index(model, inputs, paths, step=0, progress=lambda done, of: progress.count("index: blocks", done, of))
+        refresh_index(model, inputs, paths, step=0, progress=embedding)
         return len(inputs.store)
     published = assembled.blocks
     assert published is not None and published.records is not None
@@ -199,10 +197,12 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
     if published.blocks is not None and len(published.blocks) != len(records):
         problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
         raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
-    corpus_from_records(records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=count)
+    corpus_from_records(
+        records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=counting
+    )
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     if published.blocks is None:
-        refresh_index(model, inputs, paths, step=0, progress=lambda done, of: progress.count("index: blocks", done, of))
+        refresh_index(model, inputs, paths, step=0, progress=embedding)
     else:
         _publish_embeddings(published.blocks, model, inputs, paths)
     return len(inputs.store)

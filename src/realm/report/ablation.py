@@ -1,13 +1,12 @@
 """The table of an ablation: mean and spread of every measure of every row, as text, JSON, CSV and a page with a plot."""
 
-import csv
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from realm.report.ablation_page import ablation_page
+from realm.report.plain import aligned, csv_text
 from realm.storage.files import write_atomic, write_json
 
 Finished = dict[str, Any]
@@ -81,12 +80,7 @@ def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
 
 def ablation_text(summary: Mapping[str, Any]) -> str:
     """The table in columns, what its headings mean, and what is still waiting."""
-    lines = [_head(summary), *_cells(summary)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    first, *others = (
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    )
+    first, *others = aligned([_head(summary), *_cells(summary)])
     waiting = ", ".join(f"{one['row']} (seed {one['seed']})" for one in summary["waiting"])
     unfinished = [f"\nNot finished: {waiting}"] if waiting else []
     return "\n".join([first, "-" * len(first), *others, "", LEGEND, *unfinished]) + "\n"
@@ -94,15 +88,13 @@ def ablation_text(summary: Mapping[str, Any]) -> str:
 
 def ablation_csv(summary: Mapping[str, Any]) -> str:
     """One line a row: mean, standard deviation, least and greatest value of every measure; empty where there is none."""
-    file = io.StringIO()
     statistic = ("mean", "sd", "min", "max")
     names = [f"{measure}_{one}" for measure in MEASURES for one in statistic]
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["row", "title", "seeds", *names, "em_low", "em_high"])
+    lines: list[list[Any]] = [["row", "title", "seeds", *names, "em_low", "em_high"]]
     for row in summary["rows"]:
         values = [(row["measures"][measure] or {}).get(one) for measure in MEASURES for one in statistic]
-        writer.writerow([row["row"], row["title"], len(row["seeds"]), *values, *(row["em_interval"] or (None, None))])
-    return file.getvalue()
+        lines.append([row["row"], row["title"], len(row["seeds"]), *values, *(row["em_interval"] or (None, None))])
+    return csv_text(lines)
 
 
 def _shown_measures(summary: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,5 @@
 """The table of a comparison: JSON, text, CSV, LaTeX and a plot, from the measured rows of every seed."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 
 from realm.data.loader import generator
 from realm.report.bars import Bar, bar_chart
+from realm.report.plain import aligned, csv_text
 from realm.storage.files import write_atomic
 
 BOOTSTRAPS = 2000
@@ -147,8 +146,7 @@ def as_text(found: Mapping[str, Any]) -> str:
 def _table_text(found: Mapping[str, Any]) -> str:
     shown = columns(found)
     lines = [[head(*column) for column in shown], *([cell(row, *column) for column in shown] for row in found["rows"])]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    text = [_aligned(line, widths) for line in lines]
+    text = [line.rstrip() for line in aligned(lines)]
     titles = {row["name"]: row["title"] for row in found["rows"]}
     for row in found["rows"]:
         if row["zero_shot"]:
@@ -161,24 +159,15 @@ def _table_text(found: Mapping[str, Any]) -> str:
     return "\n".join(text) + "\n"
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    """The first cell to the left, the others to the right."""
-    rest = (value.rjust(width) for value, width in zip(line[1:], widths[1:], strict=True))
-    return "  ".join([line[0].ljust(widths[0]), *rest]).rstrip()
-
-
 def as_csv(found: Mapping[str, Any]) -> str:
     """One line a row, values as they are; ``dataset`` is empty for all questions together."""
     shown = columns(found)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["dataset", "name", *(f"{key}@{depth}" if depth else key for key, depth in shown)])
+    lines: list[list[Any]] = [["dataset", "name", *(f"{key}@{depth}" if depth else key for key, depth in shown)]]
     for dataset, table in {"": found, **found["datasets"]}.items():
         for row in table["rows"]:
             values = [row.get(key) if depth is None else (row[key] or {}).get(depth) for key, depth in shown]
-            cells = ("" if v is None else " ".join(map(str, v)) if isinstance(v, list) else v for v in values)
-            writer.writerow([dataset, row["name"], *cells])
-    return out.getvalue()
+            lines.append([dataset, row["name"], *(" ".join(map(str, v)) if isinstance(v, list) else v for v in values)])
+    return csv_text(lines)
 
 
 def as_latex(found: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The pages of kNN: how the loss depends on a, temperature and k, and what was chosen; quality against the size of the datastore."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +25,13 @@ def write_grid(path: Path, found: dict[str, Any]) -> None:
     Args:
         found: what ``realm knn tune`` prints: "datastore", "settings", "grid", "model_loss", "loss", "perplexity", "knn_perplexity".
     """
-    write_atomic(path, document(f"{found['datastore']} – kNN", _page(found)).encode("utf-8", "replace"))
-
-
-def _page(found: dict[str, Any]) -> Html:
     settings = [[name, short(value) if isinstance(value, float | int) else str(value)] for name, value in found["settings"].items()]
     rows = [[name.replace("_", " "), short(found[name])] for name in ("model_loss", "loss", "perplexity", "knn_perplexity")]
     charts = [tag("figure", tag("figcaption", label), _chart(found, name, label)) for name, label in AXES]
     note = "The loss is the mean negative log-probability of a held-out token; each point is the best of the grid at that value."
-    return tag(
-        "main",
-        tag("header", tag("p", "kNN settings", class_="kicker"), tag("h1", str(found["datastore"]))),
-        tag(
-            "section",
-            tag("h2", "Chosen"),
-            table(["Setting", "Value"], settings, "Chosen settings"),
-            table(["Measured", ""], rows, "Losses"),
-        ),
-        tag("section", tag("h2", "Grid"), tag("div", *charts, class_="charts"), tag("p", note, class_="note")),
-    )
+    chosen = table(["Setting", "Value"], settings, "Chosen settings"), table(["Measured", ""], rows, "Losses")
+    grid = tag("div", *charts, class_="charts"), tag("p", note, class_="note")
+    _write(path, "kNN settings", found, {"Chosen": chosen, "Grid": grid})
 
 
 def _chart(found: dict[str, Any], name: str, label: str) -> Html:
@@ -61,10 +50,6 @@ def write_sizes(path: Path, found: dict[str, Any]) -> None:
     Args:
         found: what it prints: "datastore", "settings", "keys", "pruned", and of MEASURES what was measured.
     """
-    write_atomic(path, document(f"{found['datastore']} – kNN", _page_of_sizes(found)).encode("utf-8", "replace"))
-
-
-def _page_of_sizes(found: dict[str, Any]) -> Html:
     measured = [(mixed, alone, label) for mixed, alone, label in MEASURES if _value(found, mixed) is not None]
     points = [found, *found["pruned"]]
     rows = [
@@ -76,11 +61,18 @@ def _page_of_sizes(found: dict[str, Any]) -> Html:
         for point in points
     ]
     rows.append(["model alone", "–", *(_short(_value(found, alone)) for _, alone, _ in measured)])
-    sections = [tag("section", tag("h2", "Measured"), table(["Datastore", "Keys", *(label for _, _, label in measured)], rows, "Quality"))]
+    sections = {"Measured": (table(["Datastore", "Keys", *(label for _, _, label in measured)], rows, "Quality"),)}
     if found["pruned"]:
         charts = [tag("figure", tag("figcaption", label), _sizes_chart(points, mixed, alone, label)) for mixed, alone, label in measured]
-        sections.append(tag("section", tag("h2", "Quality against size"), tag("div", *charts, class_="charts")))
-    return tag("main", tag("header", tag("p", "kNN", class_="kicker"), tag("h1", str(found["datastore"]))), *sections)
+        sections["Quality against size"] = (tag("div", *charts, class_="charts"),)
+    _write(path, "kNN", found, sections)
+
+
+def _write(path: Path, kind: str, found: dict[str, Any], sections: Mapping[str, tuple[Html, ...]]) -> None:
+    """A page about a datastore."""
+    head = tag("header", tag("p", kind, class_="kicker"), tag("h1", str(found["datastore"])))
+    main = tag("main", head, *(tag("section", tag("h2", title), *parts) for title, parts in sections.items()))
+    write_atomic(path, document(f"{found['datastore']} – kNN", main).encode("utf-8", "replace"))
 
 
 def _sizes_chart(points: list[dict[str, Any]], mixed: str, alone: str, label: str) -> Html:

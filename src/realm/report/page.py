@@ -12,18 +12,10 @@ from realm.report.document import document
 from realm.report.evidence import answers_section, explanation_section
 from realm.report.followed import followed_section
 from realm.report.markup import Html, join, table, tag
+from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
 from realm.storage.files import write_atomic
-
-ROW_NAMES = {
-    "ict": "ICT alone",
-    "warm": "Reading warm start",
-    "pretrain": "REALM pre-training",
-    "finetune": "REALM, fine-tuned",
-    "closed_book": "Closed book",
-    "bm25": "BM25 + reader",
-}
 
 
 def write_report(paths: RunPaths) -> Path:
@@ -115,23 +107,21 @@ def _results(run: RunRecord) -> Html | None:
     if not run.results:
         return None
     depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
-    groups: list[tuple[str, str, list[tuple[str, list[str]]]]] = [
-        ("Gold recall@", "recall_gold", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
-        ("Recall by answer@", "recall", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
+    groups: list[tuple[str, list[tuple[str, list[str]]]]] = [
+        ("Gold recall@", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
+        ("Recall by answer@", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
     ]
     answer = [(label, [_score(r, key) for r in run.results]) for label, key in (("EM", "em"), ("F1", "f1"), ("Train EM", "train_em"))]
     answer.append(("Questions", [short(number(r.get("n"))) for r in run.results]))
     answer.append(("Time", [duration(number(r.get("seconds"))) for r in run.results]))
-    groups.append(("Answers", "answers", answer))
-    kept = [(title, [(label, cells) for label, cells in columns if any(cell != "–" for cell in cells)]) for title, _, columns in groups]
+    groups.append(("Answers", answer))
+    kept = [(title, [(label, cells) for label, cells in columns if any(cell != "–" for cell in cells)]) for title, columns in groups]
     kept = [(title, columns) for title, columns in kept if columns]
     if not kept:
         return None
     above = tag("tr", tag("td", ""), *(tag("th", title, colspan=len(columns), scope="colgroup") for title, columns in kept))
     head = ["", *(label for _, columns in kept for label, _ in columns)]
-    rows = [
-        [ROW_NAMES.get(r["name"], r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)
-    ]
+    rows = [[row_name(r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)]
     note = (
         "Recall@k is the share of questions with a right block among the first k: a block of a document named as gold, or any block that "
         "holds an answer. EM is exact match after the usual normalisation, with its 95 % bootstrap interval."

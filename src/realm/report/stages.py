@@ -2,21 +2,10 @@
 
 from realm.report.chart import Series, line_chart, short
 from realm.report.markup import Html, join, table, tag
-from realm.report.pictures import Picture, ordered_columns, pictures
+from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord
 from realm.report.shares import time_shares
 
-ABOUT = {
-    "ict": ("Inverse cloze task", "The embedder learns to find the block that a sentence was taken from: a first retriever."),
-    "warm": ("Reading warm start", "The encoder learns to fill a masked span by reading it off a block that holds it."),
-    "pretrain": ("REALM pre-training", "Retriever and encoder learn together: a document that helps to fill a mask is rewarded."),
-    "finetune": ("Fine-tuning", "Retriever and reader learn from questions and answers; documents keep their embeddings."),
-    "closed_book": ("Closed book", "The encoder alone learns to answer: what can be remembered without documents."),
-    "bm25": ("BM25 + reader", "The same reader on the candidates of BM25."),
-    "tfidf": ("TF-IDF + reader", "The same reader on the candidates of TF-IDF."),
-    "fused": ("REALM + BM25, fused", "The same reader on the candidates of both, fused by reciprocal rank."),
-    "orqa": ("ORQA", "The retriever of ICT alone, with a reader whose encoder was trained on without retrieval."),
-}
 MOST_ROWS = 60
 
 
@@ -27,13 +16,13 @@ def stages_section(run: RunRecord) -> Html | None:
 
 
 def _stage(stage: StageRecord) -> Html:
-    title, about = ABOUT.get(stage.name, (stage.name, None))
+    known = STAGES.get(stage.name, {"title": stage.name, "about": None})
     drawn = pictures(stage)
     telling = [_figure(stage, picture) for picture in drawn if not picture.machinery]
     machinery = [_figure(stage, picture) for picture in drawn if picture.machinery]
     parts = [
-        tag("h3", title),
-        tag("p", about, class_="about") if about else None,
+        tag("h3", known["title"]),
+        tag("p", known["about"], class_="about") if known["about"] else None,
         _outcome(stage),
         tag("div", *telling, class_="charts") if telling else None,
         time_shares(stage),

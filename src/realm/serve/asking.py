@@ -1,36 +1,15 @@
 """What the model computes for requests: one class for each kind of question, called with all payloads of a batch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 
 from realm.explain import explain
-from realm.nn.model import RealmModel
 from realm.opening import OpenRun
 
 Result = tuple[Any, dict[str, int]]
 """What one payload gave, and the versions it was computed with."""
-
-
-@dataclass(frozen=True)
-class Current:
-    """The run as it is served now.
-
-    Attributes:
-        opened: corpus, index, networks.
-        explaining: loads the networks that explain when they are asked for first; shared by all that serve the same training.
-    """
-
-    opened: OpenRun
-    explaining: Callable[[], RealmModel]
-
-    @cached_property
-    def documents(self) -> list[str]:
-        """Ids of the documents, in the order in which they came."""
-        return self.opened.inputs.store.documents()
 
 
 @dataclass(frozen=True)
@@ -40,8 +19,7 @@ class Answers:
     k: int
     exclude_documents: tuple[str, ...] = ()
 
-    def __call__(self, current: Current, questions: list[str]) -> list[Result]:
-        opened = current.opened
+    def __call__(self, opened: OpenRun, questions: list[str]) -> list[Result]:
         found = opened.answerer_without(self.exclude_documents).answer(questions, k=opened.require_k(self.k))
         return [(answer, opened.versions) for answer in found]
 
@@ -52,8 +30,7 @@ class Search:
 
     k: int
 
-    def __call__(self, current: Current, texts: list[str]) -> list[Result]:
-        opened = current.opened
+    def __call__(self, opened: OpenRun, texts: list[str]) -> list[Result]:
         return [([dict(vars(hit)) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
 
 
@@ -71,14 +48,13 @@ class Masked:
 class Explain:
     """Explanations of masked sentences."""
 
-    def __call__(self, current: Current, sentences: list[Masked]) -> list[Result]:
-        opened, model = current.opened, current.explaining()
-        results: list[Result] = []
-        for masked in sentences:
-            chosen, left_out = masked.targets, masked.exclude_documents
-            found = explain(model, opened.generation, opened.inputs, masked.text, targets=chosen, k=masked.k, exclude_documents=left_out)
-            results.append((found.to_dict(), opened.versions))
-        return results
+    def __call__(self, opened: OpenRun, sentences: list[Masked]) -> list[Result]:
+        model, generation, inputs = opened.pretrained, opened.generation, opened.inputs
+        found = [
+            explain(model, generation, inputs, one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents)
+            for one in sentences
+        ]
+        return [(explanation.to_dict(), opened.versions) for explanation in found]
 
 
 @dataclass(frozen=True)
@@ -88,8 +64,7 @@ class Embed:
     side: str
 
     @torch.inference_mode()
-    def __call__(self, current: Current, pairs: list[tuple[str, str]]) -> list[Result]:
-        opened = current.opened
+    def __call__(self, opened: OpenRun, pairs: list[tuple[str, str]]) -> list[Result]:
         featurizer, encode = opened.inputs.featurizer, opened.inputs.store.tokenizer.encode
         bodies = encode([text for _, text in pairs])
         if self.side == "question":

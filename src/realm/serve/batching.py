@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from realm.serve.refusals import Refusal, queue_full, too_late
+from realm.serve.refusals import Refusal, queue_full
 
 Compute = Callable[[Hashable, list[Any]], list[Any]]
 """From a key and payloads that share it to one result for each."""
@@ -85,7 +85,7 @@ class Batcher:
             async with asyncio.timeout(seconds):
                 return list(await done)
         except TimeoutError:
-            raise too_late() from None
+            raise Refusal(504, "deadline", "there was no answer in the time that the request gives (timeout_ms)") from None
 
     def between(self, action: Callable[[], None]) -> None:
         """Do something while no batch is computed, before all that waits. Returns when it is done."""

@@ -11,28 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
+from realm.serve.shapes import Document
 from realm.text.canonical import canonical_line
 
 NAMED = 5
 """Ids that a refusal names."""
-
-
-class Given(Protocol):
-    """A document of a request (``shapes.Document``)."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def text(self) -> str: ...
 
 
 class Documents:
@@ -46,7 +36,7 @@ class Documents:
         self._serving = serving
         self._room = threading.BoundedSemaphore(serving.limits.changes)
 
-    def add(self, documents: Sequence[Given]) -> dict[str, Any]:
+    def add(self, documents: Sequence[Document]) -> dict[str, Any]:
         """Add documents whose ids are new.
 
         Raises:
@@ -59,7 +49,7 @@ class Documents:
 
         return self._store("added", documents, known, add_documents)
 
-    def replace(self, documents: Sequence[Given]) -> dict[str, Any]:
+    def replace(self, documents: Sequence[Document]) -> dict[str, Any]:
         """Replace documents that are there.
 
         Raises:
@@ -92,7 +82,7 @@ class Documents:
         with self._waiting():
             current = self._serving.change(act)
         self._serving.meter.changed("removed", len(names))
-        return {"removed": names, "versions": current.opened.versions}
+        return {"removed": names, "versions": current.versions}
 
     def get(self, doc_id: str) -> dict[str, Any]:
         """A document, block by block.
@@ -101,26 +91,26 @@ class Documents:
             Refusal: 404.
         """
         current = self._serving.current
-        store = current.opened.inputs.store.newest()
+        store = current.inputs.store.newest()
         rows = store.live_rows_of_document(canonical_line(doc_id)).tolist()
         if not rows:
             raise Refusal(404, "unknown", "no document has this id")
         blocks = [store.block(row) for row in rows]
         parts = [{"block_id": block.block_id, "text": block.text, "start": block.char_start} for block in blocks]
-        return {"id": blocks[0].doc_id, "title": blocks[0].title, "blocks": parts, "versions": current.opened.versions}
+        return {"id": blocks[0].doc_id, "title": blocks[0].title, "blocks": parts, "versions": current.versions}
 
     def page(self, start: int, limit: int) -> dict[str, Any]:
         """Ids and titles of ``limit`` documents from number ``start`` on."""
         current = self._serving.current
-        store = current.opened.inputs.store
+        store = current.inputs.store
         ids = current.documents[start : start + limit]
         listed = [{"id": name, "title": store.block(int(store.live_rows_of_document(name)[0])).title} for name in ids]
         total = len(current.documents)
         following = start + limit if start + limit < total else None
-        return {"documents": listed, "total": total, "next": following, "versions": current.opened.versions}
+        return {"documents": listed, "total": total, "next": following, "versions": current.versions}
 
     def _store(
-        self, kind: str, documents: Sequence[Given], check: Callable[[BlockStore, list[str]], None], change: Callable[..., Any]
+        self, kind: str, documents: Sequence[Document], check: Callable[[BlockStore, list[str]], None], change: Callable[..., Any]
     ) -> dict[str, Any]:
         """Write the documents to a file of the run and have the corpus read it, strictly."""
         ids = [canonical_line(document.id) for document in documents]
@@ -142,13 +132,13 @@ class Documents:
         with self._waiting():
             current = self._serving.change(act)
         self._serving.meter.changed(kind, len(ids))
-        store = current.opened.inputs.store
+        store = current.inputs.store
         stored = [{"id": name, "blocks": len(store.live_rows_of_document(name))} for name in ids]
-        return {"documents": stored, "versions": current.opened.versions}
+        return {"documents": stored, "versions": current.versions}
 
     def _newest(self) -> BlockStore:
         """The corpus as it is on disk: somebody else may have changed it."""
-        return self._serving.current.opened.inputs.store.newest()
+        return self._serving.current.inputs.store.newest()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -169,7 +159,7 @@ def _refuse(status: int, code: str, what: str, ids: list[str]) -> None:
 
 
 @contextmanager
-def _written(directory: Path, documents: Sequence[Given]) -> Iterator[Path]:
+def _written(directory: Path, documents: Sequence[Document]) -> Iterator[Path]:
     """The documents as JSONL, for as long as it takes to take them in: the corpus keeps their text, and removal must remove it."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=directory, prefix="request-", suffix=".jsonl") as file:
         for document in documents:

@@ -55,14 +55,6 @@ def queue_full(what: str) -> Refusal:
     return Refusal(503, "busy", f"too many {what} are waiting; try again later", retry_after=1)
 
 
-def too_late() -> Refusal:
-    return Refusal(504, "deadline", "there was no answer in the time that the request gives (timeout_ms)")
-
-
-def not_found_yet(problem: str) -> Refusal:
-    return Refusal(503, "later", f"the change is made, and its documents will be found as soon as that is over: {problem}", retry_after=5)
-
-
 def refusal_of(error: RealmError) -> Refusal:
     """What a client is told of an error that the command line would end in one line with.
 

@@ -10,8 +10,8 @@ from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.limits import LIMITS
-from realm.serve.reading import run_page
 from realm.serve.refusals import Json, Refusal
+from realm.serve.run_page import run_page
 from realm.serve.serving import Serving
 
 REFUSALS: dict[int | str, dict[str, Any]] = {

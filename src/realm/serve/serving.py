@@ -4,13 +4,11 @@ A request is computed from beginning to end with one state of corpus, index and 
 and put in its place while nothing is computed, so that no request is dropped and none waits for the opening.
 """
 
-import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,14 @@ from realm.answerer import BATCH
 from realm.corpus.change.merging import needs_tidying, tidy_corpus
 from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.nn.model import RealmModel
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.serve.asking import Current, Question, Result
+from realm.serve.asking import Question, Result
 from realm.serve.batching import Batcher
 from realm.serve.heap import give_back
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
-from realm.serve.refusals import not_found_yet
+from realm.serve.refusals import Refusal
 from realm.stages import has_stage
 from realm.storage.locks import held
 
@@ -56,7 +53,7 @@ class Serving:
         self._changing = threading.RLock()
         self._told = ""
         self._seen = self._networks_seen()
-        current = _ready(_served(open_run(root)))
+        current = _ready(open_run(root))
         self._only = self._only_server()
         self._only.__enter__()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
@@ -67,13 +64,13 @@ class Serving:
 
     @property
     def versions(self) -> dict[str, int]:
-        return self.current.opened.versions
+        return self.current.versions
 
     async def ask(self, question: Question, payloads: list[Any], timeout_ms: int) -> list[Result]:
         """One result for each payload; raises as ``Batcher.submit`` does."""
         return await self.batcher.submit(question, payloads, timeout_ms / 1000)
 
-    def change(self, action: Callable[[], None]) -> Current:
+    def change(self, action: Callable[[], None]) -> OpenRun:
         """Change the corpus, embed what is new, and serve the result. Returns what is served when all of that is done.
 
         Raises:
@@ -85,7 +82,8 @@ class Serving:
             try:
                 self._swap(self._with_added(self.current))
             except SnapshotError as error:
-                raise not_found_yet(error.problem) from error
+                told = f"the change is made, and its documents will be found as soon as that is over: {error.problem}"
+                raise Refusal(503, "later", told, retry_after=5) from error
             return self.current
 
     def follow(self) -> bool:
@@ -98,9 +96,9 @@ class Serving:
             seen = self._networks_seen()
             if seen != self._seen:
                 opened = open_run(self.paths.root)
-                if opened.tuned is None and self.current.opened.tuned is not None:
+                if opened.tuned is None and self.current.tuned is not None:
                     raise RunError("the fine-tuned networks are gone; the ones in memory go on answering", path=self.paths.root)
-                self._swap(self._with_added(_ready(_served(opened))))
+                self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True
             if not self._corpus_changed():
@@ -114,7 +112,7 @@ class Serving:
         Raises:
             RealmError: somebody else changes the corpus for long, or it cannot be written to; nothing is changed.
         """
-        if not needs_tidying(self.current.opened.inputs.store):
+        if not needs_tidying(self.current.inputs.store):
             return False
         with self._changing:
             tidy_corpus(self.paths.corpus)
@@ -132,15 +130,15 @@ class Serving:
         results: list[Result] = question(self.current, payloads)
         return results
 
-    def _with_added(self, current: Current) -> Current:
+    def _with_added(self, current: OpenRun) -> OpenRun:
         """As the corpus is now, every live block searchable. Not served yet."""
-        opened, added = current.opened.with_added()
-        if opened.generation is current.opened.generation:  # only removals: the index follows them by itself
-            return _able_to_answer(replace(current, opened=opened))
+        opened, added = current.with_added()
+        if opened.generation is current.generation:  # only removals: the index follows them by itself
+            return _able_to_answer(opened)
         logger.info("%d blocks embedded, corpus version %d", added, opened.inputs.store.version)
-        return _ready(replace(current, opened=opened))
+        return _ready(opened)
 
-    def _swap(self, current: Current) -> None:
+    def _swap(self, current: OpenRun) -> None:
         """Serve another state, from the next batch on; returns when no batch is computed with the old one any more."""
 
         def put() -> None:
@@ -151,7 +149,7 @@ class Serving:
         give_back()  # the state before has gone, or goes with the next batch
 
     def _corpus_changed(self) -> bool:
-        return current_version(self.paths.corpus) != self.current.opened.inputs.store.version
+        return current_version(self.paths.corpus) != self.current.inputs.store.version
 
     def _networks_seen(self) -> Seen:
         """What tells one training from the next: the notes of the stages whose networks answer."""
@@ -181,29 +179,19 @@ class Serving:
             yield
 
 
-def _served(opened: OpenRun) -> Current:
-    """A run as it was opened; what explains is loaded once, when it is asked for first, and survives every change of the corpus."""
-
-    @functools.cache
-    def explaining() -> RealmModel:
-        return opened.pretrained
-
-    return Current(opened, explaining)
-
-
-def _able_to_answer(current: Current) -> Current:
+def _able_to_answer(opened: OpenRun) -> OpenRun:
     """With its reader in memory: what happens to the stage on disk later does not matter."""
-    if current.opened.tuned is not None:
-        _ = current.opened.answerer
-    return current
+    if opened.tuned is not None:
+        _ = opened.answerer
+    return opened
 
 
-def _ready(current: Current) -> Current:
+def _ready(opened: OpenRun) -> OpenRun:
     """Everything made that the first question would otherwise wait for. Only for an index that nobody searches yet."""
-    opened = _able_to_answer(current).opened
+    _able_to_answer(opened)
     if len(opened.generation.index):
         opened.search_all(["ready?"], 1)
-    return current
+    return opened
 
 
 def _stat(path: Path) -> tuple[int, int] | None:

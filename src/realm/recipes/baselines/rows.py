@@ -17,7 +17,7 @@ from torch import nn
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.questions import Datasets, load_datasets, parts, pooled
-from realm.generative import stage_answerer
+from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.recipes.baselines.bm25 import bm25_candidates
@@ -135,7 +135,7 @@ def _dense(context: StageContext, stage: str, generation: Generation, datasets: 
     """A fine-tuned dense retriever with its reader."""
     model = load_stage(context, stage)
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    answerer = stage_answerer(context.paths, stage, context.inputs, source, model, versions={})
+    answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
     networks = [model, answerer.reader]
     return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 

@@ -5,10 +5,8 @@ from typing import Any
 
 from realm import __version__
 from realm.report.chart import thinned
-from realm.report.page import ROW_NAMES
-from realm.report.pictures import pictures
+from realm.report.pictures import STAGES, pictures, row_name
 from realm.report.read import StageRecord, read_run
-from realm.report.stages import ABOUT
 from realm.serve.serving import Serving
 
 POINTS = 300
@@ -18,7 +16,7 @@ PRIVATE = ("format", "fingerprint")
 
 def run_page(serving: Serving) -> dict[str, Any]:
     """The ``/v1/run`` object (``shapes.RunResponse``)."""
-    opened = serving.current.opened
+    opened = serving.current
     manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
     record = read_run(serving.paths)
     corpus = {"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable}
@@ -32,16 +30,16 @@ def run_page(serving: Serving) -> dict[str, Any]:
         "index": index,
         "limits": asdict(serving.limits),
         "stages": [_stage(stage) for stage in record.stages],
-        "results": [{**result, "title": ROW_NAMES.get(result["name"], result["name"])} for result in record.results],
+        "results": [{**result, "title": row_name(result["name"])} for result in record.results],
     }
 
 
 def _stage(stage: StageRecord) -> dict[str, Any]:
-    title, about = ABOUT.get(stage.name, (stage.name, ""))
+    known = STAGES.get(stage.name, {"title": stage.name, "about": ""})
     return {
         "name": stage.name,
-        "title": title,
-        "about": about,
+        "title": known["title"],
+        "about": known["about"],
         "seconds": stage.seconds,
         "facts": {name: value for name, value in stage.facts.items() if name not in PRIVATE},
         "curves": {name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},

@@ -1,0 +1,22 @@
+"""Arguments that several verbs share, with what their help says of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+Run = Annotated[Path, tyro.conf.arg(metavar="RUN", help="a run directory")]
+Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
+Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS", help="the corpus directory; a run keeps its own in RUN/corpus")]
+Datastore = Annotated[Path, tyro.conf.arg(metavar="DATASTORE", help="what realm knn build made")]
+Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
+Names = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
+Settings = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(help="section.key=value over the recipe, such as --set pretrain.steps=100; may be repeated"),
+]
+Workers = Annotated[int | None, tyro.conf.arg(help="processes; all cores that may be used if not given")]
+Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
+Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
