@@ -168,7 +168,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--methods", default="fast", help=f"'fast', 'all' (adds {', '.join(SLOW)}), or names: {','.join(BUILDERS)}")
     parser.add_argument("--base", choices=(OURS, "realm-serving"), default=OURS, help="which of ours takes turns with every other")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: seconds of all threads, where others use the machine too")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: of all threads, for a shared machine")
     parser.add_argument("--dir", type=Path, default=None, help="keep the vectors here for the next run; default: a temporary directory")
     return parser.parse_args()
 

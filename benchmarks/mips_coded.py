@@ -1,8 +1,9 @@
 """faiss's inverted lists with small codes, for ``bench_mips.py``: 8-bit scalar codes and RaBitQ fast-scan codes over the same lists.
 
-What the codes propose is scored again by the full vectors, as an index of ours does with faiss's proposals: 2 k + 16 rows of 8-bit codes, more of
-RaBitQ's. Lists are learnt once, 4 sqrt(n) of them to the next power of two, by faiss's k-means in two levels; rows find theirs by a graph of the
-centroids, queries rank all of them. Each number of probed lists is a search of its own: the comparison is with the first whose recall suffices.
+What the codes propose is scored again by the full vectors, as an index of ours does with faiss's proposals: 2 k + 16 rows of 8-bit codes,
+more of RaBitQ's. Lists are learnt once, 4 sqrt(n) of them to the next power of two, by faiss's k-means in two levels; rows find theirs by a
+graph of the centroids, queries rank all of them. Each number of probed lists is a search of its own: the comparison is with the first whose
+recall suffices.
 """
 
 import time

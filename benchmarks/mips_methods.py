@@ -163,7 +163,14 @@ BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     "usearch-exact": usearch_exact,
     "usearch": usearch_graph,
 }
-SLOW = ("faiss-ivf-sq8", "faiss-ivf-rabitq", "faiss-hnsw", "scann", "usearch-exact", "usearch")  # a minute and more at a million rows: only when named
+SLOW = (
+    "faiss-ivf-sq8",
+    "faiss-ivf-rabitq",
+    "faiss-hnsw",
+    "scann",
+    "usearch-exact",
+    "usearch",
+)  # a minute and more at a million rows: only when named
 
 
 def set_threads(threads: int) -> None:

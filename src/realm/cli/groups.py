@@ -72,7 +72,7 @@ ABOUT = {
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search, verify.",
     "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
-    "tagger": "Salient-span taggers: eval, train.",
+    "tagger": "Salient-span taggers: eval.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "corpus": {
@@ -93,5 +93,5 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "prune": knn.knn_prune,
         "generate": knn.knn_generate,
     },
-    "tagger": {"eval": taggers.tagger_eval, "train": taggers.tagger_train},
+    "tagger": {"eval": taggers.tagger_eval},
 }
