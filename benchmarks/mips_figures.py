@@ -1,4 +1,4 @@
-"""What ``bench_mips.py`` says of our compressed index alone: depth, exclusions, changed rows, opening, memory, length of the lists."""
+"""What ``bench_mips.py`` says of our compressed index alone: depth, exclusions, opening, memory, length of the lists."""
 
 import ctypes
 import os
@@ -39,9 +39,6 @@ def figures_of_ours(vectors: np.ndarray, queries: np.ndarray, rounds: int, direc
     for name, batch in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
         index.search(torch.from_numpy(batch), 8)
         figures[f"mean list length, {name}"] = index.statistics.mean_list
-    times = change_rows(index, vectors, rounds)
-    # The first time, every page of the memory map that is written to is copied; vectors in memory of their own have no such cost.
-    figures |= {"1 % of the rows changed in place, first, ms": times[0], "again, ms": float(np.median(times[1:]))}
     del index
     return figures | opening(vectors, directory), ratios
 
@@ -72,17 +69,6 @@ def compare_requests(index: CompressedIndex, queries: torch.Tensor, rounds: int)
         ratios[f"q{count}: k={k:,} / k=8 (<= 1.2)"] = deep / plain
         ratios[f"q{count}: {EXCLUDED:,} ids excluded / none (<= 1.05)"] = excluding / plain
     return ratios
-
-
-def change_rows(index: CompressedIndex, vectors: np.ndarray, rounds: int) -> list[float]:
-    """Milliseconds to change 1 % of the rows, several times. They are given the vectors that they have, so that nothing else changes."""
-    rows = np.sort(np.random.default_rng(2).choice(len(vectors), max(1, len(vectors) // 100), replace=False))
-    changed, times = vectors[rows], []
-    for _ in range(rounds + 1):
-        started = time.perf_counter()
-        index.replace_rows(rows, changed)
-        times.append((time.perf_counter() - started) * 1e3)
-    return times
 
 
 def opening(vectors: np.ndarray, directory: Path) -> dict[str, float]:

@@ -6,7 +6,6 @@
 
 int32_t realm_level(void);
 int64_t realm_quantise(const realm_codes *, const float *, const float *, int32_t, int32_t);
-int64_t realm_replace(const realm_codes *, const int64_t *, int64_t, const float *, const float *, int32_t, int32_t);
 void realm_scan(const realm_codes *, const realm_queries *, float *, int32_t, int32_t);
 void realm_rows(const realm_codes *, const realm_queries *, const int64_t *, const int64_t *, int64_t, float *, int32_t, int32_t);
 void realm_thresholds(const realm_codes *, const float *, const float *, const float *, float, float *, int64_t, int64_t, int64_t, float *,
@@ -95,14 +94,12 @@ static void everything(int64_t rows, int64_t dim, int level) {
     for (int64_t count = 1; count <= 5; count++)
         for (int64_t planes = 1; planes <= 2; planes++)
             search(&codes, count, planes, level);
-    int64_t changed = (rows + 1) / 2, *row = malloc((size_t)changed * 8), *query = calloc((size_t)changed, 8);
-    double *q = calloc((size_t)dim, 8), *score = malloc((size_t)changed * 8);
-    for (int64_t i = 0; i < changed; i++)
+    int64_t pairs = (rows + 1) / 2, *row = malloc((size_t)pairs * 8), *query = calloc((size_t)pairs, 8);
+    double *q = calloc((size_t)dim, 8), *score = malloc((size_t)pairs * 8);
+    for (int64_t i = 0; i < pairs; i++)
         row[i] = i * 2;
-    realm_score(vectors, dim, q, query, row, changed, level & 1, score, 2, level);
+    realm_score(vectors, dim, q, query, row, pairs, level & 1, score, 2, level);
     order(rows);
-    if (realm_replace(&codes, row, changed, vectors, bias, 2, level) != -1)
-        exit(3);
     free(code), free(vectors), free(bias), free(row), free(query), free(q), free(score);
     for (int i = 0; i < 3; i++)
         free(per_group[i]), i < 2 ? free(per_row[i]) : (void)0;

@@ -147,39 +147,6 @@ def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_ti
 
 
 @pytest.mark.parametrize("scan", SCANS)
-@pytest.mark.parametrize("metric", METRICS)
-def test_rows_replaced_in_place(open_by: Callable[[str], Open], scan: str, metric: str) -> None:
-    rng = np.random.default_rng(3)
-    n, d = 1000, 20
-    vectors, ids, queries = hostile("gaussian", n, d, rng), np.arange(n), queries_of(6, d, rng)
-    live = rng.random(n) < 0.9
-    index = open_by(scan)(vectors.copy(), ids, live, metric=metric)
-    index.search(queries, 8)
-    for scale in (1, 1e6):
-        rows = np.sort(rng.choice(n, 300, replace=False))
-        vectors[rows] = rng.standard_normal((300, d)) * scale
-        index.replace_rows(rows, vectors[rows])
-        assert_equal(index.search(queries, 8), ExactIndex(vectors, ids, live, metric=metric).search(queries, 8))
-    index.replace_rows(rows[:0], vectors[:0])
-
-
-def test_replaced_rows_that_do_not_fit_change_nothing() -> None:
-    vectors = np.random.default_rng(0).standard_normal((100, 8)).astype(np.float32)
-    index, queries = CompressedIndex(vectors.copy(), np.arange(100)), torch.ones(2, 8)
-    before = index.search(queries, 5)
-    bad = vectors[:2].copy()
-    bad[1, 3] = np.nan
-    for rows, changed in (
-        ([3, 3], vectors[:2]), ([5, 3], vectors[:2]), ([-1, 3], vectors[:2]), ([3, 100], vectors[:2]), ([3], vectors[:2]), ([3, 4], bad)
-    ):  # fmt: skip
-        with pytest.raises(SnapshotError):
-            index.replace_rows(np.array(rows), changed)
-    with pytest.raises(SnapshotError, match="changes must be int64"):
-        index.replace_rows(np.array([3, 4], np.int32), vectors[:2])
-    assert_equal(index.search(queries, 5), before)
-
-
-@pytest.mark.parametrize("scan", SCANS)
 def test_tombstones_come_and_go(open_by: Callable[[str], Open], scan: str) -> None:
     rng = np.random.default_rng(4)
     vectors, ids, queries = hostile("gaussian", 500, 16, rng), np.arange(500), queries_of(3, 16, rng)

@@ -104,22 +104,6 @@ def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, 
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_replaced_rows_equal_rows_coded_afresh(kernel: Kernels, level: str) -> None:
-    rng = np.random.default_rng(5)
-    vectors, bias = awkward(5000, 20, 1), rng.standard_normal(5000).astype(np.float32)
-    rows = quantise(kernel(level, 3), vectors, bias)
-    changed = np.sort(rng.choice(5000, 2500, replace=False))
-    vectors[changed] = rng.standard_normal((2500, 20)).astype(np.float32) * 3
-    bias[changed] += 1
-    rows.replace(kernel(level, 3), changed, vectors[changed], bias[changed])
-    fresh = quantise(kernel(level), vectors, bias)
-    for name in ("codes", "scale", "offset"):
-        assert (getattr(rows, name) == getattr(fresh, name)).all()
-    for name in ("residual", "norm", "slack"):
-        assert (getattr(rows, name) >= getattr(fresh, name)).all()
-
-
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("distance", [False, True])
 def test_scores_of_single_rows(kernel: Kernels, level: str, distance: bool) -> None:
     rng = np.random.default_rng(2)

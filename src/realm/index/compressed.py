@@ -16,7 +16,7 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index.base import Hidden, RowIndex
-from realm.index.checks import checked_norms, refuse_row
+from realm.index.checks import checked_norms
 from realm.index.exact import ExactIndex
 from realm.index.group_scan import GroupScan, NativeScan
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
@@ -88,37 +88,6 @@ class CompressedIndex(RowIndex):
     def largest_norm(self) -> float:
         """No row is longer, removed ones included; 0 without rows."""
         return self._scan.largest_norm
-
-    def replace_rows(self, rows: np.ndarray, vectors: np.ndarray) -> None:
-        """Change some vectors in place: in the array the index was given (in its private copy where that is a memory map) and in the codes.
-
-        No search may run meanwhile. The bounds of the groups only grow: after most rows have changed, a new index lists fewer rows.
-
-        Args:
-            rows: int64 [r], row numbers, ascending and distinct.
-            vectors: float32 [r,d].
-
-        Raises:
-            SnapshotError: shapes, types or row numbers that do not fit, or a component that is not finite; nothing has changed then.
-        """
-        r = len(rows)
-        if rows.dtype != np.int64 or vectors.dtype != np.float32 or rows.ndim != 1 or vectors.shape != (r, self.dim):
-            raise SnapshotError(
-                f"changes must be int64 [r] and float32 [r,{self.dim}], not {rows.dtype} {list(rows.shape)} and "
-                f"{vectors.dtype} {list(vectors.shape)}"
-            )
-        if r and (rows[0] < 0 or rows[-1] >= len(self) or bool((rows[1:] <= rows[:-1]).any())):
-            raise SnapshotError(f"changed rows must be ascending, distinct and below {len(self)}")
-        changed = torch.from_numpy(np.ascontiguousarray(vectors))
-        if r and not all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(changed)):
-            refuse_row(int(rows[int((~torch.isfinite(changed)).any(1).nonzero()[0])]))
-        if self._vectors.device.type == "cpu":
-            self._vectors.numpy()[rows] = vectors  # numpy copies whole rows, PyTorch takes twice as long
-        else:
-            self._vectors[torch.from_numpy(rows).to(self._vectors.device)] = changed.to(self._vectors.device)
-        bias = self._bias(changed)
-        self._scan.replace(rows, changed.numpy(), None if bias is None else bias.numpy())
-        self._showing, self._exact = (None, self._scan), None
 
     def info(self) -> dict[str, Any]:
         """See MipsIndex.info; ``scan`` says what scans: "native avx2", "torch float32"."""

@@ -68,10 +68,6 @@ class GroupScan(Protocol):
         """
         ...
 
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        """Other vectors float32 [r,d] and biases [r] for the ascending, distinct rows int64 [r]."""
-        ...
-
 
 @dataclass(frozen=True)
 class PreparedQueries:
@@ -144,6 +140,3 @@ class NativeScan:
         rows = np.concatenate(parts)
         query = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Listed(query, rows["row"], rows["upper"], rows["lower"], overfull)
-
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        self._all_rows.replace(self._kernel, rows, vectors, bias)

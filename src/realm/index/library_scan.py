@@ -165,32 +165,6 @@ class LibraryScan:
         error = prepared.by_norm[at] * self._norm[groups] + prepared.by_residual[at] * self._residual[groups] + self._slack[groups]
         return error.float().cpu().numpy()
 
-    def replace(self, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        """As GroupScan.replace; float32 rows are the index's own vectors, which its owner has changed already."""
-        at = torch.from_numpy(rows).to(self._vectors.device)
-        changed = torch.from_numpy(vectors).to(self._vectors.device)
-        if self._values is not self._vectors:
-            self._values[at] = changed.to(self._values.dtype)
-        norms = checked_norms(changed) * (1 + 1e-6) + NORM_FLOOR
-        group = rows // GROUP
-        _raise_to(self._norm, group, norms)
-        if self._values.dtype == torch.bfloat16:
-            _raise_to(self._residual, group, norms * 2.0**-8 + NORM_FLOOR)
-        if bias is not None and self._bias is not None:
-            biases = torch.from_numpy(bias).to(self._bias)
-            self._bias[at] = biases
-            _raise_to(self._slack, group, biases.abs() * 2.0**-20)
-
-
-def _raise_to(bounds: torch.Tensor, group: np.ndarray, values: torch.Tensor) -> None:
-    """bounds[group[i]] = max(bounds[group[i]], values[i]) for ascending groups [r], in place."""
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    if not len(first):
-        return
-    largest = torch.from_numpy(np.maximum.reduceat(values.cpu().numpy(), first)).to(bounds)
-    at = torch.from_numpy(group[first]).to(bounds.device)
-    bounds[at] = torch.maximum(bounds[at], largest)
-
 
 def _group_max(values: torch.Tensor) -> torch.Tensor:
     """The largest of each group of non-negative values [n]: [ceil(n / 64)]."""

@@ -8,6 +8,7 @@ import torch
 
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
+from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 from realm.index.quantised import QuantisedRows
@@ -36,7 +37,7 @@ class LiveIndex:
         self._newest = store
         self._readable = store.is_live(ids)
         before = None if previous is None else previous._index
-        self._index = make_index(vectors, ids, kind=kind, codes=codes, previous=before)
+        self._index: RowIndex = make_index(vectors, ids, kind=kind, codes=codes, previous=before)
         self._index.set_live(self._readable)
 
     def __len__(self) -> int:

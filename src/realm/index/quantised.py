@@ -63,16 +63,6 @@ class QuantisedRows:
         offset[: self.rows][removed] = -np.inf
         return replace(self, offset=offset)
 
-    def replace(self, kernel: Kernel, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> None:
-        """Code other vectors for some rows, in place. The groups' bounds only grow: coding all rows afresh can make them tighter.
-
-        Args:
-            rows: int64 [r], ascending, distinct.
-            vectors: float32 [r,d], C-contiguous and finite.
-            bias: float32 [r], added to the scores; None: zero.
-        """
-        kernel.replace(self.struct(), rows, vectors, bias)
-
 
 def array_shapes(n: int, dim: int) -> dict[str, tuple[tuple[int, ...], type]]:
     """Shape and type of the arrays of QuantisedRows of n rows."""

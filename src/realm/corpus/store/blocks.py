@@ -224,12 +224,6 @@ class BlockStore:
             start += view.rows
         return ids
 
-    def live_span_hashes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 [t], int64 [t]): hash of the normalised text and block id of every span occurrence in live blocks."""
-        hashes, rows = self._flat("span_hashes", np.uint64)
-        keep = self.live[rows]
-        return hashes[keep], self.block_ids[rows[keep]]
-
     def span_hashes(self, row: int) -> np.ndarray:
         """uint64 [m]: hashes of the normalised texts of the spans at ``row``; a view."""
         view, index = self._locate(row)

@@ -72,7 +72,6 @@ class Kernel:
         self._library.realm_scan.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
         self._library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
         self._library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
-        self._library.realm_replace.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
         self._library.realm_score.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _POINTER, _I64, _I32, _POINTER, *tail)
         self._library.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
         self._library.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
@@ -80,7 +79,7 @@ class Kernel:
         self._library.realm_score.restype = self._library.realm_thresholds.restype = None
         self._library.realm_list.restype = self._library.realm_order.restype = None
         self._library.realm_scan.restype = self._library.realm_rows.restype = None
-        self._library.realm_quantise.restype = self._library.realm_replace.restype = _I64
+        self._library.realm_quantise.restype = _I64
 
     @property
     def level(self) -> str:
@@ -156,11 +155,6 @@ class Kernel:
         """Fill ``codes`` from float32 [n,d] and [n]. Returns a row that is not finite, or -1."""
         bias_at = None if bias is None else bias.ctypes.data
         return int(self._library.realm_quantise(ctypes.byref(codes), vectors.ctypes.data, bias_at, self.threads, self._level))
-
-    def replace(self, codes: Codes, rows: np.ndarray, vectors: np.ndarray, bias: np.ndarray | None) -> int:
-        """Change the codes of ascending, distinct rows int64 [r] to those of float32 [r,d] and [r]. Returns as ``quantise``."""
-        where = (rows.ctypes.data, len(rows), vectors.ctypes.data, None if bias is None else bias.ctypes.data)
-        return int(self._library.realm_replace(ctypes.byref(codes), *where, self.threads, self._level))
 
 
 @cache

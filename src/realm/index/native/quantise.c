@@ -20,8 +20,6 @@ typedef struct {
     realm_codes *codes;
     const float *vectors; /* [rows][dim] */
     const float *bias;    /* [rows] or NULL */
-    const int64_t *rows;  /* replace: ascending row numbers, [changed] */
-    int64_t changed;
     _Atomic int64_t refused; /* the first row found with a component that is not finite, or -1 */
 } quantise_task;
 
@@ -143,71 +141,18 @@ static inline __attribute__((always_inline)) void groups_range(quantise_task *ta
     }
 }
 
-#define EXPECTED 3 /* changed rows whose codes are asked for before their turn: every quad of a row lies in a cache line of its own */
-
-static inline uint8_t *codes_of(const realm_codes *codes, int64_t row) {
-    return codes->codes + (row / BUNDLE * BUNDLE * codes->quads + row % BUNDLE) * 4;
-}
-
-/* Changed rows of the groups first..last-1. What a group's bounds allowed for stays allowed for, so they only grow. */
-static inline __attribute__((always_inline)) void changed_range(quantise_task *task, int64_t first, int64_t last) {
-    realm_codes *codes = task->codes;
-    uint8_t code[MOST_DIM];
-    int ours = 0;
-    for (int64_t i = first; i < task->changed; i++) {
-        const int64_t row = task->rows[i], group = row / GROUP;
-        float residual, norm;
-        /* A group is the business of one thread: of the one whose range holds the group's first changed row. */
-        const int begins = i == 0 || task->rows[i - 1] / GROUP != group;
-        if (i >= last && begins)
-            return;
-        if (!ours && !begins)
-            continue;
-        ours = 1;
-        if (i + EXPECTED < task->changed) {
-            const uint8_t *later = codes_of(codes, task->rows[i + EXPECTED]);
-            for (int64_t quad = 0; quad < codes->quads; quad++)
-                __builtin_prefetch(later + quad * BUNDLE * 4, 1);
-        }
-        one_row(task, row, task->vectors + i * codes->dim, code, &residual, &norm);
-        uint8_t *target = codes_of(codes, row);
-        for (int64_t quad = 0; quad < codes->quads; quad++)
-            memcpy(target + quad * BUNDLE * 4, code + quad * 4, 4);
-        const float bias = task->bias ? task->bias[i] : 0;
-        codes->offset[row] = bias;
-        codes->residual[group] = larger(codes->residual[group], residual + FLOOR);
-        codes->norm[group] = larger(codes->norm[group], norm + FLOOR);
-        codes->slack[group] = larger(codes->slack[group], fabsf(bias) * 0x1p-20f);
-    }
-}
-
 static void groups_plain(void *task, int64_t first, int64_t last) { groups_range(task, first, last); }
-static void changed_plain(void *task, int64_t first, int64_t last) { changed_range(task, first, last); }
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void groups_avx2(void *task, int64_t first, int64_t last) { groups_range(task, first, last); }
-__attribute__((target("avx2,fma"))) static void changed_avx2(void *task, int64_t first, int64_t last) { changed_range(task, first, last); }
 #else
 #define groups_avx2 groups_plain
-#define changed_avx2 changed_plain
 #endif
-
-static int64_t run(quantise_task *task, range_function plain, range_function avx2, int64_t count, int64_t piece, int threads, int level) {
-    atomic_init(&task->refused, -1);
-    realm_parallel(level >= LEVEL_AVX2 ? avx2 : plain, task, count, piece, threads);
-    return atomic_load(&task->refused);
-}
 
 /* Codes of all rows. Returns -1, or a row that has a component which is not finite (the codes are then of no use). */
 int64_t realm_quantise(const realm_codes *codes, const float *vectors, const float *bias, int32_t threads, int32_t level) {
     realm_codes target = *codes;
     quantise_task task = {.codes = &target, .vectors = vectors, .bias = bias};
-    return run(&task, groups_plain, groups_avx2, codes->groups, 16, threads, level);
-}
-
-/* New vectors [changed][dim] (and biases) for some rows, ascending and distinct. Returns as realm_quantise. */
-int64_t realm_replace(const realm_codes *codes, const int64_t *rows, int64_t changed, const float *vectors, const float *bias,
-                      int32_t threads, int32_t level) {
-    realm_codes target = *codes;
-    quantise_task task = {.codes = &target, .vectors = vectors, .bias = bias, .rows = rows, .changed = changed};
-    return run(&task, changed_plain, changed_avx2, changed, 1024, threads, level);
+    atomic_init(&task.refused, -1);
+    realm_parallel(level >= LEVEL_AVX2 ? groups_avx2 : groups_plain, &task, codes->groups, 16, threads);
+    return atomic_load(&task.refused);
 }
