@@ -192,7 +192,7 @@ def test_a_corpus_of_a_trained_tagger_is_refused_in_one_line(
     assert main(["corpus", "add", str(corpus), str(write_jsonl("late.jsonl", [{"id": "late", "text": "Late."}]))]) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if "error:" in line or "Traceback" in line]
     assert len(said) == 1 and "trained perceptron" in said[0] and "Build the corpus again" in said[0]
-    assert (corpus / "CURRENT").read_text().strip() == "000001"
+    assert (corpus / "CURRENT").read_text().strip() == "1"
 
 
 def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:

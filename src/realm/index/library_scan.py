@@ -108,7 +108,7 @@ class LibraryScan:
         return scores.add_(self._slack.float())
 
     def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """See GroupScan.pairs."""
+        """float32 [c,64], for c pairs of query and group: no less than each row's score; -inf for hidden rows."""
         upper = np.empty((len(query), GROUP), np.float32)
         device = self._vectors.device
         step = max(1, GATHER_ENTRIES // (GROUP * self._vectors.shape[1]))

@@ -8,7 +8,6 @@ import torch
 
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
-from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 from realm.index.quantised import QuantisedRows
@@ -20,7 +19,7 @@ class LiveIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind, codes, previous: as for ``make_index``.
+        vectors, ids, kind, codes: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
@@ -31,13 +30,11 @@ class LiveIndex:
         store: BlockStore,
         kind: str = "auto",
         codes: QuantisedRows | None = None,
-        previous: "LiveIndex | None" = None,
     ):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        before = None if previous is None else previous._index
-        self._index: RowIndex = make_index(vectors, ids, kind=kind, codes=codes, previous=before)
+        self._index = make_index(vectors, ids, kind=kind, codes=codes)
         self._index.set_live(self._readable)
 
     def __len__(self) -> int:
