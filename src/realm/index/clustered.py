@@ -143,7 +143,7 @@ class ClusteredIndex(FaissIvfIndex):
         exact = CompressedIndex(self._vectors, self._ids, live, metric=self._metric)
         halves = sample[: len(sample) // 2], sample[len(sample) // 2 :]
         wanted = [exact.search(half, DEPTH) for half in halves]
-        self._probed = 1
+        self._probed = self._least_probed(DEPTH)
         while self._probed <= len(self._sizes):
             self._seen = float(self._sizes[self._ranking.search(sample.numpy(), self._probed)[1]].sum(axis=1).mean())
             if self._seen > LARGEST_SHARE * len(self):
@@ -164,10 +164,13 @@ class ClusteredIndex(FaissIvfIndex):
         noise = torch.randn(rows.shape, generator=generator) * rows.square().mean(1, keepdim=True).sqrt()
         return torch.nn.functional.normalize(rows + NOISE * noise) * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
+    def _least_probed(self, k: int) -> int:
+        """Lists that hold SEEN_PER_RESULT rows for each of k results."""
+        return min(len(self._sizes), -(-SEEN_PER_RESULT * k * len(self._sizes) // len(self)))
+
     def _effort(self, k: int, attempt: int) -> tuple[int, dict[str, int]]:
-        lists = len(self._sizes)
-        wide = -(-SEEN_PER_RESULT * k * lists // len(self))
-        return SPARE * k + LEAST_FETCHED, {"nprobe": lists if attempt else min(lists, max(self._probed, wide))}
+        probed = len(self._sizes) if attempt else max(self._probed, self._least_probed(k))
+        return SPARE * k + LEAST_FETCHED, {"nprobe": probed}
 
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
         if self.approximate:
