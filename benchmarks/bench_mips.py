@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from mips_methods import BUILDERS, OURS, SLOW, Search, set_threads
 FULL = 13_353_718
 BATCH = 64
 DEPTHS = (5, 8, 100)
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
 SINGLES = 3  # single queries timed in a round
 
 
@@ -76,27 +79,27 @@ def recalls(task: Task, search: Search) -> dict[str, float]:
     return {f"recall@{k}": float(np.mean([len(set(a[:k]) & set(b[:k])) / k for a, b in pairs])) for k in DEPTHS}
 
 
-def take_turns(methods: dict[str, Search], queries: np.ndarray, rounds: int) -> dict[str, dict[str, float]]:
+def take_turns(methods: dict[str, Search], queries: np.ndarray, rounds: int, clock: Clock) -> dict[str, dict[str, float]]:
     """Median milliseconds of one query and of a batch, each method once in each round, after a first round that does not count."""
     q1: dict[str, list[float]] = {name: [] for name in methods}
     q64: dict[str, list[float]] = {name: [] for name in methods}
     for turn in range(-1, rounds):
         for name, search in methods.items():
             for number in range(SINGLES):
-                single = timed(search, queries[[(turn * SINGLES + number) % len(queries)]])
+                single = timed(search, queries[[(turn * SINGLES + number) % len(queries)]], clock)
                 if turn >= 0:
                     q1[name].append(single)
         for name, search in methods.items():
-            batch = timed(search, queries[:BATCH])
+            batch = timed(search, queries[:BATCH], clock)
             if turn >= 0:
                 q64[name].append(batch)
     return {name: {"q1_ms": float(np.median(q1[name])), "q64_ms": float(np.median(q64[name]))} for name in methods}
 
 
-def timed(search: Search, queries: np.ndarray) -> float:
-    started = time.perf_counter()
+def timed(search: Search, queries: np.ndarray, clock: Clock) -> float:
+    started = clock()
     search(queries, 8)
-    return (time.perf_counter() - started) * 1e3
+    return (clock() - started) * 1e3
 
 
 def built(name: str, vectors: np.ndarray) -> tuple[dict[str, Search], dict[str, float]]:
@@ -106,11 +109,12 @@ def built(name: str, vectors: np.ndarray) -> tuple[dict[str, Search], dict[str, 
     return made, {"build_s": time.perf_counter() - started, "ram_bytes": own_memory() - before}
 
 
-def compare(task: Task, names: list[str], rounds: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """A row for each method, and the ratios: times of the others over ours."""
-    ours, cost = built(OURS, task.vectors)
-    check_exact(task, ours[OURS])
-    rows: list[dict[str, Any]] = [{"method": OURS, **cost, **recalls(task, ours[OURS])}]
+def compare(task: Task, names: list[str], rounds: int, base: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """A row for each method, and the ratios: times of the others over those of ``base``, which is one of ours."""
+    ours, cost = built(base, task.vectors)
+    if base == OURS:
+        check_exact(task, ours[base])
+    rows: list[dict[str, Any]] = [{"method": base, **cost, **recalls(task, ours[base])}]
     ratios: dict[str, float] = {}
     own: list[dict[str, float]] = []
     for name in names:
@@ -119,16 +123,16 @@ def compare(task: Task, names: list[str], rounds: int) -> tuple[list[dict[str, A
         except ImportError as error:
             print(f"{name}: left out, {error.name} is not installed (pip install -r benchmarks/requirements.txt)", flush=True)
             continue
-        times = take_turns({**ours, **made}, task.queries, rounds)
-        own.append(times[OURS])
+        times = take_turns({**ours, **made}, task.queries, rounds, clock)
+        own.append(times[base])
         for method, search in made.items():
             rows.append({"method": method, **cost, **times[method], **recalls(task, search)})
             for what in ("q1", "q64"):
-                ratios[f"{what}: {method} / {OURS}"] = times[method][f"{what}_ms"] / times[OURS][f"{what}_ms"]
+                ratios[f"{what}: {method} / {base}"] = times[method][f"{what}_ms"] / times[base][f"{what}_ms"]
             show(rows[-1])
-        print(f"    {OURS} in the same turns: q1 {own[-1]['q1_ms']:.2f} ms, q64 {own[-1]['q64_ms']:.1f} ms", flush=True)
+        print(f"    {base} in the same turns: q1 {own[-1]['q1_ms']:.2f} ms, q64 {own[-1]['q64_ms']:.1f} ms", flush=True)
         del made
-    own = own or [take_turns(ours, task.queries, rounds)[OURS]]
+    own = own or [take_turns(ours, task.queries, rounds, clock)[base]]
     rows[0] |= {what: float(np.median([times[what] for times in own])) for what in ("q1_ms", "q64_ms")}
     show(rows[0])
     return rows, ratios
@@ -163,29 +167,33 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--methods", default="fast", help=f"'fast', 'all' (adds {', '.join(SLOW)}), or names: {','.join(BUILDERS)}")
+    parser.add_argument("--base", choices=(OURS, "realm-serving"), default=OURS, help="which of ours takes turns with every other")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: of all threads, for a shared machine")
     parser.add_argument("--dir", type=Path, default=None, help="keep the vectors here for the next run; default: a temporary directory")
     return parser.parse_args()
 
 
-def chosen(methods: str) -> list[str]:
+def chosen(methods: str, base: str) -> list[str]:
     if methods in ("fast", "all"):
-        return [name for name in BUILDERS if name != OURS and (methods == "all" or name not in SLOW)]
+        return [name for name in BUILDERS if name != base and (methods == "all" or name not in SLOW)]
     unknown = set(methods.split(",")) - set(BUILDERS)
     if unknown:
         raise SystemExit(f"unknown methods: {', '.join(sorted(unknown))}; there are {', '.join(BUILDERS)}")
-    return [name for name in methods.split(",") if name != OURS]
+    return [name for name in methods.split(",") if name != base]
 
 
 def main() -> None:
     arguments = parse()
-    names = chosen(arguments.methods)
+    names = chosen(arguments.methods, arguments.base)
     set_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as temporary:
         directory = arguments.dir or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
         task = prepared(directory, arguments)
-        rows, ratios = compare(task, names, arguments.rounds)
-        figures, more = figures_of_ours(task.vectors, task.queries[:BATCH], arguments.rounds, directory)
+        rows, ratios = compare(task, names, arguments.rounds, arguments.base, CLOCKS[arguments.clock])
+        figures, more = {}, {}
+        if arguments.base == OURS:
+            figures, more = figures_of_ours(task.vectors, task.queries[:BATCH], arguments.rounds, directory)
     for name, value in (figures | ratios | more).items():
         print(f"{name:60} {value:.4g}")
     facts = {"data": arguments.data, "n": arguments.n, "dim": arguments.dim, "rounds": arguments.rounds, "figures": figures}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mips_coded import ivf_rabitq, ivf_scalar
 from realm.index.mips import MipsIndex
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # queries float32 [b,d], k -> rows int64 [b,k]
@@ -155,12 +156,21 @@ BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     "faiss-flat": faiss_index("faiss-flat", "Flat"),
     "faiss-sq8": faiss_index("faiss-sq8", "SQ8"),
     "faiss-ivf": faiss_ivf,
+    "faiss-ivf-sq8": ivf_scalar,
+    "faiss-ivf-rabitq": ivf_rabitq,
     "faiss-hnsw": faiss_index("faiss-hnsw", "HNSW16,SQ8"),
     "scann": scann_tree,
     "usearch-exact": usearch_exact,
     "usearch": usearch_graph,
 }
-SLOW = ("faiss-hnsw", "scann", "usearch-exact", "usearch")  # a minute and more at a million rows: only when named
+SLOW = (
+    "faiss-ivf-sq8",
+    "faiss-ivf-rabitq",
+    "faiss-hnsw",
+    "scann",
+    "usearch-exact",
+    "usearch",
+)  # a minute and more at a million rows: only when named
 
 
 def set_threads(threads: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from realm.cli import main
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
@@ -178,6 +179,20 @@ def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp
     assert len(store.rows_with_sentence(int(store.sentences(0).hashes[0]))) > 0
     assert {path.name for path in (out / "segments").iterdir()} == {f"000003.{end}" for end in ("arrow", "documents.npy", "blocks.npy")}
     assert store.newest().documents() == BlockStore.open(out).documents()
+
+
+def test_a_corpus_of_a_trained_tagger_is_refused_in_one_line(
+    corpus: Path, write_jsonl: WriteJsonl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Versions before wrote corpora whose tagger was a perceptron: they still open, but nothing can be added."""
+    state = json.loads((corpus / "tagger.json").read_text())
+    state["taggers"].append({"type": "perceptron", "model": "/models/tagger"})
+    (corpus / "tagger.json").write_text(json.dumps(state))
+    assert len(BlockStore.open(corpus)) > 0
+    assert main(["corpus", "add", str(corpus), str(write_jsonl("late.jsonl", [{"id": "late", "text": "Late."}]))]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "error:" in line or "Traceback" in line]
+    assert len(said) == 1 and "trained perceptron" in said[0] and "Build the corpus again" in said[0]
+    assert (corpus / "CURRENT").read_text().strip() == "1"
 
 
 def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:

@@ -1,35 +1,24 @@
 """The serving index: what it returns is scored exactly and never hidden, its recall is what it says, and it gives way to exact search."""
 
 import logging
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
 from realm.errors import SnapshotError
-from realm.index import clustered, clusters, probing
-from realm.index.choice import make_index
+from realm.index import clustered
 from realm.index.clustered import DEPTH, ClusteredIndex
 from realm.index.exact import ExactIndex
 from realm.index.mips import Hits, Metric
 
+pytest.importorskip("faiss")
 N, D = 3000, 24
 
 
 @pytest.fixture(autouse=True)
 def small_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALLEST", 500)
-
-
-@pytest.fixture(params=["kernel", "library"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The native kernel, where one is built, and PyTorch."""
-    if request.param == "kernel" and probing.installed_kernel() is None:
-        pytest.skip("no native kernel was built here")
-    if request.param == "library":
-        monkeypatch.setattr(probing, "installed_kernel", lambda: None)
-    return str(request.param)
 
 
 def clustered_rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
@@ -51,7 +40,7 @@ def recall(found: Hits, truth: Hits) -> float:
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_finds_what_exact_search_finds(path: str, metric: Metric) -> None:
+def test_finds_what_exact_search_finds(metric: Metric) -> None:
     rows, ids = clustered_rows(), np.arange(N) * 3
     index, exact = ClusteredIndex(rows, ids, metric=metric, values=ids % 7), ExactIndex(rows, ids, metric=metric, values=ids % 7)
     queries = queries_of(rows)
@@ -68,7 +57,7 @@ def test_finds_what_exact_search_finds(path: str, metric: Metric) -> None:
             assert [score[one] for one in found.ids[i]] == found.scores[i].tolist()
 
 
-def test_seeing_every_row_is_exact_search(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeing_every_row_is_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = clustered_rows()
     index, exact = ClusteredIndex(rows, np.arange(N)), ExactIndex(rows, np.arange(N))
     monkeypatch.setattr(clustered, "SEEN_PER_RESULT", N)
@@ -97,7 +86,7 @@ def test_measures_with_the_queries_it_is_given() -> None:
     )
 
 
-def test_nothing_hidden_is_found_and_nothing_is_missing(path: str) -> None:
+def test_nothing_hidden_is_found_and_nothing_is_missing() -> None:
     rows, rng = clustered_rows(), np.random.default_rng(2)
     live = rng.random(N) < 0.5
     index = ClusteredIndex(rows, np.arange(N), live)
@@ -111,7 +100,7 @@ def test_nothing_hidden_is_found_and_nothing_is_missing(path: str) -> None:
     assert not live[index.search(queries, 300).ids].all()
 
 
-def test_as_many_as_there_are(path: str) -> None:
+def test_as_many_as_there_are() -> None:
     rows = clustered_rows()
     index = ClusteredIndex(rows, np.arange(N))
     queries = queries_of(rows, 3)
@@ -137,7 +126,7 @@ def test_few_rows_are_searched_exactly(n: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["all equal", "zeros", "one huge row", "overflow"])
-def test_hostile_rows(path: str, what: str) -> None:
+def test_hostile_rows(what: str) -> None:
     rows = clustered_rows(1000)
     if what in ("all equal", "zeros"):
         rows[:] = rows[0] * (what != "zeros")
@@ -166,56 +155,3 @@ def test_refuses() -> None:
     rows[77, 3] = np.inf
     with pytest.raises(SnapshotError, match="vector 77 has a component"):
         ClusteredIndex(rows, ids)
-
-
-def test_rows_get_a_centroid_nearly_as_near_as_the_nearest() -> None:
-    rows = torch.from_numpy(clustered_rows())
-    centroids = clusters.learn_centroids(rows, 60)
-    assert centroids.starts[-1] == len(centroids.values) and all(a <= b for a, b in pairwise(centroids.starts))
-    found = clusters.assign(rows, centroids)
-    distances = torch.cdist(rows, centroids.values)
-    got = distances[torch.arange(N), torch.from_numpy(found).long()]
-    assert (got >= distances.amin(1) - 1e-4).all() and float(got.mean()) < 1.1 * float(distances.amin(1).mean())
-    assert len(np.unique(found)) > 40
-
-
-def test_as_many_centroids_as_rows() -> None:
-    rows = torch.from_numpy(clustered_rows(9))
-    assert len(clusters.assign(rows, clusters.learn_centroids(rows, 9))) == 9
-
-
-def test_a_new_index_starts_from_the_clusters_of_the_one_before(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(5)
-    rows = clustered_rows()
-    before = ClusteredIndex(rows, np.arange(N))
-    moved = rows + 0.1 * rng.standard_normal(rows.shape).astype(np.float32)
-    with monkeypatch.context() as patch:
-        patch.setattr(probing, "learn_centroids", None)  # who calls it fails
-        index = make_index(np.concatenate([moved, moved[:200] + 0.01]), np.arange(N + 200), kind="clustered", previous=before)
-    assert isinstance(index, ClusteredIndex) and index.approximate and index.info()["recall"] >= clustered.FLOOR
-    queries = queries_of(moved)
-    exact = ExactIndex(np.concatenate([moved, moved[:200] + 0.01]), np.arange(N + 200))
-    assert recall(index.search(queries, DEPTH), exact.search(queries, DEPTH)) > 0.95
-
-
-def test_clusters_that_do_not_fit_are_learnt_afresh(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, other = clustered_rows(), clustered_rows(seed=9)
-    before, learnt = ClusteredIndex(other, np.arange(N)), []
-    real = probing.learn_centroids
-    monkeypatch.setattr(probing, "learn_centroids", lambda *args: learnt.append(args) or real(*args))
-    for previous in (ClusteredIndex(other[:, :20], np.arange(N)), ClusteredIndex(other[:499], np.arange(499))):
-        learnt.clear()
-        assert ClusteredIndex(rows, np.arange(N), previous=previous).approximate and len(learnt) == 1, "another dimension; an exact one"
-    learnt.clear()
-    monkeypatch.setattr(clustered, "LARGEST_SHARE", 0.0)
-    with caplog.at_level(logging.WARNING):
-        assert not ClusteredIndex(rows, np.arange(N), previous=before).approximate and len(learnt) == 1
-    assert "clusters are learnt afresh" in caplog.text and "searches are exact" in caplog.text
-
-
-def test_centroids_move_to_the_means_of_their_rows() -> None:
-    values = torch.tensor([[0.0, 0.0], [4.0, 0.0], [9.0, 9.0]])
-    centroids = clusters.Centroids(values, torch.tensor([[1.0, 1.0], [9.0, 9.0], [5.0, 5.0]]), np.array([0, 2, 3, 3]))
-    moved = centroids.moved_to(torch.tensor([[1.0, 0.0], [7.0, 7.0], [8.0, 9.0]]), np.array([3, 0, 5]))
-    assert moved.values.tolist() == [[1.0, 0.0], [4.0, 0.0], [8.0, 9.0]], "one without rows stays"
-    assert moved.cells.tolist() == [[1.75, 0.0], [8.0, 9.0], [5.0, 5.0]], "by how many rows they have; an empty cell stays"

@@ -54,7 +54,7 @@ def test_smaller_keys_are_near(built: Built, dtype: str, error: float) -> None:
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("index_kind", KINDS)
 def test_neighbours_through_every_kind_of_index(built: Built, networks: Networks, index_kind: str, metric: str) -> None:
-    if index_kind.startswith("faiss"):
+    if index_kind not in ("auto", "exact", "compressed"):
         pytest.importorskip("faiss")
     datastore = built("causal")
     keys = datastore.snapshot.vectors.astype(np.float64)

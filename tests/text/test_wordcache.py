@@ -56,7 +56,7 @@ def check(mine: Tokenized, theirs: list[Encoding]) -> None:
 
 def with_words_of_its_own() -> TextTokenizer:
     """A tokenizer with added tokens: a plain word, one that is looked for after normalisation, one with an accent."""
-    backend = Tokenizer.from_str(LOWER.state()[0])
+    backend = Tokenizer.from_str(LOWER._json)
     backend.add_tokens(["quick", AddedToken("Ée", normalized=True), AddedToken("#x", single_word=True)])
     return TextTokenizer(backend)
 
@@ -72,7 +72,7 @@ def test_the_same_as_the_library(tokenizer: TextTokenizer, texts: list[str]) -> 
 
 def test_a_full_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wordcache, "MAX_CHARS", 8)
-    cache = WordCache(Tokenizer.from_str(LOWER.state()[0]))
+    cache = WordCache(Tokenizer.from_str(LOWER._json))
     texts = [["the quick brown fox"], ["met ada the fox", "x" * 41 + " fox"], [], [""], ["The fox"]]
     for some, tokenized in [(some, cache.tokenize(some)) for some in texts]:
         check(tokenized, LOWER.encodings(some))
@@ -105,11 +105,11 @@ def sentence_piece() -> TextTokenizer:
 
 
 def test_used_only_where_words_are_encoded_one_by_one() -> None:
-    assert splits_at_spaces(Tokenizer.from_str(LOWER.state()[0]))
+    assert splits_at_spaces(Tokenizer.from_str(LOWER._json))
     for tokenizer in (byte_level(), sentence_piece()):
-        assert not splits_at_spaces(Tokenizer.from_str(tokenizer.state()[0]))
+        assert not splits_at_spaces(Tokenizer.from_str(tokenizer._json))
         check(tokenizer.tokenize(["The fox", "", "met Ada"]), tokenizer.encodings(["The fox", "", "met Ada"]))
-    backend = Tokenizer.from_str(LOWER.state()[0])
+    backend = Tokenizer.from_str(LOWER._json)
     backend.add_special_tokens([AddedToken("[OUR MASK]")])
     assert not splits_at_spaces(backend)
 

@@ -83,7 +83,7 @@ def corpus_build(
         lowercase: whether a vocabulary trained here ignores case.
         block_length: wordpieces of a block, title and special tokens counted.
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
-            spacy:MODEL, hf:MODEL, perceptron:DIR (docs/salient-spans.md).
+            spacy:MODEL, hf:MODEL (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """
     from realm.corpus.build.builder import build_corpus

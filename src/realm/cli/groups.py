@@ -49,7 +49,7 @@ ABOUT = {
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search, verify.",
     "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
-    "tagger": "Salient-span taggers: eval, train.",
+    "tagger": "Salient-span taggers: eval.",
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     group: {verb.__name__.removeprefix(f"{group}_"): verb for verb in verbs}
@@ -58,6 +58,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "data": (questions.data_check, questions.data_convert),
         "index": (index_build, index_info, index_search, refreshing.index_verify),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
-        "tagger": (taggers.tagger_eval, taggers.tagger_train),
+        "tagger": (taggers.tagger_eval,),
     }.items()
 }

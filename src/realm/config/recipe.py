@@ -112,7 +112,7 @@ class IndexConfig:
 
     kind: Literal["auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"] = "auto"
     """auto, exact or compressed find exactly the same blocks, and auto chooses by their number. clustered is for serving: approximate,
-    with a measured recall at 8 of at least .98, or exact where that cannot be had. faiss-flat (exact, too), faiss-ivf and faiss-ivfpq
+    with a measured recall at 8 of at least .98, or exact where that cannot be had. It, faiss-flat (exact, too), faiss-ivf and faiss-ivfpq
     (approximate) need the extra faiss. realm index info measures the recall of them all."""
 
 

@@ -41,18 +41,16 @@ def make_index(
     metric: Metric = "ip",
     values: np.ndarray | None = None,
     codes: QuantisedRows | None = None,
-    previous: RowIndex | None = None,
 ) -> RowIndex:
     """An index of the rows.
 
     Args:
         kind: one of KINDS, or "auto": see ``chosen_kind``.
         codes: of these vectors for inner products, made before (``Snapshot.codes``); kinds that have no use for them ignore them.
-        previous: the index of the vectors before these, which a clustered one starts from if it is of that kind, too.
 
     Raises:
         SnapshotError: see RowIndex.
-        MissingExtra: a faiss kind, and faiss is not installed.
+        MissingExtra: a kind that needs faiss, which is not installed.
         ValueError: an unknown kind or metric.
     """
     if kind == "auto":
@@ -62,7 +60,5 @@ def make_index(
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
     module, name = _CLASSES[kind]
     extra: dict[str, Any] = {"rows": codes} if kind == "compressed" and metric == "ip" else {}
-    if kind == "clustered" and previous is not None and previous.kind == kind:
-        extra = {"previous": previous}
     index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values, **extra)
     return index

@@ -14,6 +14,7 @@ import torch
 
 from realm.errors import MissingExtra
 from realm.index.base import Hidden, RowIndex
+from realm.index.compressed import CompressedIndex
 from realm.index.exact import ExactIndex
 from realm.index.mips import Metric
 from realm.index.scan import SAFE_PRODUCT, Best
@@ -54,11 +55,15 @@ class _FaissIndex(RowIndex):
             raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
         super().__init__(vectors, ids, live, metric=metric, values=values)
         self._faiss: Any = faiss
-        self._exact = ExactIndex(self._vectors, ids, metric=metric)
+        self._exact: ExactIndex | CompressedIndex = ExactIndex(self._vectors, ids, metric=metric)
         self._selected: tuple[torch.Tensor, Any] | None = None
         # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
-        self._usable = self._exact.largest_norm**2 < SAFE_PRODUCT
+        self._usable = self._exact.largest_norm**2 < SAFE_PRODUCT and self._worthwhile()
         self._index = self._build(self._vectors.cpu().numpy() if self._usable else np.zeros((0, self.dim), np.float32))
+
+    def _worthwhile(self) -> bool:
+        """Whether faiss is asked at all."""
+        return True
 
     @property
     def _metric_type(self) -> int:

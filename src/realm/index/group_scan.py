@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from realm.index.listing import Excluded, Listed
-from realm.index.native.kernel import GROUP, Kernel
+from realm.index.native.kernel import Kernel
 from realm.index.quantised import CodedQueries, QuantisedRows, code_queries
 
 # The error of codes is nearly never what a bound allows for, and the best row of a group by coarse codes is one that they flatter: so much
@@ -34,13 +34,10 @@ class GroupScan(Protocol):
         """The same scan, the rows of ``removed`` bool [n] hidden (None: none); rows and memory are shared."""
 
     def prepare(self, queries: torch.Tensor) -> Any:
-        """What ``groups`` and ``pairs`` want of float32 queries [b,d]."""
+        """What ``groups`` wants of float32 queries [b,d]."""
 
     def groups(self, prepared: Any) -> torch.Tensor:
         """float32 [b,g]: no row of the group has a larger score; -inf only where all rows of a group are hidden."""
-
-    def pairs(self, prepared: Any, query: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """float32 [c,64], for c pairs of query and group: no less than each row's score; -inf for hidden rows."""
 
     def thresholds(self, prepared: Any, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
         """The rank-th largest of what the best rows of groups have as their lower bound, float32 [b].
@@ -96,11 +93,6 @@ class NativeScan:
         upper = np.empty((len(prepared.fine), self._rows.groups), np.float32)
         self._kernel.scan(self._rows.struct(), prepared.scanned.struct(), upper)
         return torch.from_numpy(upper)
-
-    def pairs(self, prepared: PreparedQueries, query: np.ndarray, group: np.ndarray) -> np.ndarray:
-        upper = np.empty((len(query), GROUP), np.float32)
-        self._kernel.rows(self._rows.struct(), prepared.scanned.struct(), query, group, upper)
-        return upper
 
     def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
         fine, scanned = prepared.fine, prepared.scanned

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from realm.errors import CorpusError
-from realm.index.base import RowIndex
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
 from realm.index.quantised import QuantisedRows
@@ -25,21 +24,28 @@ class Living(Protocol):
     def newest(self) -> "Living": ...
 
 
-class FollowingIndex:
+class LiveIndex:
     """An index that follows its corpus: each search first asks if the corpus has another version, and hides what that removed.
 
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        ids: int64 [n], block ids of its rows.
+        vectors, ids, kind, codes: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(self, index: RowIndex, ids: np.ndarray, store: Living):
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        store: Living,
+        kind: str = "auto",
+        codes: QuantisedRows | None = None,
+    ):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = index
+        self._index = make_index(vectors, ids, kind=kind, codes=codes)
         self._index.set_live(self._readable)
 
     def __len__(self) -> int:
@@ -75,19 +81,3 @@ class FollowingIndex:
                 raise CorpusError("another corpus was built here while it was searched", path=newest.path, cure=cure)
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest
-
-
-class LiveIndex(FollowingIndex):
-    """A new index that follows its corpus."""
-
-    def __init__(
-        self,
-        vectors: np.ndarray | torch.Tensor,
-        ids: np.ndarray,
-        store: Living,
-        kind: str = "auto",
-        codes: QuantisedRows | None = None,
-        previous: "LiveIndex | None" = None,
-    ):
-        before = None if previous is None else previous._index
-        super().__init__(make_index(vectors, ids, kind=kind, codes=codes, previous=before), ids, store)

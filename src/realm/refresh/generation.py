@@ -62,15 +62,10 @@ def open_generation(
     *,
     document_embedder_sha256: str | None = None,
     device: torch.device | str = "cpu",
-    previous: Generation | None = None,
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
     A damaged index, or one whose parameters are damaged or gone, is put aside, and the next older one is taken unless ``number`` is given.
-
-    Args:
-        previous: the generation before, or this one before a delta: a clustered index starts from its clusters. What such an index finds
-            then depends on it; None where a resumed run must find the same.
 
     Raises:
         SnapshotError: none is there, or it belongs to another corpus, tokenizer or embedder.
@@ -94,10 +89,10 @@ def open_generation(
         if number is not None or not older or refused:
             raise
         quarantine(generation_path(paths.index, opened), error)
-        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device, previous=previous)
+        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device)
     published = published.to(torch.device(device)).eval().requires_grad_(False)
     queries = None if not published.has("document_embedder") else published.embedder
-    make_index = _index_maker(paths, store, torch.device(device), previous)
+    make_index = _index_maker(paths, store, torch.device(device))
     return Generation(snapshot, published.documents, make_index, queries)
 
 
@@ -111,18 +106,16 @@ def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Ge
     sha256 = generation.snapshot.manifest.document_embedder_sha256
     snapshot = Snapshot.open(paths.index, generation.number, **owner, document_embedder_sha256=sha256, verify=False)
     device = next(generation.embedder.parameters()).device
-    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device, generation))
+    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device))
 
 
-def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device, previous: Generation | None) -> Callable[[Snapshot], MipsIndex]:
-    """Makes the index of a generation. Of the one before only its index counts, if somebody made it."""
-    found = None if previous is None else vars(previous).get("index")
-    before = found if isinstance(found, LiveIndex) else None
+def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Callable[[Snapshot], MipsIndex]:
+    """Makes the index of a generation."""
 
     def make(snapshot: Snapshot) -> MipsIndex:
         vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
         kind = run_index_kind(paths.config)
-        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind, codes=snapshot.codes, previous=before)
+        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind, codes=snapshot.codes)
 
     return make
 

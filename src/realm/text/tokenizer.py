@@ -108,14 +108,6 @@ class TextTokenizer:
         files.write_atomic(directory / TOKENIZER_FILE, self._json)
         files.write_json(directory / CONFIG_FILE, _config_of(self._names))
 
-    def state(self) -> tuple[str, dict[str, str]]:
-        """What ``from_state`` makes an equal tokenizer of in another process."""
-        return self._json, self._names
-
-    @classmethod
-    def from_state(cls, json_text: str, names: dict[str, str]) -> "TextTokenizer":
-        return cls(Tokenizer.from_str(json_text), names)
-
     @classmethod
     def load(cls, directory_or_file: Path) -> "TextTokenizer":
         """Load what ``save`` wrote, or any tokenizer.json (with the tokenizer_config.json beside it, if there is one).

@@ -103,8 +103,6 @@ class Optimisation:
 
 
 OPTIMIZERS = {"adamw": Optimisation(adamw, schedule), "bert": Optimisation(bert_adamw, bert_schedule)}
-SCHEDULES = ("linear", "cosine")
-"""linear: the line that was published with the optimiser."""
 
 
 def learning_rate_factor(options: LoopOptions, step: int) -> float:

@@ -92,7 +92,7 @@ class LoopOptions:
         lr: peak learning rate.
         warmup: steps of linear warm-up.
         optimizer: of ``optim.OPTIMIZERS``.
-        schedule: of ``optim.SCHEDULES``: how the learning rate falls after the warm-up.
+        schedule: "linear" (the line that was published with the optimiser) or "cosine": how the learning rate falls after the warm-up.
         clip: global gradient norm.
         accumulate: parts in which each rank computes its share of a batch, one after the other.
         log_every: steps between metric rows.

@@ -1,4 +1,4 @@
-"""Sentences with labelled tokens, to score and to train taggers: BIO JSONL or CoNLL columns."""
+"""Sentences with labelled tokens, to score taggers: BIO JSONL or CoNLL columns."""
 
 import json
 from collections.abc import Iterable, Iterator

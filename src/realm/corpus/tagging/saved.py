@@ -13,7 +13,8 @@ from realm.corpus.tagging.truecase import TruecaseTagger
 from realm.errors import CorpusError
 from realm.storage import files
 
-MODEL_TAGGERS = ("spacy", "hf", "perceptron")
+MODEL_TAGGERS = ("spacy", "hf")
+_CURE = "Build the corpus again, with a tagger of this version"
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
@@ -37,6 +38,8 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
         return model_tagger(kind, state["model"])
     if kind == "truecase":
         return TruecaseTagger({word: (small, capital) for word, (small, capital) in state["table"].items()}, state["linkers"])
+    if kind == "perceptron":
+        raise ValueError("it is a trained perceptron, which this version no longer has")
     raise ValueError(f"unknown tagger type {kind!r}")
 
 
@@ -46,13 +49,9 @@ def model_tagger(kind: str, model: str) -> SpanTagger:
         from realm.corpus.tagging.classifier import ClassifierTagger
 
         return ClassifierTagger(model)
-    if kind == "spacy":
-        from realm.corpus.tagging.spacy_pipeline import SpacyTagger
+    from realm.corpus.tagging.spacy_pipeline import SpacyTagger
 
-        return SpacyTagger(model)
-    from realm.corpus.tagging.perceptron import PerceptronTagger
-
-    return PerceptronTagger.load(model)
+    return SpacyTagger(model)
 
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:
@@ -64,4 +63,4 @@ def load_tagger(path: Path) -> SpanTagger:
     try:
         return tagger_from_state(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure="Build the corpus again") from error
+        raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure=_CURE) from error

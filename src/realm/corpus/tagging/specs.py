@@ -8,7 +8,6 @@
     gazetteer:FILE  listed phrases
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
     hf:MODEL        a Hugging Face token classifier, local directory or hub name
-    perceptron:DIR  what realm tagger train made
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
 """
@@ -29,7 +28,7 @@ DEFAULT = "default"
 _PLAIN = ("truecase", "dates", "collocations")
 _SETS = {DEFAULT: ("dates", "collocations", "truecase"), "none": ()}
 _WITH_VALUE = ("gazetteer", *MODEL_TAGGERS)
-_CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL, perceptron:DIR"
+_CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL"
 
 
 class TaggerPlan:
