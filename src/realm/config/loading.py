@@ -23,6 +23,9 @@ PATH_FIELDS = {
 }
 """Fields that hold paths: relative ones count from the recipe's directory."""
 
+REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
+"""Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
+
 Values = dict[str, Any]
 
 
@@ -117,8 +120,17 @@ def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
     if not isinstance(values, dict):
         raise ConfigError(f"'{name}' is no section", path=path, cure=f"Write [{name}] and its keys below.")
     hints = get_type_hints(kind)
+    values = _without_removed(name, values, path)
     _known(values, hints, path, f"key in [{name}]")
     return kind(**{key: _typed(hints[key], value, f"{name}.{key}", path) for key, value in values.items()})
+
+
+def _without_removed(name: str, values: Values, path: Path | None) -> Values:
+    """A section without keys of earlier versions that say what every run does now."""
+    for key in [key for key in values if (name, key) in REMOVED]:
+        if values[key] != REMOVED[name, key]:
+            raise ConfigError(f"'{name}.{key}' is no longer there", path=path, cure="Leave it out: a refresh embeds every block.")
+    return {key: value for key, value in values.items() if (name, key) not in REMOVED}
 
 
 def _typed(hint: Any, value: Any, key: str, path: Path | None) -> Any:
@@ -156,7 +168,6 @@ CHOICES = {
     ("finetune", "reader"): ("span", "generative"),
     ("finetune", "objective"): ("marginal", "hard-em"),
     ("finetune", "documents"): ("frozen", "trained"),
-    ("refresher", "first"): ("oldest", "retrieved"),
     **{(stage, "match"): ("wordpiece", "raw", "normalised") for stage in ("finetune", "eval")},
 }
 MINIMUM = {
@@ -265,11 +276,6 @@ def _check_pretrain(recipe: Recipe, path: Path | None) -> None:
     if section.exclude_overlap and not section.exclude:
         cure = "Leave one of them out."
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", path=path, cure=cure)
-    if not 0 < recipe.refresher.budget <= 1:
-        raise ConfigError(f"'refresher.budget' is {recipe.refresher.budget}", path=path, cure="It is above 0 and at most 1.")
-    if recipe.refresher.budget < 1 and section.refresh == "frozen":
-        problem = f"'refresher.budget' is {recipe.refresher.budget} and 'pretrain.refresh' is 'frozen'"
-        raise ConfigError(problem, path=path, cure="A frozen index is never mixed: leave the budget out, or let the index be refreshed.")
     if not section.from_warm and not section.force:
         cure = "Set pretrain.force = true to see what happens."
         raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", path=path, cure=cure)

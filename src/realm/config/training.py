@@ -133,11 +133,6 @@ class RefresherConfig:
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
     deadline: float = 600.0
     """Seconds that the trainer waits without a sign of the refresher."""
-    budget: float = 1.0
-    """Share of the blocks that a refresh embeds; the others keep their vectors (a mixed index, searched by the newest parameters). The
-    first index and the last are always whole. 1: so is every one."""
-    first: str = "oldest"
-    """Which blocks a budget below 1 goes to: oldest (embedded longest ago) or retrieved (most often retrieved since they were embedded)."""
     replay: str = ""
     """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
 

@@ -1,7 +1,6 @@
 """New generations of the index, and documents added to one that is there."""
 
 import copy
-import logging
 
 import numpy as np
 
@@ -9,21 +8,17 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
-from realm.index.manifest import require_whole
 from realm.index.merging import merge_shards
-from realm.index.snapshot import Snapshot, SnapshotFacts, current_generation, publish_snapshot
+from realm.index.snapshot import SnapshotFacts, current_generation, publish_snapshot
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.generation import Generation, extended, open_generation
 from realm.refresh.locks import publishing
-from realm.refresh.mixing import Mixed
-from realm.refresh.parameters import Partial, answering, parameters_path, prune_run, read_partial, request_index
-from realm.storage.generations import generation_path
+from realm.refresh.parameters import answering, parameters_path, prune_run, request_index
 
 ALONE = EmbedOptions()
-logger = logging.getLogger(__name__)
 
 
 def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder: Embedder, *, params_generation: int, step: int) -> SnapshotFacts:
@@ -59,9 +54,6 @@ def build_generation(
 ) -> None:
     """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
 
-    Where the parameters ask for a part of the blocks, the others are taken from the base that they name, and the generation is mixed; if
-    the base cannot be used, all are embedded after all, with a warning, and the generation is whole.
-
     Args:
         number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
         step: optimiser steps behind them.
@@ -75,28 +67,8 @@ def build_generation(
     rows = np.flatnonzero(store.live)
     facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
     block_ids = np.asarray(store.block_ids)[rows]
-    mixed, visible = _mixed(paths, number, block_ids, facts), answering(paths, number)
-    if mixed is None:
-        parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
-        publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=visible)
-    else:
-        parts = parts_of(embedder, parameters_path(paths, number), inputs, rows[mixed.now], options, progress)
-        vectors, row_params = mixed.parts(parts), mixed.row_params
-        publish_snapshot(paths.index, vectors, block_ids, mixed.facts, generation=number, row_params=row_params, visible=visible)
-
-
-def _mixed(paths: RunPaths, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> Mixed | None:
-    """What generation ``number`` is made of if a part of its blocks is asked for; None if all are, or if the base cannot be used."""
-    partial = read_partial(parameters_path(paths, number))
-    if partial is None:
-        return None
-    corpus, tokenizer = facts.corpus_id, facts.tokenizer_sha256
-    try:
-        base = Snapshot.open(paths.index, partial.base, corpus_id=corpus, tokenizer_sha256=tokenizer, document_embedder_sha256=None)
-    except SnapshotError as error:
-        logger.warning("generation %d is embedded whole: it cannot go on from generation %d: %s", number, partial.base, error)
-        return None
-    return Mixed(base, block_ids, partial.block_ids, facts) if len(base.block_ids) else None
+    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+    publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
 
 
 def refresh_index(
@@ -108,7 +80,6 @@ def refresh_index(
     protect: frozenset[int] = frozenset(),
     options: EmbedOptions = ALONE,
     progress: Progress | None = None,
-    partial: Partial | None = None,
 ) -> Generation:
     """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
 
@@ -116,11 +87,10 @@ def refresh_index(
         step: optimiser step of the parameters, for the staleness metric.
         protect: generations that kept checkpoints still need.
         options: how to embed.
-        partial: what to embed; None: everything.
     """
     embedder = copy.deepcopy(model.documents).eval().requires_grad_(False)
     with publishing(paths.index):
-        number = request_index(model, paths, step, instead=True, partial=partial)
+        number = request_index(model, paths, step, instead=True)
         build_generation(paths, inputs, number, embedder, step, options, progress)
         prune_run(paths, protect)
     return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
@@ -155,12 +125,7 @@ def embed_difference(
 def add_difference(
     generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
 ) -> tuple[Generation, int]:
-    """``embed_difference`` of a generation that is open.
-
-    Raises:
-        MixedGeneration: several parameters embedded it: there is no embedder whose vectors could be added.
-    """
-    require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
+    """``embed_difference`` of a generation that is open."""
     if not len(missing_rows(generation, inputs)):
         return generation, 0
     with publishing(paths.index):

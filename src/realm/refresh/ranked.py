@@ -1,8 +1,7 @@
 """One index for all ranks of a job: the first rank refreshes as the recipe says, and all go over to what it publishes at the same step.
 
 The first rank proposes a generation by its number before each step; the others wait for that number and open the generation, so every
-rank maps the same files. A child that embeds belongs to the first rank. Where blocks that are retrieved often are embedded first, those
-count that the first rank's queries retrieve.
+rank maps the same files. A child that embeds belongs to the first rank.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ class Ranked(Inline):
     """
 
     def __init__(self, first: Inline):
-        super().__init__(first.paths, first.inputs, first.device, first.schedule, first.protect, first.options, first.renewal)
+        super().__init__(first.paths, first.inputs, first.device, first.schedule, first.protect, first.options)
         self._first = first
 
     @property

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from realm.errors import ConfigError, TrainingError
-from realm.index.manifest import MIXED, WHOLE
 from realm.nn.model import RealmModel
 from realm.refresh.building import build_generation
 from realm.refresh.generation import Generation, open_generation
@@ -35,7 +34,6 @@ class Swap:
         vectors: SHA-256 of the file of vectors.
         threads: CPU threads that embedded it: the last bits depend on them.
         bf16: whether it was embedded in bfloat16.
-        kind: whole or mixed: whether all blocks were embedded. Which they were is decided again in a replay.
     """
 
     step: int
@@ -45,7 +43,6 @@ class Swap:
     vectors: str
     threads: int
     bf16: bool
-    kind: str = WHOLE
 
 
 def swap_of(step: int, source: Inline) -> Swap:
@@ -55,7 +52,7 @@ def swap_of(step: int, source: Inline) -> Swap:
     manifest = found.snapshot.manifest
     facts = read_facts(parameters_path(source.paths, manifest.params_generation))
     parameters = "" if facts is None else facts.sha256
-    return Swap(step, found.number, found.step, parameters, manifest.shards[0].sha256, *source.made_with, manifest.kind)
+    return Swap(step, found.number, found.step, parameters, manifest.shards[0].sha256, *source.made_with)
 
 
 def read_swaps(path: Path) -> list[Swap]:
@@ -68,10 +65,12 @@ def read_swaps(path: Path) -> list[Swap]:
     if not path.is_file():
         raise ConfigError("no record of swaps here", path=path, cure=cure)
     try:
-        rows = [{"kind": WHOLE, **row} for row in MetricsLog(path).rows()]  # older records have no kind
+        rows = list(MetricsLog(path).rows())
         swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in rows]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"not a record of swaps: {error} is missing", path=path, cure=cure) from error
+    if any(row.get("kind", "whole") != "whole" for row in rows):
+        raise ConfigError("a record of indexes of which a part was embedded, which this version does not repeat", path=path, cure=cure)
     if not swaps or swaps[0].step != 0:
         raise ConfigError("the record of swaps does not begin with step 0", path=path, cure=cure)
     return swaps
@@ -89,7 +88,7 @@ class Replay(Inline):
     """
 
     def __init__(self, like: Inline, swaps: list[Swap]):
-        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options, like.renewal)
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options)
         self.kept: dict[int, int] = {}
         # The first of a step: a second one was made for what comes after the stage, and is made for that again.
         self._swaps = {swap.step: swap for swap in reversed(swaps)}
@@ -111,11 +110,7 @@ class Replay(Inline):
         number = self.kept.get(step) or next_number(self.paths)
         directory = parameters_path(self.paths, number)
         needed = self._needed[step]
-        if directory.exists():
-            facts = read_facts(directory)
-        else:
-            partial = self.renewal.request() if needed.kind == MIXED else None
-            facts = publish_parameters(model, directory, step=step, partial=partial)
+        facts = read_facts(directory) if directory.exists() else publish_parameters(model, directory, step=step)
         if facts is None or facts.sha256 != needed.parameters:
             cure = "Take the same recipe, corpus, version and threads as the recorded run"
             raise TrainingError(f"replay: the parameters of step {step} are not the recorded ones", path=directory, cure=cure)

@@ -22,8 +22,7 @@ from realm.refresh.building import ALONE, refresh_index
 from realm.refresh.embedding import EmbedOptions, Progress
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.locks import publishing
-from realm.refresh.mixing import Renewal
-from realm.refresh.parameters import Partial, forget_requests, parameters_path, prune_run, read_facts, request_index, requested
+from realm.refresh.parameters import forget_requests, parameters_path, prune_run, read_facts, request_index, requested
 from realm.refresh.refresher import Status, read_status
 from realm.storage.generations import CURRENT, current_generation
 
@@ -59,7 +58,6 @@ class Inline:
         schedule: when.
         protect: generations that kept checkpoints need, asked before anything is deleted.
         options: how to embed while training; what outlives the stage is always embedded in float32.
-        renewal: which blocks a refresh embeds; the first index and the last are whole whatever it says. None: all.
         progress: called with (blocks embedded, of all).
 
     Attributes:
@@ -75,7 +73,6 @@ class Inline:
         schedule: Schedule,
         protect: Callable[[], frozenset[int]],
         options: EmbedOptions = ALONE,
-        renewal: Renewal | None = None,
         progress: Progress | None = None,
     ):
         self.paths = paths
@@ -84,7 +81,6 @@ class Inline:
         self.schedule = schedule
         self.protect = protect
         self.options = options
-        self.renewal = renewal or Renewal()
         self.progress = progress
         self.generation: Generation | None = None
         self.made_with = (0, False)
@@ -97,7 +93,6 @@ class Inline:
     def resume(self, number: int) -> Generation:
         """Go on with the generation that a checkpoint was searching."""
         self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
-        self.renewal.base = self.generation.snapshot
         return self.generation
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
@@ -106,10 +101,10 @@ class Inline:
             return None
         if step == self.schedule.steps:
             return self.settle(step, model)
-        return self._here(step, model, self.options, self.renewal.request())
+        return self._here(step, model, self.options)
 
     def settle(self, step: int, model: RealmModel) -> Generation:
-        """The index of the parameters as they are after the last step: of every block, for it is to outlive the stage."""
+        """The index of the parameters as they are after the last step, in float32: it outlives the stage."""
         return self._here(step, model, ALONE)
 
     def state(self) -> dict[str, Any]:
@@ -127,17 +122,9 @@ class Inline:
     def close(self) -> None:
         """End what was started."""
 
-    def _here(self, step: int, model: RealmModel, options: EmbedOptions, partial: Partial | None = None) -> Generation:
-        found = refresh_index(
-            model,
-            self.inputs,
-            self.paths,
-            step=step,
-            protect=self.protect(),
-            options=options,
-            progress=self.progress,
-            partial=partial,
-        )
+    def _here(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
+        protect, progress = self.protect(), self.progress
+        found = refresh_index(model, self.inputs, self.paths, step=step, protect=protect, options=options, progress=progress)
         self.generation, self.made_with = found, (torch.get_num_threads(), options.bf16)
         return found
 
@@ -145,8 +132,7 @@ class Inline:
 class Beside(Inline):
     """Asks a refresher every so many steps and swaps when an answer is there.
 
-    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on. Refreshes of a
-    part of the corpus go on from the index that is searched, so the next is asked for once the answer to the last is searched.
+    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
 
     Args:
         like: what an inline refresh would have: places, schedule, protection.
@@ -156,9 +142,8 @@ class Beside(Inline):
 
     def __init__(self, like: Inline, companion: Companion | None, threads: int = 1):
         options = replace(like.options, threads=threads)
-        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, options, like.renewal)
+        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, options)
         self.companion = companion
-        self._due = False
         self._seen: tuple[int, int] | None = None
         self._asked = 0  # step of the last request
         self._forgotten = range(0)
@@ -178,9 +163,8 @@ class Beside(Inline):
             return self.settle(step, model)
         if self.companion is not None:
             self.companion.watch()
-        self._due = self._due or (step > self._asked and self.schedule.due(step))
         found = self._poll()
-        if self._due and (not self.renewal.partial or (found is None and requested(self.paths) is None)):
+        if step > self._asked and self.schedule.due(step):
             self._ask(step, model)
         if found is None and step - self.generation.step > self.schedule.limit:
             found = self._wait(step, model, step - self.schedule.limit)
@@ -209,12 +193,10 @@ class Beside(Inline):
 
     def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         status = read_status(self.paths.index)
-        partial = None if exact else self.renewal.request()
         in_use = () if self.generation is None else (self.generation.number,)
-        base = () if partial is None else (partial.base,)
         spare = None if status is None else status.generation
-        request_index(model, self.paths, step, protect=self.protect() | {*in_use, *base}, exact=exact, spare=spare, partial=partial)
-        self._asked, self._due = step, False
+        request_index(model, self.paths, step, protect=self.protect() | {*in_use}, exact=exact, spare=spare)
+        self._asked = step
 
     def _poll(self) -> Generation | None:
         """The newest generation, opened, if it is newer than ours and made by parameters of this run's own steps."""
@@ -253,7 +235,7 @@ class Beside(Inline):
         while True:
             answered = requested(self.paths) is None
             found = self._poll()
-            if found is not None and found.step >= least and not (exact and found.snapshot.manifest.mixed):
+            if found is not None and found.step >= least:
                 return found
             if answered:
                 self._ask(step, model, exact=exact)

@@ -7,7 +7,6 @@ from typing import Any
 from realm.recipes.context import StageContext
 from realm.refresh import EmbedOptions, Generation
 from realm.refresh.beside import Companion
-from realm.refresh.mixing import Renewal
 from realm.refresh.ranked import Ranked
 from realm.refresh.replay import Replay, as_row, read_swaps, swap_of
 from realm.refresh.swapping import Beside, Inline, Schedule
@@ -29,8 +28,7 @@ def _index_source(context: StageContext, protect: Callable[[], frozenset[int]]) 
     limit = refresher.staleness_limit or 5 * section.refresh_every
     schedule = Schedule(section.steps, every, limit, refresher.deadline)
     options = EmbedOptions(bf16=context.recipe.run.bf16)
-    renewal = Renewal(refresher.budget, refresher.first)
-    inline = Inline(context.paths, context.inputs, context.device, schedule, protect, options, renewal, context.embedded)
+    inline = Inline(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if refresher.replay:
         return Replay(inline, read_swaps(Path(refresher.replay)))
     if section.refresh == "process":
@@ -63,6 +61,4 @@ class SwapLog:
 def speed(found: Generation) -> dict[str, float]:
     """What the refresh behind a generation took, as whoever embedded it measured."""
     manifest = found.snapshot.manifest
-    embedded = manifest.portions[-1].rows
-    taken = {"refresh_seconds": manifest.seconds, "blocks_per_second": embedded / max(1e-3, manifest.seconds)}
-    return taken | {"embedded_share": manifest.newest_share} if manifest.mixed else taken
+    return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}
