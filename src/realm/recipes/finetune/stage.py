@@ -27,7 +27,7 @@ def run_finetune(context: StageContext) -> None:
     if context.recipe.finetune.documents == "trained":
         both = BothSidesTask(context, model, source, generation, questions, dev)
         facts = train_reader(context, both, mark)
-        generation = both.settle(facts.get("published_step", facts["steps"]))
+        generation = both.finalize(facts.get("published_step", facts["steps"]))
         model.documents.requires_grad_(False)
         task: ReadingTask = both
     else:

@@ -159,11 +159,11 @@ class PretrainTask(Task):
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
 
-    def settle(self, step: int) -> Generation:
+    def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
         assert self.generation is not None
         if self.generation.step != step:  # ended early, or between two refreshes
-            self.generation = self.source.settle(step, self.model)
+            self.generation = self.source.finalize(step, self.model)
             if is_first():
                 self.swaps.add(step, self.source)
         return self.generation
@@ -195,7 +195,7 @@ def run_pretrain(context: StageContext) -> None:
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, task, steps)
-        generation = task.settle(int(choice["published_step"]))
+        generation = task.finalize(int(choice["published_step"]))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
