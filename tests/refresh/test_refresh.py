@@ -1,4 +1,4 @@
-"""The index belongs to one document embedder, and every document added later is embedded by that one (design decision 6)."""
+"""The index belongs to one document embedder, and every document added later is embedded by that one."""
 
 import json
 import shutil
