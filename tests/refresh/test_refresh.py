@@ -1,4 +1,4 @@
-"""The index belongs to one document embedder, and every document added later is embedded by that one (design decision 6)."""
+"""The index belongs to one document embedder, and every document added later is embedded by that one."""
 
 import json
 import shutil
@@ -204,7 +204,7 @@ def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, input
     assert published_generations(paths.index) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("where", ["building.publish_snapshot", "embedding.embed_corpus"])
+@pytest.mark.parametrize("where", ["refresher.publish_snapshot", "embedding.embed_corpus"])
 def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
     paths: RunPaths, inputs: BlockInputs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

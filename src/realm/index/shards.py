@@ -12,7 +12,7 @@ import torch
 
 from realm.corpus.store.lookup import MAPPED_FROM
 from realm.errors import SnapshotError
-from realm.index.manifest import CHECK_DISK, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
+from realm.index.manifest import CHECK_DISK, DamagedSnapshot, Shard, SnapshotManifest
 from realm.storage.files import STAGING_SUFFIX, fsync_directory, load_array, sha256_file
 from realm.storage.write_points import reached
 
@@ -38,25 +38,6 @@ def shard_names(number: int) -> tuple[str, str]:
 def next_number(shards: Iterable[Shard]) -> int:
     """The number of a shard that comes after these; not how many there are, since merged ones have gone."""
     return 1 + max((int(Path(shard.file).stem.rpartition("-")[2]) for shard in shards), default=-1)
-
-
-def row_params_name(number: int) -> str:
-    """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
-    return f"row_params-{number:05d}.npy"
-
-
-def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
-    """Parameter generation of every row of a shard of a mixed generation: int32 [r].
-
-    Args:
-        verify: as for ``read_shard``.
-
-    Raises:
-        DamagedSnapshot: as ``read_shard``.
-    """
-    if shard.params_file is None or shard.params_sha256 is None:
-        raise DamagedSnapshot("a mixed generation, and the manifest names no parameters of its rows", path=directory / MANIFEST)
-    return _read(directory / shard.params_file, shard.params_sha256, (shard.rows,), np.dtype(np.int32), verify)
 
 
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:

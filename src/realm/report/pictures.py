@@ -26,8 +26,6 @@ CAPTIONS = {
     "seconds_per_step": "Seconds a step, refreshes included",
     "staleness_steps": "Staleness of the index, in steps",
     "staleness_highest": "Oldest index searched, in steps",
-    "staleness_rows": "Staleness of a row of a mixed index, in steps",
-    "embedded_share": "Blocks that a refresh embedded, share",
     "topk_overlap": "Documents that two indexes in a row both retrieve, share",
     "stale_share": "Documents that a fresh index would not have retrieved, share",
     "refresh_seconds": "Seconds of a refresh",
@@ -60,11 +58,11 @@ LEGEND = {
 RANKED = "utility_rank_"
 NOT_DRAWN = (*SHARES, "seconds_left", "dev_recall_gain")
 RATES = ("accuracy", "filled_with_block", "token_accuracy", "held_out_accuracy", "p_null", "distinct", "probe_recall", "found", "readable")
-FRACTIONS = (*RATES, "dev_em", "dev_recall", "excluded_share", "collapsed", "skipped", "topk_overlap", "stale_share", "embedded_share")
+FRACTIONS = (*RATES, "dev_em", "dev_recall", "excluded_share", "collapsed", "skipped", "topk_overlap", "stale_share")
 SIGNED = ("marginal_utility", "held_out_utility", "utility_rank_1")
-REFRESH = ("topk_overlap", "stale_share", "embedded_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
+REFRESH = ("topk_overlap", "stale_share", "refresh_seconds", "blocks_per_second", "wait_seconds", "refresher_restarts")
 SPEED = ("tokens_per_second", "seconds_per_step")
-MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", "staleness_highest", "staleness_rows", *SPEED, *REFRESH)
+MACHINERY = ("lr", "grad_norm", "skipped", "valid", "collapsed", "staleness_steps", "staleness_highest", *SPEED, *REFRESH)
 MOST_LINES = 3
 """Colours and dashes there are; of the ranks no more are drawn."""
 

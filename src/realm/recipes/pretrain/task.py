@@ -9,7 +9,6 @@ import numpy as np
 from realm import losses
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
-from realm.index.manifest import require_whole
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
 from realm.recipes.pretrain.examples import Examples
@@ -25,7 +24,6 @@ from realm.recipes.pretrain.watching import Watcher
 from realm.recipes.warm import require_reading
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
-from realm.storage.generations import generation_path
 from realm.train.distributed import is_first, world
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -88,7 +86,6 @@ class PretrainTask(Task):
             scored = score_candidates(self.model, self.context, queries, retrieved)
             loss, valid = pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
-        self.source.renewal.count(retrieved.block_ids[retrieved.real])
         metrics |= self.watcher.step(step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
 
@@ -101,11 +98,9 @@ class PretrainTask(Task):
         return self.watcher.row(step, steps)
 
     def _staleness(self, step: int) -> Metrics:
-        """Steps since the parameters of the index; of a mixed one, those of the newest, and of a row in the mean."""
+        """Steps since the parameters of the index."""
         assert self.generation is not None
-        manifest = self.generation.snapshot.manifest
-        rows = {"staleness_rows": step - manifest.mean_step} if manifest.mixed else {}
-        return {"staleness_steps": float(step - manifest.step), **rows}
+        return {"staleness_steps": float(step - self.generation.step)}
 
     def kept_generations(self) -> frozenset[int]:
         """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
@@ -134,7 +129,6 @@ class PretrainTask(Task):
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
-        self.source.renewal.searched(found.snapshot)
         if not is_first():
             return {}
         self.swaps.add(step, self.source)
@@ -155,24 +149,21 @@ class PretrainTask(Task):
     def state(self) -> dict[str, Any]:
         assert self.generation is not None
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        state |= {"source": self.source.state(), "renewal": self.source.renewal.state()}
-        return state | {"watcher": self.watcher.state(), "followed": self.followed.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
-        self.source.renewal.restore(state.get("renewal", {}))
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
 
-    def settle(self, step: int) -> Generation:
+    def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
         assert self.generation is not None
-        manifest = self.generation.snapshot.manifest
-        if manifest.step != step or manifest.mixed:  # ended early, or between two refreshes
-            self.generation = self.source.settle(step, self.model)
+        if self.generation.step != step:  # ended early, or between two refreshes
+            self.generation = self.source.finalize(step, self.model)
             if is_first():
                 self.swaps.add(step, self.source)
         return self.generation
@@ -201,14 +192,10 @@ def run_pretrain(context: StageContext) -> None:
     model = starting_model(context)
     task = PretrainTask(context, model)
     context.say(f"pretrain: {task.sentences.summary}")
-    if (renewal := task.source.renewal).partial:
-        last = "the index is mixed between steps, and whole after the last"
-        context.say(f"pretrain: a refresh embeds {renewal.share:.0%} of the blocks, {renewal.first} first: {last}")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, task, steps)
-        generation = task.settle(int(choice["published_step"]))
-        require_whole(generation.snapshot.manifest, generation_path(context.paths.index, generation.number))
+        generation = task.finalize(int(choice["published_step"]))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
