@@ -25,7 +25,7 @@ from realm.data.questions.reading import load_questions
 from realm.data.types import Question
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
-from realm.pipeline.directory import build_run_corpus, settle
+from realm.pipeline.directory import build_run_corpus, claim_run
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, new_model, open_context
 from realm.recipes.evaluate import evaluate_retrieval
@@ -98,7 +98,7 @@ def main() -> None:
     options = parser.parse_args()
 
     recipe, paths = load_recipe(options.recipe), RunPaths(options.out)
-    settle(paths, recipe)
+    claim_run(paths, recipe)
     with Progress() as progress:
         build_run_corpus(paths, recipe, progress)
         context = open_context(paths, recipe, progress.report)

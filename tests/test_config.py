@@ -128,6 +128,12 @@ def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
         build_recipe({"model": {"preset": "huge"}})
 
 
+def test_keys_of_earlier_versions_are_ignored_where_they_changed_nothing(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, '[refresher]\nbudget = 1.0\nfirst = "oldest"\nnice = 3\n')).refresher.nice == 3
+    with pytest.raises(ConfigError, match=r"recipe\.toml: 'refresher\.budget' is no longer there\. Leave it out"):
+        load_recipe(write(tmp_path, "[refresher]\nbudget = 0.5\n"))
+
+
 def test_integers_serve_as_floats_and_lists_as_tuples() -> None:
     recipe = build_recipe({"ict": {"lr": 1}, "eval": {"k": [1, 2]}, "corpus": {"sources": ["a", "b"]}})
     assert isinstance(recipe.ict.lr, float) and recipe.eval.k == (1, 2) and recipe.corpus.sources == ("a", "b")

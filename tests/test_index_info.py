@@ -13,7 +13,7 @@ from realm.config import IndexConfig, load_recipe, run_index_kind
 from realm.index.choice import KINDS
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline.directory import settle
+from realm.pipeline.directory import claim_run
 
 QUESTION = "What is the currency of Arvad?"
 
@@ -67,7 +67,7 @@ def test_every_kind_serves_a_run(kind: str, run: Path, capsys: pytest.CaptureFix
 
 def test_the_kind_may_change_at_any_time(run: Path) -> None:
     recipe = load_recipe(run / "config.toml")
-    settle(RunPaths(run), dataclasses.replace(recipe, index=IndexConfig(kind="exact")))
+    claim_run(RunPaths(run), dataclasses.replace(recipe, index=IndexConfig(kind="exact")))
     assert run_index_kind(run / "config.toml") == "exact"
 
 

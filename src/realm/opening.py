@@ -17,14 +17,12 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import StageReader, load_reader
 from realm.index.live import LiveIndex
-from realm.index.manifest import require_whole
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh import Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
-from realm.storage.generations import generation_path
 
 RECALL_DEPTHS = (5, 20, 100)
 SAMPLE = 64
@@ -77,7 +75,6 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
-    require_whole(generation.snapshot.manifest, generation_path(paths.index, generation.number))
     return OpenRun(paths, recipe, inputs, generation, networks)
 
 
@@ -247,8 +244,6 @@ class OpenRun:
         return {
             "generation": manifest.generation,
             "step": manifest.step,
-            "generation_kind": manifest.kind,
-            "params": manifest.params_ages,
             "blocks": int(np.sum(np.isin(self.inputs.store.block_ids[self.inputs.store.live], self.generation.snapshot.block_ids))),
             "missing": self.unsearchable,
             "dim": manifest.dim,

@@ -1,5 +1,7 @@
 """A generation is published whole or not at all, and damage is found before use."""
 
+import hashlib
+import json
 import logging
 import os
 from pathlib import Path
@@ -238,6 +240,33 @@ def test_another_format_is_refused_and_left_alone(tmp_path: Path, monkeypatch: p
     with pytest.raises(SnapshotError, match="format 1, this version reads format 2"):
         open_snapshot(tmp_path)
     assert (tmp_path / "000001").is_dir()
+
+
+def rewritten(path: Path, change: Any) -> None:
+    """Another manifest, with a checksum of its own."""
+    value = json.loads(path.read_text())
+    del value["manifest_sha256"]
+    change(value)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**value, "manifest_sha256": hashlib.sha256(text.encode()).hexdigest()}))
+
+
+def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the_rows(tmp_path: Path) -> None:
+    publish(tmp_path)
+    manifest = tmp_path / "000001" / "manifest.json"
+
+    def whole(value: dict[str, Any]) -> None:
+        value.update(kind="whole", mixture=[])
+        value["shards"][0].update(params_file=None, params_sha256=None)
+
+    rewritten(manifest, whole)
+    assert_unmixed(open_snapshot(tmp_path, 1))
+    rewritten(manifest, lambda value: value.update(kind="mixed"))
+    with pytest.raises(
+        SnapshotError, match=r"kind 'mixed': its rows were embedded by several parameters.*\. Take the last generation of pre"
+    ):
+        open_snapshot(tmp_path, 1)
+    assert manifest.is_file(), "refused, not put aside"
 
 
 def test_prune_keeps_the_newest_and_the_protected(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from realm.paths import RunPaths
 from realm.pool import builders
 from realm.pool.builders import Builder, BuilderPool
 from realm.refresh import EmbedOptions, embedding, open_generation, refresh_index
-from realm.refresh.building import publishing
+from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path, request_index
 from realm.refresh.refresher import Refresher
 from realm.storage.files import sha256_file

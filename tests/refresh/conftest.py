@@ -18,7 +18,7 @@ from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.nn.model import RealmModel
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
-from realm.refresh.building import publishing
+from realm.refresh.locks import publishing
 from realm.refresh.parameters import prune_run, publish_parameters, withdraw_requests
 from realm.storage import write_points
 from realm.storage.generations import generation_path, next_generation, published_generations, read_current

@@ -205,7 +205,7 @@ def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, input
     assert published_generations(paths.index) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("where", ["building.publish_snapshot", "embedding.embed_corpus"])
+@pytest.mark.parametrize("where", ["refresher.publish_snapshot", "embedding.embed_corpus"])
 def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
     paths: RunPaths, inputs: BlockInputs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

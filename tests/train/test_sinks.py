@@ -13,7 +13,7 @@ import pytest
 from realm.config import build_recipe
 from realm.errors import ConfigError, MissingExtra, RunError
 from realm.paths import RunPaths
-from realm.pipeline.directory import settle
+from realm.pipeline.directory import claim_run
 from realm.train.metrics import MetricsLog
 from realm.train.sinks import TensorBoard, WeightsAndBiases, open_sinks
 
@@ -133,6 +133,6 @@ def test_the_recipe_says_which(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'run\.tensorboard' cannot be 3"):
         build_recipe({"run": {"tensorboard": 3}})
     paths = RunPaths(tmp_path)
-    settle(paths, build_recipe({}))
+    claim_run(paths, build_recipe({}))
     paths.stage("ict").mkdir(parents=True)
-    settle(paths, build_recipe({"run": {"tensorboard": False, "wandb": "mine"}}))  # who is shown it may change at any time
+    claim_run(paths, build_recipe({"run": {"tensorboard": False, "wandb": "mine"}}))  # who is shown it may change at any time

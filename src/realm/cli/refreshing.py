@@ -1,7 +1,7 @@
 """The verbs of the index builder: ``realm refresh`` and ``realm index verify``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -71,14 +71,8 @@ def index_verify(run: Run, /, *, json: bool = False) -> None:
     inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
     rows, aside = verify_generations(paths, inputs)
     if not json:
-        show.facts({f"generation {row.generation}": row.problem or _described(row) for row in rows} | {"put aside": aside})
+        show.facts({f"generation {row.generation}": row.problem or f"valid, {row.blocks} blocks" for row in rows} | {"put aside": aside})
     show.last_line({"generations": [asdict(row) for row in rows], "put_aside": aside}, json)
     if bad := [row for row in rows if row.problem]:
         cure = "The newest valid one is used; realm index build RUN or the next refresh makes a new one"
         raise SnapshotError(f"{len(bad)} of {len(rows)} generations cannot be used", path=paths.index, cure=cure)
-
-
-def _described(row: Any) -> str:
-    """A valid generation in a few words."""
-    made_of = "" if row.kind == "whole" else f" of parameters {row.params['oldest']} to {row.params['newest']}, mean {row.params['mean']}"
-    return f"valid, {row.kind}, {row.blocks} blocks{made_of}"

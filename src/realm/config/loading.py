@@ -13,6 +13,9 @@ from realm.config.recipe import Recipe, check_recipe
 from realm.config.values import read_value
 from realm.errors import ConfigError
 
+REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
+"""Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
+
 Values = dict[str, Any]
 
 
@@ -111,5 +114,14 @@ def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
     if not isinstance(values, dict):
         raise ConfigError(f"'{name}' is no section", path=path, cure=f"Write [{name}] and its keys below.")
     hints = get_type_hints(kind, include_extras=True)
+    values = _without_removed(name, values, path)
     _known(values, hints, path, f"key in [{name}]")
     return kind(**{key: read_value(hints[key], value, f"{name}.{key}", path) for key, value in values.items()})
+
+
+def _without_removed(name: str, values: Values, path: Path | None) -> Values:
+    """A section without keys of earlier versions that say what every run does now."""
+    for key in [key for key in values if (name, key) in REMOVED]:
+        if values[key] != REMOVED[name, key]:
+            raise ConfigError(f"'{name}.{key}' is no longer there", path=path, cure="Leave it out: a refresh embeds every block.")
+    return {key: value for key, value in values.items() if (name, key) not in REMOVED}

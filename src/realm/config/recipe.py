@@ -174,7 +174,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Whether fields that are right on their own go together. Raises ConfigError."""
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name))
-    training.check_pretrain(recipe.pretrain, recipe.refresher)
+    training.check_pretrain(recipe.pretrain)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'")
     training.check_finetune(recipe.finetune)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt
 
 from realm.config.values import Count, File, FileList, Files, Match, Positive, Published, Share, named
 from realm.errors import ConfigError
@@ -139,25 +139,17 @@ class RefresherConfig:
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
     deadline: Annotated[float, Ge(1)] = 600.0
     """Seconds that the trainer waits without a sign of the refresher."""
-    budget: Annotated[float, Interval(gt=0, le=1)] = 1.0
-    """Share of the blocks that a refresh embeds; the others keep their vectors (a mixed index, searched by the newest parameters). The
-    first index and the last are always whole. 1: so is every one."""
-    first: Literal["oldest", "retrieved"] = "oldest"
-    """Which blocks a budget below 1 goes to: oldest (embedded longest ago) or retrieved (most often retrieved since they were embedded)."""
     replay: File = ""
     """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
 
 
-def check_pretrain(section: PretrainConfig, refresher: RefresherConfig) -> None:
-    """Whether the keys of [pretrain] and [refresher] go together. Raises ConfigError."""
+def check_pretrain(section: PretrainConfig) -> None:
+    """Whether the keys of [pretrain] go together. Raises ConfigError."""
     if section.publish == "best" and not section.held_out:
         cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
         raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
     if section.exclude_overlap and not section.exclude:
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
-    if refresher.budget < 1 and section.refresh == "frozen":
-        problem = f"'refresher.budget' is {refresher.budget} and 'pretrain.refresh' is 'frozen'"
-        raise ConfigError(problem, cure="A frozen index is never mixed: leave the budget out, or let the index be refreshed.")
     if not section.from_warm and not section.force:
         cure = "Set pretrain.force = true to see what happens."
         raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", cure=cure)

@@ -10,14 +10,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
-from realm.index.shards import STORED, encode, row_params_name, shard_names, stored_width
+from realm.index.shards import STORED, encode, shard_names, stored_width
 from realm.storage.arrays import array_header, publish_array
 from realm.storage.files import write_json
 from realm.storage.write_points import reached
@@ -48,7 +47,6 @@ class Building:
         self._dtype = dtype
         self._digest = hashlib.sha256()
         self._names = shard_names(shard)
-        self._params_name = row_params_name(shard)
         self._file = root / self._names[0]
 
     @classmethod
@@ -105,9 +103,8 @@ class Building:
         note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
         write_json(self.root / PROGRESS, note)
 
-    def finish(self, block_ids: np.ndarray, row_params: np.ndarray | None = None) -> Shard:
-        """Write the ids beside the vectors, and int32 [n] the parameter generation of every row where rows have their own; after that
-        ``dim`` is known.
+    def finish(self, block_ids: np.ndarray) -> Shard:
+        """Write the ids beside the vectors; after that ``dim`` is known.
 
         Raises:
             ValueError: rows are missing.
@@ -117,11 +114,7 @@ class Building:
         reached("build: whole", self.root)
         vectors, ids = self._names
         first = int(block_ids[0]) if len(block_ids) else None
-        shard = Shard(vectors, self._digest.hexdigest(), ids, publish_array(self.root / ids, block_ids), self.rows, first)
-        if row_params is None:
-            return shard
-        made_by = row_params.astype(np.int32)
-        return replace(shard, params_file=self._params_name, params_sha256=publish_array(self.root / self._params_name, made_by))
+        return Shard(vectors, self._digest.hexdigest(), ids, publish_array(self.root / ids, block_ids), self.rows, first)
 
     def discard(self) -> None:
         """Delete what is left: its shard has been moved to where it belongs."""
@@ -153,16 +146,11 @@ class Building:
             return False
 
 
-def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts, row_params: np.ndarray | None = None) -> dict[str, Any]:
+def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
     """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
-    lists = {"segments": [list(pair) for pair in facts.segments], "mixture": [asdict(portion) for portion in facts.mixture]}
-    made_by = None if row_params is None else _digest_of(row_params)
-    ids = {"generation": number, "block_ids_sha256": _digest_of(block_ids), "row_params_sha256": made_by}
-    return {**fields_of(facts), **lists, **ids}
-
-
-def _digest_of(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
+    segments = [list(pair) for pair in facts.segments]
+    return {**fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
 
 
 def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:

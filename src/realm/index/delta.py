@@ -12,7 +12,7 @@ import numpy as np
 
 from realm.index.building import Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
-from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, require_whole, write_manifest
+from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
 from realm.index.shards import next_number, read_shard
 from realm.storage.disk import writing
 from realm.storage.files import fsync_directory
@@ -40,13 +40,11 @@ def append_delta(
         segments: (segment, rows) of the added rows.
 
     Raises:
-        MixedGeneration: its rows were embedded by several parameters.
         SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
         ValueError: vectors that do not fit.
     """
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
-    require_whole(manifest, path)
     shards = manifest.shards
     with writing(path):
         if len(block_ids):

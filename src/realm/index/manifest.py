@@ -15,9 +15,6 @@ from realm.storage.manifests import Errors, read_sealed, write_sealed
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 DTYPES = ("float32", "float16", "bfloat16", "int8")
-WHOLE, MIXED = "whole", "mixed"
-"""Kinds: all rows embedded by one generation of parameters, or each by its own."""
-KINDS = (WHOLE, MIXED)
 
 
 class DamagedSnapshot(SnapshotError):
@@ -28,16 +25,9 @@ ERRORS = Errors(DamagedSnapshot, partial(SnapshotError, cure="Check the permissi
 """For files of an index; what the disk refuses to give is not put aside."""
 
 
-class MixedGeneration(SnapshotError):
-    """A generation whose rows were embedded by several parameters, where one document embedder must have made them all."""
-
-
 @dataclass(frozen=True)
 class Shard:
-    """Rows published together: a vectors file [rows,d] and an ids file int64 [rows].
-
-    In a mixed generation there is a third, int32 [rows]: the parameter generation of every row.
-    """
+    """Rows published together: a vectors file [rows,d] and an ids file int64 [rows]."""
 
     file: str
     sha256: str
@@ -45,28 +35,11 @@ class Shard:
     ids_sha256: str
     rows: int
     first_block_id: int | None  # None when there are no rows
-    params_file: str | None = None
-    params_sha256: str | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all its files."""
-        return tuple(name for name in (self.file, self.ids_file, self.params_file) if name is not None)
-
-
-@dataclass(frozen=True)
-class Portion:
-    """The rows of a mixed generation that one generation of parameters embedded.
-
-    Attributes:
-        params_generation: its counter.
-        step: training step of those parameters.
-        rows: how many.
-    """
-
-    params_generation: int
-    step: int
-    rows: int
+        return self.file, self.ids_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +47,7 @@ class SnapshotFacts:
     """What a publisher says of a generation.
 
     Attributes:
-        params_generation: counter of the parameters that embedded it; of a mixed one, the newest, whose embedder searches.
+        params_generation: counter of the parameters that embedded it.
         step: training step of those parameters.
         document_embedder_sha256: whose vectors these are; like the next two, checked when the generation is opened.
         corpus_id: the corpus it was built from.
@@ -83,8 +56,6 @@ class SnapshotFacts:
         tombstone_version: the corpus's counter whose removals were left out.
         dtype: one of DTYPES (``realm.index.shards`` says how they are stored).
         segments: (corpus segment, rows) in row order, empty if the publisher did not say.
-        kind: whole or mixed.
-        mixture: of a mixed generation what its rows are made of, oldest parameters first; else empty.
     """
 
     params_generation: int
@@ -96,8 +67,6 @@ class SnapshotFacts:
     tombstone_version: int = 0
     dtype: str = "float32"
     segments: tuple[tuple[str, int], ...] = ()
-    kind: str = WHOLE
-    mixture: tuple[Portion, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,52 +92,10 @@ class SnapshotManifest(SnapshotFacts):
     codes_sha256: str | None = None
     format_version: int = FORMAT_VERSION
 
-    @property
-    def mixed(self) -> bool:
-        """Whether its rows were embedded by several parameters."""
-        return self.kind == MIXED
-
-    @property
-    def portions(self) -> tuple[Portion, ...]:
-        """What the rows are made of, oldest parameters first; all of a whole generation by one."""
-        return self.mixture or (Portion(self.params_generation, self.step, self.count),)
-
-    @property
-    def mean_step(self) -> float:
-        """Training step of the parameters of a row, mean over rows."""
-        return sum(portion.step * portion.rows for portion in self.portions) / max(1, self.count)
-
-    @property
-    def params_ages(self) -> dict[str, float]:
-        """Counters of the parameters that embedded the rows: oldest, newest, and the mean over rows."""
-        mean = sum(portion.params_generation * portion.rows for portion in self.portions) / max(1, self.count)
-        oldest, newest = (portion.params_generation for portion in (self.portions[0], self.portions[-1]))
-        return {"oldest": oldest, "newest": newest, "mean": round(mean, 2)}
-
-    @property
-    def newest_share(self) -> float:
-        """Share of the rows that the newest parameters embedded, 0..1."""
-        return self.portions[-1].rows / max(1, self.count)
-
 
 def fields_of(facts: SnapshotFacts) -> dict[str, Any]:
     """The facts alone, of a manifest too."""
     return {field.name: getattr(facts, field.name) for field in fields(SnapshotFacts)}
-
-
-def require_whole(manifest: SnapshotManifest, path: Path) -> None:
-    """See that one document embedder made all rows: it is to be frozen under them.
-
-    Args:
-        path: the generation, for the message.
-
-    Raises:
-        MixedGeneration: several did.
-    """
-    if manifest.mixed:
-        oldest, newest = manifest.portions[0], manifest.portions[-1]
-        problem = f"a mixed index: its rows were embedded by parameters of steps {oldest.step} to {newest.step}, not by one frozen embedder"
-        raise MixedGeneration(problem, path=path, cure="Take the last generation of pre-training, which is whole: end it with realm run")
 
 
 def write_manifest(generation_directory: Path, manifest: SnapshotManifest) -> None:
@@ -189,11 +116,22 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
         problem = f"index format {value.get('format_version')}, this version reads format {FORMAT_VERSION}"
         raise SnapshotError(problem, path=path, cure="Build the index again: realm index build RUN")
     value["segments"] = tuple((str(name), int(rows)) for name, rows in value["segments"])
-    value["shards"] = tuple(Shard(**shard) for shard in value["shards"])
-    value["mixture"] = tuple(Portion(**portion) for portion in value.get("mixture", ()))
-    if value.get("kind", WHOLE) not in KINDS:
-        raise SnapshotError(f"an index of kind '{value['kind']}', which this version does not know", path=path, cure="Take a newer version")
+    _refuse_mixed(value, path)
+    value["shards"] = tuple(Shard(**{key: shard[key] for key in Shard.__dataclass_fields__}) for shard in value["shards"])
     manifest = SnapshotManifest(**value)
     if manifest.generation != generation:
         raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
     return manifest
+
+
+def _refuse_mixed(value: dict[str, Any], path: Path) -> None:
+    """Take out of a manifest what earlier versions said of rows that several parameters had embedded; whole generations say nothing there.
+
+    Raises:
+        SnapshotError: its rows were embedded by several parameters.
+    """
+    kind = value.pop("kind", "whole")
+    value.pop("mixture", None)
+    if kind != "whole":
+        problem = f"an index of kind '{kind}': its rows were embedded by several parameters, which this version does not search"
+        raise SnapshotError(problem, path=path, cure="Take the last generation of pre-training, which is whole: end it with realm run")

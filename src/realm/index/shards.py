@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from realm.errors import SnapshotError
-from realm.index.manifest import ERRORS, MANIFEST, DamagedSnapshot, Shard, SnapshotManifest
+from realm.index.manifest import ERRORS, Shard, SnapshotManifest
 from realm.storage.arrays import read_array
 
 STORED: dict[str, np.dtype] = {
@@ -35,25 +35,6 @@ def shard_names(number: int) -> tuple[str, str]:
 def next_number(shards: Iterable[Shard]) -> int:
     """The number of a shard that comes after these; not how many there are, since merged ones have gone."""
     return 1 + max((int(Path(shard.file).stem.rpartition("-")[2]) for shard in shards), default=-1)
-
-
-def row_params_name(number: int) -> str:
-    """File of shard ``number`` of a mixed generation: the parameter generation of every row."""
-    return f"row_params-{number:05d}.npy"
-
-
-def read_row_params(directory: Path, shard: Shard, verify: bool) -> np.ndarray:
-    """Parameter generation of every row of a shard of a mixed generation: int32 [r].
-
-    Args:
-        verify: as for ``read_shard``.
-
-    Raises:
-        DamagedSnapshot: as ``read_shard``.
-    """
-    if shard.params_file is None or shard.params_sha256 is None:
-        raise DamagedSnapshot("a mixed generation, and the manifest names no parameters of its rows", path=directory / MANIFEST)
-    return _read(directory / shard.params_file, shard.params_sha256, (shard.rows,), np.dtype(np.int32), verify)
 
 
 def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -21,19 +21,16 @@ from realm.index.building import PROGRESS, Building, Parts, build_key, parts_fro
 from realm.index.checks import check_block_ids
 from realm.index.manifest import (
     DTYPES,
-    MIXED,
     DamagedSnapshot,
-    MixedGeneration,
     SnapshotFacts,
     SnapshotManifest,
     fields_of,
     read_manifest,
-    require_whole,
     write_manifest,
 )
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
-from realm.index.shards import read_row_params, read_shard
+from realm.index.shards import read_shard
 from realm.storage.disk import writing
 from realm.storage.files import rename_durably
 from realm.storage.generations import (
@@ -79,33 +76,17 @@ class Snapshot:
         shards: vectors float32 [r,d] of each shard, memory-mapped if stored as float32.
         block_ids: int64 [n], ascending.
         codes: of all rows, for compressed search by inner product; None where none are published.
-        row_params: int32 [n], the parameter generation of every row of a mixed generation; None: one for all.
     """
 
     manifest: SnapshotManifest
     shards: tuple[np.ndarray, ...]
     block_ids: np.ndarray
     codes: QuantisedRows | None = None
-    row_params: np.ndarray | None = None
 
     @cached_property
     def vectors(self) -> np.ndarray:
         """float32 [n,d]: the memory map of a single shard, or all shards copied into one array."""
         return self.shards[0] if len(self.shards) == 1 else np.concatenate(self.shards)
-
-    @property
-    def made_by(self) -> np.ndarray:
-        """int32 [n], the parameter generation of every row, of any kind of generation."""
-        return np.full(len(self.block_ids), self.manifest.params_generation, np.int32) if self.row_params is None else self.row_params
-
-    def rows(self, places: np.ndarray) -> np.ndarray:
-        """Vectors float32 [m,d] of the rows at ``places``, int64 [m]; nothing else is read into memory."""
-        starts = np.cumsum([0, *(len(shard) for shard in self.shards)])
-        found = np.empty((len(places), self.manifest.dim), np.float32)
-        for shard, start, end in zip(self.shards, starts, starts[1:], strict=False):
-            here = (places >= start) & (places < end)
-            found[here] = shard[places[here] - start]
-        return found
 
     @classmethod
     def open(
@@ -162,7 +143,7 @@ def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | 
             if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
                 damage = error
                 quarantine(path, error)
-        except (ForeignSnapshot, MixedGeneration) as error:  # it may be whole and somebody's: it stays
+        except ForeignSnapshot as error:  # it may be whole and somebody's: it stays
             foreign = foreign or error
             logger.warning("generation %d is passed over: %s", number, error)
     if foreign is not None:
@@ -181,7 +162,6 @@ def publish_snapshot(
     facts: SnapshotFacts,
     *,
     generation: int | None = None,
-    row_params: np.ndarray | None = None,
     visible: AbstractContextManager[None] = _NOTHING,
 ) -> SnapshotManifest:
     """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
@@ -193,7 +173,6 @@ def publish_snapshot(
         block_ids: int64 [n], strictly ascending.
         facts: what made it, and of what.
         generation: its number; None: the next one. CURRENT never goes back.
-        row_params: int32 [n], the parameter generation of every row, if the facts say that it is mixed.
         visible: held around the moment in which it becomes visible.
 
     Raises:
@@ -202,14 +181,12 @@ def publish_snapshot(
     """
     if facts.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
-    if (facts.kind == MIXED) != (row_params is not None):
-        raise ValueError(f"a generation of kind {facts.kind} with{'out' if row_params is None else ''} parameters of every row")
     check_block_ids(block_ids, len(block_ids))
     number = next_generation(directory) if generation is None else generation
     final = generation_path(directory, number)
     with writing(final):
         if final.is_dir() and number not in published_generations(directory):  # left by a publisher that was killed: nobody was told
-            if callable(vectors) and (left := _whole(final, number, block_ids, facts, row_params)) is not None:
+            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
                 with visible:
                     advance_current(directory, number)
                 return left
@@ -220,10 +197,10 @@ def publish_snapshot(
         remove_dead_builds(directory, staging.name)
         if not callable(vectors):
             shutil.rmtree(staging, ignore_errors=True)
-        build = Building.take_up(staging, build_key(number, block_ids, facts, row_params), len(block_ids), facts.dtype)
+        build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
         for part in parts_from(vectors, build.rows):
             build.append(part)
-        shard = build.finish(block_ids, row_params)
+        shard = build.finish(block_ids)
         assert build.dim is not None
         codes = publish_codes(staging, shard, build.dim)
         disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
@@ -237,15 +214,14 @@ def publish_snapshot(
     return manifest
 
 
-def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts, row_params: np.ndarray | None) -> SnapshotManifest | None:
+def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
     """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
     try:
         found = read_generation(path, number, {}, verify=True)
     except SnapshotError:
         return None
     same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
-    made_by = found.made_by if row_params is None else row_params
-    return found.manifest if same and np.array_equal(found.made_by, made_by) else None
+    return found.manifest if same else None
 
 
 def read_generation(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
@@ -260,7 +236,6 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
     Raises:
         DamagedSnapshot: it is damaged.
         ForeignSnapshot: it belongs to another corpus, tokenizer or document embedder.
-        MixedGeneration: one document embedder is expected, and its rows were embedded by several.
     """
     # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
     revision = partial(read_manifest, path, generation)
@@ -274,24 +249,6 @@ def _read_revision(path: Path, manifest: SnapshotManifest, expected: dict[str, s
         if value is not None and found != value:
             what = {"corpus_id": "corpus", "tokenizer_sha256": "tokenizer"}.get(field, "document embedder")
             raise ForeignSnapshot(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
-    if expected.get("document_embedder_sha256") is not None:
-        require_whole(manifest, path)
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
-    row_params = _read_row_params(path, manifest, verify) if manifest.mixed else None
-    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids, read_codes(path, manifest, verify), row_params)
-
-
-def _read_row_params(path: Path, manifest: SnapshotManifest, verify: bool) -> np.ndarray:
-    """The parameter generation of every row of a mixed generation, int32 [n].
-
-    Raises:
-        DamagedSnapshot: damaged, or rows and manifest do not agree on which parameters made how many.
-    """
-    row_params = np.concatenate([read_row_params(path, shard, verify) for shard in manifest.shards])
-    found = tuple(zip(*(values.tolist() for values in np.unique(row_params, return_counts=True)), strict=True))
-    said = tuple((portion.params_generation, portion.rows) for portion in manifest.portions if portion.rows)
-    newest = manifest.portions[-1]
-    if found != said or (newest.params_generation, newest.step) != (manifest.params_generation, manifest.step):
-        raise DamagedSnapshot("the parameter generations of its rows are not those that the manifest names", path=path)
-    return row_params
+    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids, read_codes(path, manifest, verify))

@@ -17,7 +17,7 @@ from realm.errors import DataError
 from realm.explain import explain
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.directory import settle
+from realm.pipeline.directory import claim_run
 from realm.pipeline.run import STAGES, check_stages, run_recipe
 from realm.progress import Progress
 from realm.recipes.scoring import is_correct
@@ -68,7 +68,7 @@ def run_demo(directory: Path, *, long: bool, progress: Progress, stages: tuple[s
     directory = Path(directory)
     wanted = check_stages(stages)
     recipe, paths = demo_recipe(directory, long=long), RunPaths(directory)
-    settle(paths, recipe)  # before the atlas is written: another run's directory is left as it is
+    claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
     write_atlas(directory / "atlas", domains=DEMO_DOMAINS, asked=() if long else ASKED)
     done = run_recipe(recipe, directory, stages=stages, progress=progress)
     summary: dict[str, Any] = {"run": done["run"], "seconds": done["seconds"], **_results(paths)}

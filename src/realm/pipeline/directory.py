@@ -27,7 +27,7 @@ FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("pretrain", "sentences
 OTHER = "Give another directory with --out, or the same recipe."
 
 
-def settle(paths: RunPaths, recipe: Recipe) -> None:
+def claim_run(paths: RunPaths, recipe: Recipe) -> None:
     """Make the run directory this recipe's, or see that it is already.
 
     A section may still change as long as nothing was built from it: questions can be added to a run that ended after pre-training.

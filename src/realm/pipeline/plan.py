@@ -23,7 +23,7 @@ from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
-from realm.pipeline.directory import build_run_corpus, settle
+from realm.pipeline.directory import build_run_corpus, claim_run
 from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
@@ -71,7 +71,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
     check_questions(loaded)
     with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
         paths = RunPaths(Path(scratch))
-        settle(paths, loaded)
+        claim_run(paths, loaded)
         built = time.perf_counter()
         for there, here in ((RunPaths(Path(out)).corpus, paths.corpus), (RunPaths(Path(out)).sentences, paths.sentences)):
             if there.is_dir():

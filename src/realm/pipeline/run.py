@@ -13,7 +13,7 @@ from realm.errors import ConfigError
 from realm.paths import RunPaths
 from realm.pipeline.alarms import Alarms, alarms_of
 from realm.pipeline.checks import check_corpus, check_questions
-from realm.pipeline.directory import alone, build_run_corpus, read_seconds, settle, timed
+from realm.pipeline.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
@@ -66,7 +66,7 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
         if set(wanted) - {"corpus"}:
             check_questions(loaded, baselines="eval" in wanted)
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
-            on_first(lambda: settle(paths, loaded))
+            on_first(lambda: claim_run(paths, loaded))
             return _run(loaded, paths, wanted, progress)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from realm.config import Recipe
 from realm.paths import RunPaths
-from realm.pipeline.directory import build_run_corpus, read_seconds, settle, timed
+from realm.pipeline.directory import build_run_corpus, claim_run, read_seconds, timed
 from realm.pipeline.run import open_run_context
 from realm.progress import Progress
 from realm.recipes.context import StageContext, open_context
@@ -95,7 +95,7 @@ class SharedStages:
         self.progress = progress
 
         def prepare() -> None:
-            settle(self.paths, recipe)
+            claim_run(self.paths, recipe)
             with timed(self.paths, "corpus"):
                 build_run_corpus(self.paths, recipe, progress)
 
@@ -133,7 +133,7 @@ class SharedStages:
         if job.keeps_index:
             _link(paths.index, parents["pretrain"].paths.index)
             _link(paths.params, parents["pretrain"].paths.params)
-        settle(paths, recipe)
+        claim_run(paths, recipe)
 
 
 def _link(link: Path, target: Path) -> None:

@@ -1,14 +1,15 @@
 """The index refreshed from new parameters: publish parameters, embed the corpus, publish the generation, open it, swap.
 
-``building`` embeds and publishes, ``generation`` opens, ``parameters`` is what a trainer asks for, ``refresher`` answers it in a process
-of its own, ``swapping`` is the trainer's side in every mode. Everything goes through published files (design: processes talk through
-generations).
+A trainer asks an ``IndexSource`` between two steps; ``parameters`` publishes what is asked for, ``refresher`` answers it with ``embedding``
+and the index's publisher, ``generation`` opens the answer (drawn in docs/refresh.md). Everything goes through published files, so that
+trainer, refresher and searcher may be one process, several, or several machines, and any of them may be killed.
 """
 
-from realm.refresh.building import add_difference, embed_difference, missing_rows, refresh_index, snapshot_facts
+from realm.refresh.additions import add_difference, embed_difference, missing_rows
 from realm.refresh.embedding import EmbedOptions, embed_corpus
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
+from realm.refresh.refresher import refresh_index, snapshot_facts
 
 __all__ = [
     "KEEP_GENERATIONS",

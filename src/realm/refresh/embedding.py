@@ -48,6 +48,10 @@ class EmbedOptions:
         return max(self.workers, len(self.devices))
 
 
+ALONE = EmbedOptions()
+"""This process alone, where the embedder lives, in float32."""
+
+
 @torch.inference_mode()
 def embed_corpus(
     embedder: Embedder, inputs: BlockInputs, rows: np.ndarray, progress: Progress | None = None, *, bf16: bool = False

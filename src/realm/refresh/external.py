@@ -9,11 +9,11 @@ import torch
 from realm.config import Recipe, load_recipe
 from realm.data.blocks import open_inputs
 from realm.paths import RunPaths
-from realm.refresh.beside import embed_options
 from realm.refresh.embedding import PartsOf, Progress, embed_parts
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import prune_run, requested
 from realm.refresh.refresher import Refresher
+from realm.refresh.refresher_process import embed_options
 from realm.stages import has_stage, require_run
 
 

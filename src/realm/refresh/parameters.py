@@ -4,7 +4,6 @@ Parameters and index share one counter: parameters with a number above ``index/C
 """
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,13 +11,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 from realm.errors import SnapshotError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.locks import deciding
-from realm.storage.arrays import load_array
 from realm.storage.disk import writing
 from realm.storage.files import publish_directory, remove_staging, write_atomic, write_json
 from realm.storage.generations import (
@@ -36,26 +32,8 @@ from realm.storage.write_points import reached
 
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"
-EMBED = "embed.npy"
 NEXT = "NEXT"
 """Least number that may be given next: those below were asked for and taken back, and somebody may still be building one of them."""
-
-
-@dataclass(frozen=True)
-class Partial:
-    """What a refresh of a part of the corpus is to embed.
-
-    Attributes:
-        base: the generation that has all other rows.
-        block_ids: int64 [m], ascending.
-    """
-
-    base: int
-    block_ids: np.ndarray
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(np.ascontiguousarray(self.block_ids, np.int64).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -67,16 +45,12 @@ class ParameterFacts:
         sha256: over all networks here (``state_sha256``).
         protect: generations that the trainer and its kept checkpoints need: whoever answers deletes old ones.
         exact: embed in float32 whatever the recipe says: this index outlives pre-training.
-        base: the generation that has the rows that are not embedded again; None: all are.
-        embed_sha256: of the block ids in ``embed.npy``, which are embedded; None: all are.
     """
 
     step: int
     sha256: str
     protect: tuple[int, ...] = ()
     exact: bool = False
-    base: int | None = None
-    embed_sha256: str | None = None
 
 
 def parameters_path(paths: RunPaths, number: int) -> Path:
@@ -85,33 +59,24 @@ def parameters_path(paths: RunPaths, number: int) -> Path:
 
 
 def publish_parameters(
-    model: RealmModel,
-    directory: Path,
-    *,
-    step: int = 0,
-    protect: frozenset[int] = frozenset(),
-    exact: bool = False,
-    partial: Partial | None = None,
+    model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset(), exact: bool = False
 ) -> ParameterFacts:
     """Write the document embedder of ``model``, and the query embedder where it is another, as one new parameter generation.
 
     Args:
         step, protect, exact: see ``ParameterFacts``.
-        partial: what is to be embedded; None: everything.
 
     Raises:
         SnapshotError: the disk refuses.
     """
     searching = model.with_parts(encoder=None, reader=None)
-    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)), exact, *_named(partial))
+    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)), exact)
     with writing(directory):
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
         reached("parameters: replaced", directory)
         with publish_directory(directory) as staging:
             searching.save_pretrained(staging)
-            if partial is not None:
-                np.save(staging / EMBED, partial.block_ids, allow_pickle=False)
             write_json(staging / FACTS, asdict(facts))
     return facts
 
@@ -120,32 +85,10 @@ def read_facts(directory: Path) -> ParameterFacts | None:
     """What ``publish_parameters`` said; None if there is no such file, or half of one."""
     try:
         values = json.loads((directory / FACTS).read_text("utf-8"))
-        return ParameterFacts(**{**values, "protect": tuple(values["protect"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
+        return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _named(partial: Partial | None) -> tuple[int | None, str | None]:
-    return (None, None) if partial is None else (partial.base, partial.sha256)
-
-
-def read_partial(directory: Path) -> Partial | None:
-    """Which blocks parameters are to embed; None: all.
-
-    Raises:
-        SnapshotError: the file that names them is damaged or gone.
-    """
-    facts = read_facts(directory)
-    if facts is None or facts.base is None:
-        return None
-    try:
-        partial = Partial(facts.base, load_array(directory / EMBED))
-    except (OSError, ValueError, EOFError):
-        partial = None
-    if partial is None or partial.sha256 != facts.embed_sha256:
-        cure = "Start the same command again: the trainer goes back to its newest checkpoint and asks anew"
-        raise SnapshotError("missing, or changed since it was published (SHA-256 differs)", path=directory / EMBED, cure=cure)
-    return partial
 
 
 def next_number(paths: RunPaths) -> int:
@@ -176,7 +119,6 @@ def request_index(
     exact: bool = False,
     spare: int | None = None,
     instead: bool = False,
-    partial: Partial | None = None,
 ) -> int:
     """Publish parameters as a request for an index of them; older requests that nobody has answered are withdrawn: skip, do not queue.
 
@@ -185,7 +127,6 @@ def request_index(
         spare: a request that is being answered right now.
         instead: the caller answers it himself and holds the index: what killed calls left is taken over if the parameters are the very
             same, and otherwise removed.
-        partial: what is to be embedded; None: everything.
 
     Returns:
         Its number.
@@ -193,13 +134,13 @@ def request_index(
     sha256, unanswered = state_sha256(model.with_parts(encoder=None, reader=None)), requested(paths)
     if instead and unanswered is not None:
         known = read_facts(parameters_path(paths, unanswered))
-        if known is not None and (known.sha256, known.step, known.base, known.embed_sha256) == (sha256, step, *_named(partial)):
+        if known is not None and (known.sha256, known.step) == (sha256, step):
             return unanswered
     if instead:
         withdraw_requests(paths, above=0)
         remove_dead_builds(paths.index)
     number = next_number(paths)
-    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact, partial=partial)
+    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact)
     with deciding(paths.index):
         current = read_current(paths.index) or 0
         for old in generation_numbers(paths.params):

@@ -1,27 +1,33 @@
 """One index for all ranks of a job: the first rank refreshes as the recipe says, and all go over to what it publishes at the same step.
 
 The first rank proposes a generation by its number before each step; the others wait for that number and open the generation, so every
-rank maps the same files. A child that embeds belongs to the first rank. Where blocks that are retrieved often are embedded first, those
-count that the first rank's queries retrieve.
+rank maps the same files. A child that embeds belongs to the first rank.
 """
 
 from typing import Any
 
 from realm.nn.model import RealmModel
 from realm.refresh.generation import Generation
-from realm.refresh.swapping import Inline
-from realm.train.distributed import is_first, on_first
+from realm.refresh.index_source import IndexSource
+from realm.train.distributed import is_first, on_first, world
 
 
-class Ranked(Inline):
+def for_all_ranks(source: IndexSource) -> IndexSource:
+    """``source`` itself in a job of one rank, else what the first rank's gives to all."""
+    return source if world() == 1 else Ranked(source)
+
+
+class Ranked(IndexSource):
     """A source of generations on one rank of several.
 
     Args:
         first: what the first rank asks; the other ranks' is never asked.
     """
 
-    def __init__(self, first: Inline):
-        super().__init__(first.paths, first.inputs, first.device, first.schedule, first.protect, first.options, first.renewal)
+    def __init__(self, first: IndexSource):
+        self.context = first.context
+        self.generation: Generation | None = None
+        self.made_with = (0, False)
         self._first = first
 
     @property
@@ -29,17 +35,14 @@ class Ranked(Inline):
         return self._first.restarts
 
     def resume(self, number: int) -> Generation:
-        generation = self._go_over(on_first(lambda: self._first.resume(number).number))
-        assert generation is not None
-        return generation
+        return self._go_over(on_first(lambda: self._first.resume(number).number))
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
-        return self._go_over(on_first(lambda: _number(self._first.between(step, model))))
+        number = on_first(lambda: _number(self._first.between(step, model)))
+        return None if number is None else self._go_over(number)
 
-    def settle(self, step: int, model: RealmModel) -> Generation:
-        generation = self._go_over(on_first(lambda: _number(self._first.settle(step, model))))
-        assert generation is not None
-        return generation
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        return self._go_over(on_first(lambda: self._first.finalize(step, model).number))
 
     def state(self) -> dict[str, Any]:
         return self._first.state()
@@ -54,13 +57,13 @@ class Ranked(Inline):
         if is_first():
             self._first.close()
 
-    def _go_over(self, number: int | None) -> Generation | None:
-        """Search generation ``number`` on this rank, too; None: nothing new."""
-        if number is None:
-            return None
-        if not is_first():
-            return super().resume(number)
-        self.generation, self.made_with = self._first.generation, self._first.made_with
+    def _go_over(self, number: int) -> Generation:
+        """Search generation ``number`` on this rank, too."""
+        if is_first():
+            assert self._first.generation is not None
+            self.generation, self.made_with = self._first.generation, self._first.made_with
+        else:
+            self.generation = self.context.open(number)
         return self.generation
 
 

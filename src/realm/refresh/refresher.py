@@ -1,8 +1,10 @@
-"""The refresher: waits for parameters, embeds the corpus under them, publishes the generation. In a process or on a machine of its own.
+"""Parameters are answered by an index of them: by the trainer itself (``refresh_index``), or by a refresher in a process or on a machine of
+its own, which waits for them (``Refresher``). Either embeds the corpus and publishes the generation (``build_generation``).
 
-``index/refresher.json`` says how it goes: who it is, what it builds, and a number that grows as long as it gets on.
+``index/refresher.json`` says of a refresher who it is, what it builds, and a number that grows as long as it gets on.
 """
 
+import copy
 import json
 import os
 import socket
@@ -11,21 +13,100 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
-from realm.nn.model import RealmModel
+from realm.index.snapshot import SnapshotFacts, publish_snapshot
+from realm.nn.embedder import Embedder
+from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.refresh.building import build_generation
-from realm.refresh.embedding import EmbedOptions, PartsOf, Progress, embed_parts
+from realm.refresh.embedding import ALONE, EmbedOptions, PartsOf, Progress, embed_parts
+from realm.refresh.generation import Generation, open_generation
 from realm.refresh.locks import publishing
-from realm.refresh.parameters import ParameterFacts, parameters_path, prune_run, read_facts, requested
+from realm.refresh.parameters import ParameterFacts, answering, parameters_path, prune_run, read_facts, request_index, requested
 from realm.storage.files import write_json
 
 STATUS = "refresher.json"
 POLL_SECONDS = 0.2
 BEAT_SECONDS = 0.5
+
+
+def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder: Embedder, *, params_generation: int, step: int) -> SnapshotFacts:
+    """The facts of an index of ``rows`` of a corpus under a document embedder."""
+    return SnapshotFacts(
+        params_generation=params_generation,
+        step=step,
+        document_embedder_sha256=state_sha256(embedder),
+        corpus_id=store.manifest.corpus_id,
+        tokenizer_sha256=store.manifest.tokenizer_sha256,
+        corpus_version=store.version,
+        tombstone_version=store.version,
+        segments=segments_of(store, rows),
+    )
+
+
+def segments_of(store: BlockStore, rows: np.ndarray) -> tuple[tuple[str, int], ...]:
+    """(segment, how many of ``rows``) in row order; ``rows`` ascend."""
+    ends = np.cumsum([segment.rows for segment in store.segments])
+    counts = np.diff(np.searchsorted(rows, ends), prepend=0)
+    return tuple((s.info.name, int(n)) for s, n in zip(store.segments, counts, strict=True) if n)
+
+
+def build_generation(
+    paths: RunPaths,
+    inputs: BlockInputs,
+    number: int,
+    embedder: Embedder,
+    step: int,
+    options: EmbedOptions,
+    progress: Progress | None = None,
+    parts_of: PartsOf = embed_parts,
+) -> None:
+    """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
+
+    Args:
+        number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
+        step: optimiser steps behind them.
+        options: by how many processes, where, how precisely.
+        parts_of: who embeds.
+
+    Raises:
+        SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
+    """
+    store = inputs.store
+    rows = np.flatnonzero(store.live)
+    facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
+    block_ids = np.asarray(store.block_ids)[rows]
+    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+    publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
+
+
+def refresh_index(
+    model: RealmModel,
+    inputs: BlockInputs,
+    paths: RunPaths,
+    *,
+    step: int,
+    protect: frozenset[int] = frozenset(),
+    options: EmbedOptions = ALONE,
+    progress: Progress | None = None,
+) -> Generation:
+    """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
+
+    Args:
+        step: optimiser step of the parameters, for the staleness metric.
+        protect: generations that kept checkpoints still need.
+        options: how to embed.
+    """
+    embedder = copy.deepcopy(model.documents).eval().requires_grad_(False)
+    with publishing(paths.index):
+        number = request_index(model, paths, step, instead=True)
+        build_generation(paths, inputs, number, embedder, step, options, progress)
+        prune_run(paths, protect)
+    return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from realm.errors import ConfigError, TrainingError
-from realm.index.manifest import MIXED, WHOLE
 from realm.nn.model import RealmModel
-from realm.refresh.building import build_generation
-from realm.refresh.generation import Generation, open_generation
+from realm.refresh.embedding import ALONE, EmbedOptions
+from realm.refresh.generation import Generation
+from realm.refresh.index_source import IndexSource, RefreshContext
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import next_number, parameters_path, prune_run, publish_parameters, read_facts
-from realm.refresh.swapping import Inline
+from realm.refresh.refresher import build_generation
 from realm.train.metrics import MetricsLog
 
 
@@ -35,7 +35,6 @@ class Swap:
         vectors: SHA-256 of the file of vectors.
         threads: CPU threads that embedded it: the last bits depend on them.
         bf16: whether it was embedded in bfloat16.
-        kind: whole or mixed: whether all blocks were embedded. Which they were is decided again in a replay.
     """
 
     step: int
@@ -45,17 +44,16 @@ class Swap:
     vectors: str
     threads: int
     bf16: bool
-    kind: str = WHOLE
 
 
-def swap_of(step: int, source: Inline) -> Swap:
+def swap_of(step: int, source: IndexSource) -> Swap:
     """The row for going over to the generation that ``source`` has now, before ``step``."""
     found = source.generation
     assert found is not None
     manifest = found.snapshot.manifest
-    facts = read_facts(parameters_path(source.paths, manifest.params_generation))
+    facts = read_facts(parameters_path(source.context.paths, manifest.params_generation))
     parameters = "" if facts is None else facts.sha256
-    return Swap(step, found.number, found.step, parameters, manifest.shards[0].sha256, *source.made_with, manifest.kind)
+    return Swap(step, found.number, found.step, parameters, manifest.shards[0].sha256, *source.made_with)
 
 
 def read_swaps(path: Path) -> list[Swap]:
@@ -68,28 +66,32 @@ def read_swaps(path: Path) -> list[Swap]:
     if not path.is_file():
         raise ConfigError("no record of swaps here", path=path, cure=cure)
     try:
-        rows = [{"kind": WHOLE, **row} for row in MetricsLog(path).rows()]  # older records have no kind
+        rows = list(MetricsLog(path).rows())
         swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in rows]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"not a record of swaps: {error} is missing", path=path, cure=cure) from error
+    if any(row.get("kind", "whole") != "whole" for row in rows):
+        raise ConfigError("a record of indexes of which a part was embedded, which this version does not repeat", path=path, cure=cure)
     if not swaps or swaps[0].step != 0:
         raise ConfigError("the record of swaps does not begin with step 0", path=path, cure=cure)
     return swaps
 
 
-class Replay(Inline):
+class Replay(IndexSource):
     """Takes the swaps of another run of the same recipe.
 
     Args:
-        like: what an inline refresh would have: places, schedule, protection.
+        context: of the stage.
         swaps: the record.
 
     Attributes:
         kept: step -> number of the parameters published for a swap to come; a checkpoint carries it.
     """
 
-    def __init__(self, like: Inline, swaps: list[Swap]):
-        super().__init__(like.paths, like.inputs, like.device, like.schedule, like.protect, like.options, like.renewal)
+    def __init__(self, context: RefreshContext, swaps: list[Swap]):
+        self.context = context
+        self.generation: Generation | None = None
+        self.made_with = (0, False)
         self.kept: dict[int, int] = {}
         # The first of a step: a second one was made for what comes after the stage, and is made for that again.
         self._swaps = {swap.step: swap for swap in reversed(swaps)}
@@ -101,35 +103,37 @@ class Replay(Inline):
     def restore(self, state: dict[str, Any]) -> None:
         self.kept = {int(step): number for step, number in state["kept"].items()}
 
+    def resume(self, number: int) -> Generation:
+        self.generation = self.context.open(number)
+        return self.generation
+
     def between(self, step: int, model: RealmModel) -> Generation | None:
         if step in self._needed:
             self._keep(step, model)
         swap = self._swaps.get(step)
         return None if swap is None else self._swap(swap)
 
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        self.generation, self.made_with = self.context.embed_here(step, model, ALONE)
+        return self.generation
+
     def _keep(self, step: int, model: RealmModel) -> None:
-        number = self.kept.get(step) or next_number(self.paths)
-        directory = parameters_path(self.paths, number)
-        needed = self._needed[step]
-        if directory.exists():
-            facts = read_facts(directory)
-        else:
-            partial = self.renewal.request() if needed.kind == MIXED else None
-            facts = publish_parameters(model, directory, step=step, partial=partial)
-        if facts is None or facts.sha256 != needed.parameters:
+        number = self.kept.get(step) or next_number(self.context.paths)
+        directory = parameters_path(self.context.paths, number)
+        facts = read_facts(directory) if directory.exists() else publish_parameters(model, directory, step=step)
+        if facts is None or facts.sha256 != self._needed[step].parameters:
             cure = "Take the same recipe, corpus, version and threads as the recorded run"
             raise TrainingError(f"replay: the parameters of step {step} are not the recorded ones", path=directory, cure=cure)
         self.kept[step] = number
 
     def _swap(self, swap: Swap) -> Generation:
-        number = self.kept.pop(swap.params_step)
-        embedder = RealmModel.from_pretrained(parameters_path(self.paths, number)).documents.eval().requires_grad_(False)
-        options = type(self.options)(bf16=swap.bf16)
-        with _threads(swap.threads), publishing(self.paths.index):
-            build_generation(self.paths, self.inputs, number, embedder.to(self.device), swap.params_step, options)
-            prune_run(self.paths, self.protect() | frozenset(self.kept.values()))
-        self.generation = open_generation(self.paths, self.inputs, number, device=self.device)
-        self.made_with = (swap.threads, swap.bf16)
+        context, number = self.context, self.kept.pop(swap.params_step)
+        embedder = RealmModel.from_pretrained(parameters_path(context.paths, number)).documents.eval().requires_grad_(False)
+        options = EmbedOptions(bf16=swap.bf16)
+        with _threads(swap.threads), publishing(context.paths.index):
+            build_generation(context.paths, context.inputs, number, embedder.to(context.device), swap.params_step, options)
+            prune_run(context.paths, context.protect() | frozenset(self.kept.values()))
+        self.generation, self.made_with = context.open(number), (swap.threads, swap.bf16)
         return self.generation
 
 

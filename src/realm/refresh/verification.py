@@ -17,15 +17,11 @@ class Verified:
     Attributes:
         generation: its number.
         blocks: rows; None if that is not known.
-        kind: whole or mixed; None if that is not known.
-        params: numbers of the oldest and the newest parameters that embedded rows, and their mean over rows; None if not known.
         problem: what is wrong with it, in one line; None if nothing is.
     """
 
     generation: int
     blocks: int | None
-    kind: str | None
-    params: dict[str, float] | None
     problem: str | None
 
 
@@ -39,12 +35,12 @@ def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[Verif
     owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
     found = []
     for number in published_generations(paths.index):
-        blocks, kind, params = None, None, None
+        blocks = None
         try:
             snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
-            blocks, kind, params = len(snapshot.block_ids), snapshot.manifest.kind, snapshot.manifest.params_ages
+            blocks = len(snapshot.block_ids)
             load_parameters(paths, snapshot)
-            found.append(Verified(number, blocks, kind, params, None))
+            found.append(Verified(number, blocks, None))
         except RealmError as error:
-            found.append(Verified(number, blocks, kind, params, str(error)))
+            found.append(Verified(number, blocks, str(error)))
     return found, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))

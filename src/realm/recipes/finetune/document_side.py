@@ -15,9 +15,8 @@ from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.finetune.task import ReadingTask
 from realm.refresh import Generation
-from realm.refresh.ranked import Ranked
-from realm.refresh.swapping import Inline, Schedule
-from realm.train.distributed import world
+from realm.refresh.index_source import Inline, RefreshContext, Schedule
+from realm.refresh.ranked import for_all_ranks
 from realm.train.loop import Metrics
 
 
@@ -55,8 +54,8 @@ class BothSidesTask(ReadingTask):
         self.model["documents"] = model.documents.requires_grad_(True)
         self._before = generation.number
         schedule = Schedule(self.section.steps, self.section.refresh_every)
-        inline = Inline(context.paths, context.inputs, context.device, schedule, self._needed, progress=context.embedded)
-        self.refresh = inline if world() == 1 else Ranked(inline)
+        refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, self._needed, progress=context.embedded)
+        self.refresh = for_all_ranks(Inline(refresh))
         self._number = generation.number
         self._restored: int | None = None
 
@@ -92,9 +91,9 @@ class BothSidesTask(ReadingTask):
         self.dense.snapshot, self.dense.index = generation.snapshot, generation.index
         self._number = generation.number
 
-    def settle(self, step: int) -> Generation:
+    def finalize(self, step: int) -> Generation:
         """Search the index under the document side as it is in the end."""
-        generation = self.refresh.settle(step, self.networks)
+        generation = self.refresh.finalize(step, self.networks)
         self._search(generation)
         return generation
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from realm.candidates import DenseCandidates
 from realm.generative import SEQ2SEQ
-from realm.index.manifest import require_whole
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
@@ -12,7 +11,6 @@ from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
 from realm.refresh import Generation, open_generation
-from realm.storage.generations import generation_path
 
 
 def run_finetune(context: StageContext) -> None:
@@ -29,7 +27,7 @@ def run_finetune(context: StageContext) -> None:
     if context.recipe.finetune.documents == "trained":
         both = BothSidesTask(context, model, source, generation, questions, dev)
         facts = train_reader(context, both, mark)
-        generation = both.settle(facts.get("published_step", facts["steps"]))
+        generation = both.finalize(facts.get("published_step", facts["steps"]))
         model.documents.requires_grad_(False)
         task: ReadingTask = both
     else:
@@ -52,5 +50,4 @@ def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, 
     """The live question embedder over the index that pre-training left."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    require_whole(generation.snapshot.manifest, generation_path(context.paths.index, number))
     return DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs), generation

@@ -3,13 +3,11 @@
 from contextlib import closing
 from typing import Any
 
-from realm.index.manifest import require_whole
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import require_reading
-from realm.storage.generations import generation_path
 from realm.train.best import load_weights, shared_best
 from realm.train.distributed import world
 
@@ -39,14 +37,10 @@ def run_pretrain(context: StageContext) -> None:
     context.say(f"pretrain: {task.sentences.summary}")
     if context.recipe.pretrain.held_out and not task.held_out:
         context.say("pretrain: too few sentences to hold one out: nothing says which weights are the best, the last are published")
-    if (renewal := task.source.renewal).partial:
-        last = "the index is mixed between steps, and whole after the last"
-        context.say(f"pretrain: a refresh embeds {renewal.share:.0%} of the blocks, {renewal.first} first: {last}")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, model, steps)
-        generation = task.settle(int(choice["published_step"]))
-        require_whole(generation.snapshot.manifest, generation_path(context.paths.index, generation.number))
+        generation = task.finalize(int(choice["published_step"]))
     facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}

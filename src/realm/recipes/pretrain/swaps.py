@@ -1,41 +1,42 @@
 """How a recipe's pre-training gets its index, and the record of the swaps."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from realm.recipes.context import StageContext
 from realm.refresh import EmbedOptions, Generation
-from realm.refresh.beside import Companion
-from realm.refresh.mixing import Renewal
-from realm.refresh.ranked import Ranked
+from realm.refresh.async_refresh import AsyncRefresh
+from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule
+from realm.refresh.ranked import for_all_ranks
+from realm.refresh.refresher_process import RefresherProcess
 from realm.refresh.replay import Replay, as_row, read_swaps, swap_of
-from realm.refresh.swapping import Beside, Inline, Schedule
-from realm.train.distributed import is_first, world
+from realm.train.distributed import is_first
 from realm.train.metrics import MetricsLog, Row
 
 STAGE = "pretrain"
 
 
-def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> Inline:
+def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:
     """What the recipe's ``pretrain.refresh`` says, or a replay if one is asked for; on several ranks, the first one's for all."""
-    source = _index_source(context, protect)
-    return source if world() == 1 else Ranked(source)
+    return for_all_ranks(_index_source(context, protect))
 
 
-def _index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> Inline:
+def _index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     limit = refresher.staleness_limit or 5 * section.refresh_every
     schedule = Schedule(section.steps, every, limit, refresher.deadline)
     options = EmbedOptions(bf16=context.recipe.run.bf16)
-    renewal = Renewal(refresher.budget, refresher.first)
-    inline = Inline(context.paths, context.inputs, context.device, schedule, protect, options, renewal, context.embedded)
+    refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if refresher.replay:
-        return Replay(inline, read_swaps(Path(refresher.replay)))
-    if section.refresh == "process":
-        return Beside(inline, Companion(context.paths, refresher.threads, context.device.type), refresher.threads)
-    return Beside(inline, None, refresher.threads) if section.refresh == "external" else inline
+        return Replay(refresh, read_swaps(Path(refresher.replay)))
+    if section.refresh not in ("process", "external"):
+        return Inline(refresh)
+    refresh = replace(refresh, options=replace(options, threads=refresher.threads))
+    child = RefresherProcess(context.paths, refresher.threads, context.device.type) if section.refresh == "process" else None
+    return AsyncRefresh(refresh, child)
 
 
 class SwapLog:
@@ -45,7 +46,7 @@ class SwapLog:
         self.rows: list[Row] = []
         self._log = MetricsLog(path)
 
-    def add(self, step: int, source: Inline) -> None:
+    def add(self, step: int, source: IndexSource) -> None:
         """Note that the generation of ``source`` is searched from ``step`` on."""
         if not self.rows:
             self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
@@ -63,6 +64,4 @@ class SwapLog:
 def speed(found: Generation) -> dict[str, float]:
     """What the refresh behind a generation took, as whoever embedded it measured."""
     manifest = found.snapshot.manifest
-    embedded = manifest.portions[-1].rows
-    taken = {"refresh_seconds": manifest.seconds, "blocks_per_second": embedded / max(1e-3, manifest.seconds)}
-    return taken | {"embedded_share": manifest.newest_share} if manifest.mixed else taken
+    return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}

@@ -102,7 +102,6 @@ class PretrainTask(Task):
             scored = score_candidates(self.model, self.context, queries, retrieved)
             loss, valid = pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
-        self.source.renewal.count(retrieved.block_ids[retrieved.real])
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
 
@@ -115,10 +114,8 @@ class PretrainTask(Task):
         return self.watcher.row(step, steps)
 
     def _staleness(self, step: int) -> Metrics:
-        """Steps since the parameters of the index; of a mixed one, those of the newest, and of a row in the mean."""
-        manifest = self.generation.snapshot.manifest
-        rows = {"staleness_rows": step - manifest.mean_step} if manifest.mixed else {}
-        return {"staleness_steps": float(step - manifest.step), **rows}
+        """Steps since the parameters of the index."""
+        return {"staleness_steps": float(step - self.generation.step)}
 
     def kept_generations(self) -> frozenset[int]:
         """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
@@ -147,7 +144,6 @@ class PretrainTask(Task):
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
-        self.source.renewal.searched(found.snapshot)
         if not is_first():
             return {}
         self.swaps.add(step, self.source)
@@ -168,23 +164,20 @@ class PretrainTask(Task):
 
     def state(self) -> dict[str, Any]:
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        state |= {"source": self.source.state(), "renewal": self.source.renewal.state()}
-        return state | {"watcher": self.watcher.state(), "followed": self.followed.rows}
+        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
         self.swaps.restore(state.get("swaps", []))
         self.source.restore(state.get("source", {}))
-        self.source.renewal.restore(state.get("renewal", {}))
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
 
-    def settle(self, step: int) -> Generation:
+    def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
-        manifest = self.generation.snapshot.manifest
-        if manifest.step != step or manifest.mixed:  # ended early, or between two refreshes
-            self.generation = self.source.settle(step, self.model)
+        if self.generation.step != step:  # ended early, or between two refreshes
+            self.generation = self.source.finalize(step, self.model)
             if is_first():
                 self.swaps.add(step, self.source)
         return self.generation

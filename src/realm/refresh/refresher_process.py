@@ -1,7 +1,7 @@
 """The refresher as a child of the trainer: started, watched, started again, and never left behind.
 
-``python -m realm.refresh.beside RUN`` is the child. It ends when its standard input does, which the kernel closes with the trainer,
-however the trainer ends.
+``python -m realm.refresh.refresher_process RUN DEVICE`` is the child. It ends when its standard input does, which the kernel closes with
+the trainer, however the trainer ends.
 """
 
 import logging
@@ -34,7 +34,7 @@ def embed_options(refresher: RefresherConfig, device: str, *, bf16: bool) -> Emb
     return EmbedOptions(refresher.workers, refresher.devices or (() if device == "cpu" else (device,)), refresher.threads, bf16)
 
 
-class Companion:
+class RefresherProcess:
     """The trainer's handle on its refresher.
 
     Args:
@@ -59,8 +59,8 @@ class Companion:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def well(self) -> None:
-        """It has published something: what went wrong before is forgotten."""
+    def reset_failures(self) -> None:
+        """It has published something: the deaths before that count no more."""
         self._in_a_row = 0
 
     def watch(self) -> None:
@@ -99,7 +99,7 @@ class Companion:
 
     def _start(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "MKL_NUM_THREADS": str(self._threads)}
-        command = [sys.executable, "-m", "realm.refresh.beside", str(self._paths.root), self._device]
+        command = [sys.executable, "-m", "realm.refresh.refresher_process", str(self._paths.root), self._device]
         with open(self._paths.root / LOG, "ab") as log:
             # A session of its own: Ctrl-C in the terminal is the trainer's to answer.
             self._process = subprocess.Popen(

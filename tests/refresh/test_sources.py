@@ -20,11 +20,12 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.refresh import EmbedOptions, beside
-from realm.refresh.beside import Companion
+from realm.refresh import EmbedOptions, refresher_process
+from realm.refresh.async_refresh import AsyncRefresh
+from realm.refresh.index_source import Inline, RefreshContext, Schedule
 from realm.refresh.parameters import requested
 from realm.refresh.refresher import Refresher, read_status
-from realm.refresh.swapping import Beside, Inline, Schedule
+from realm.refresh.refresher_process import RefresherProcess
 from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation
 from realm.train.metrics import TIMES, MetricsLog
@@ -34,9 +35,9 @@ QUIET = Progress(quiet=True)
 Write = Callable[[Path], Path]
 
 
-def beside_of(run: RunPaths, inputs: BlockInputs, companion: Any = None, **schedule: Any) -> Beside:
+def asking(run: RunPaths, inputs: BlockInputs, process: Any = None, **schedule: Any) -> AsyncRefresh:
     values = {"steps": 100, "every": 5, "limit": 25, "deadline": 0.3, **schedule}
-    return Beside(Inline(run, inputs, torch.device("cpu"), Schedule(**values), frozenset), companion)
+    return AsyncRefresh(RefreshContext(run, inputs, torch.device("cpu"), Schedule(**values), frozenset), process)
 
 
 def move(model: RealmModel) -> str:
@@ -46,9 +47,9 @@ def move(model: RealmModel) -> str:
     return state_sha256(model.documents)
 
 
-def started(run: RunPaths, inputs: BlockInputs, **schedule: Any) -> Beside:
+def started(run: RunPaths, inputs: BlockInputs, **schedule: Any) -> AsyncRefresh:
     """A trainer's side that searches the run's newest generation, made of parameters of step 0."""
-    source = beside_of(run, inputs, **schedule)
+    source = asking(run, inputs, **schedule)
     number = current_generation(run.index)
     assert number is not None
     source.resume(number)
@@ -109,11 +110,11 @@ def test_requests_of_forgotten_steps_are_not_swapped_in(run: RunPaths, inputs: B
     move(model)
     source.between(base + 5, model)
     answer(run, inputs)
-    again = beside_of(run, inputs)
+    again = asking(run, inputs)
     assert again.resume(number).number == number
     assert again.between(base + 2, model) is None and again.generation is not None and again.generation.number == number
     source.between(base + 10, model)  # unanswered when the trainer was killed
-    last = beside_of(run, inputs)
+    last = asking(run, inputs)
     last.resume(number)
     assert Refresher(run, inputs, EmbedOptions()).tick() is None
 
@@ -127,7 +128,7 @@ def test_the_number_of_a_forgotten_request_is_not_given_again(run: RunPaths, inp
     source.between(base + 5, model)  # unanswered when the trainer was killed
     given = []
     for step in (base + 5, base + 10):
-        again = beside_of(run, inputs)
+        again = asking(run, inputs)
         again.resume(number)
         again.between(step, model)
         given.append(requested(run))
@@ -147,17 +148,17 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(
     answer(run, inputs)
     file = run.index / f"{current_generation(run.index):06d}" / "vectors-00000.npy"
     file.write_bytes(file.read_bytes()[:-4] + b"abcd")
-    monkeypatch.setattr("realm.refresh.swapping.WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("realm.refresh.swapping.time.sleep", lambda _: answer(run, inputs))
+    monkeypatch.setattr("realm.refresh.async_refresh.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("realm.refresh.async_refresh.time.sleep", lambda _: answer(run, inputs))
     found = source.between(late, model)
     assert found is not None and found.step == late
 
 
-class Dead(Companion):
+class Dead(RefresherProcess):
     """A refresher that ends at once."""
 
     def _start(self) -> None:
-        with open(self._paths.root / beside.LOG, "ab") as log:
+        with open(self._paths.root / refresher_process.LOG, "ab") as log:
             command = [sys.executable, "-S", "-c", "import sys; print('error: no room', file=sys.stderr); sys.exit(2)"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
         self._process.wait()
@@ -166,23 +167,23 @@ class Dead(Companion):
 
 def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(time, "monotonic", iter(range(0, 10**6, 1000)).__next__)
-    companion = Dead(run, 1, "cpu")
+    child = Dead(run, 1, "cpu")
     with pytest.raises(TrainingError, match=r"died with code 2: error: no room\. Cure .*refresher.log"):
         for _ in range(50):
-            companion.watch()
-    assert companion.restarts == beside.RESTARTS == caplog.text.count("started again")
-    companion.stop()
+            child.watch()
+    assert child.restarts == refresher_process.RESTARTS == caplog.text.count("started again")
+    child.stop()
 
 
 @pytest.fixture
-def child(run: RunPaths) -> Iterator[Companion]:
+def child(run: RunPaths) -> Iterator[RefresherProcess]:
     """A real refresher beside this process."""
     text = run.config.read_text().replace("nice = 10", "nice = 0")
     run.config.write_text(text)
-    companion = Companion(run, 1, "cpu")
-    companion.watch()
-    yield companion
-    companion.stop()
+    child = RefresherProcess(run, 1, "cpu")
+    child.watch()
+    yield child
+    child.stop()
 
 
 def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:
@@ -201,8 +202,10 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if Path("/proc/self/stat").exists() else True
 
 
-def test_the_child_answers_is_started_again_and_ends(run: RunPaths, inputs: BlockInputs, model: RealmModel, child: Companion) -> None:
-    source = beside_of(run, inputs, child, deadline=120.0, limit=5)
+def test_the_child_answers_is_started_again_and_ends(
+    run: RunPaths, inputs: BlockInputs, model: RealmModel, child: RefresherProcess
+) -> None:
+    source = asking(run, inputs, child, deadline=120.0, limit=5)
     source.resume(current_generation(run.index) or 0)
     assert source.generation is not None
     base = source.generation.step
@@ -292,7 +295,7 @@ def test_a_bad_record_is_refused(tmp_path: Path, write_tiny: Write) -> None:
 def test_an_index_that_is_embedded_within_training_says_how_far_it_is(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
     told: list[tuple[int, int]] = []
     tell = lambda done, total: told.append((done, total))  # noqa: E731
-    source = Inline(run, inputs, torch.device("cpu"), Schedule(100, 5, 25), frozenset, progress=tell)
+    source = Inline(RefreshContext(run, inputs, torch.device("cpu"), Schedule(100, 5, 25), frozenset, progress=tell))
     assert source.between(5, model) is not None
     blocks = int(inputs.store.live.sum())
     assert told and told == sorted(told) and told[-1] == (blocks, blocks)

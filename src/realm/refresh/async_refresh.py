@@ -1,0 +1,152 @@
+"""Another process embeds: the trainer publishes parameters every so many steps and goes over to their index when it is there."""
+
+import logging
+import os
+import time
+
+from realm.errors import SnapshotError, TrainingError
+from realm.nn.model import RealmModel
+from realm.refresh.embedding import ALONE
+from realm.refresh.generation import Generation
+from realm.refresh.index_source import IndexSource, RefreshContext
+from realm.refresh.parameters import forget_requests, parameters_path, read_facts, request_index, requested
+from realm.refresh.refresher import Status, read_status
+from realm.refresh.refresher_process import RefresherProcess
+from realm.storage.generations import CURRENT, current_generation
+
+WAIT_SECONDS = 0.05
+logger = logging.getLogger(__name__)
+
+
+class AsyncRefresh(IndexSource):
+    """Asks a refresher every so many steps and swaps when an answer is there.
+
+    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
+
+    Args:
+        context: of the stage; its options are the refresher's.
+        process: the refresher as a child, which leaves the first index and the last to this process; None: somebody else has started one
+            (``realm refresh RUN``), and it makes them all.
+    """
+
+    def __init__(self, context: RefreshContext, process: RefresherProcess | None):
+        self.context = context
+        self.generation: Generation | None = None
+        self.made_with = (0, False)
+        self._process = process
+        self._seen: tuple[int, int] | None = None
+        self._asked = 0  # step of the last request
+        self._forgotten = range(0)
+
+    @property
+    def restarts(self) -> int:
+        return 0 if self._process is None else self._process.restarts
+
+    def resume(self, number: int) -> Generation:
+        self._forget(above=number)
+        self.generation = self.context.open(number)
+        self._asked = self.generation.step
+        return self.generation
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        schedule = self.context.schedule
+        if self.generation is None or step == schedule.steps:
+            return self.finalize(step, model)
+        if self._process is not None:
+            self._process.watch()
+        found = self._poll()
+        if step > self._asked and schedule.due(step):
+            self._ask(step, model)
+        if found is None and step - self.generation.step > schedule.limit:
+            found = self._wait(step, model, step - schedule.limit)
+        return found
+
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        if self._process is not None:
+            self._process.stop()  # this process is the one that publishes now
+            self.generation, self.made_with = self.context.embed_here(step, model, ALONE)
+            return self.generation
+        if self.generation is None:
+            self._forget(above=0)
+        self._ask(step, model, exact=True)
+        return self._wait(step, model, step, exact=True)
+
+    def tidy(self) -> None:
+        if self._process is not None:  # otherwise somebody else holds the index, and does it when he sees the stage
+            self.context.prune()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def _forget(self, above: int) -> None:
+        """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
+        self._forgotten = forget_requests(self.context.paths, above)
+
+    def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
+        paths, status = self.context.paths, read_status(self.context.paths.index)
+        in_use = set() if self.generation is None else {self.generation.number}
+        spare = None if status is None else status.generation
+        request_index(model, paths, step, protect=self.context.protect() | in_use, exact=exact, spare=spare)
+        self._asked = step
+
+    def _poll(self) -> Generation | None:
+        """The newest generation, opened, if it is newer than ours and made by parameters of this run's own steps."""
+        paths = self.context.paths
+        try:
+            stat = os.stat(paths.index / CURRENT)
+        except FileNotFoundError:
+            return None
+        if (stat.st_ino, stat.st_mtime_ns) == self._seen:
+            return None
+        self._seen = (stat.st_ino, stat.st_mtime_ns)
+        newest = current_generation(paths.index)
+        ours = 0 if self.generation is None else self.generation.number
+        if newest is None or newest <= ours or newest in self._forgotten:
+            return None
+        try:
+            self.generation = self.context.open(newest)
+        except SnapshotError as error:
+            logger.warning("generation %d cannot be used, the index stays as it is: %s", newest, error)
+            return None
+        facts = read_facts(parameters_path(paths, newest))
+        options = self.context.options
+        self.made_with = (options.threads, options.bf16 and not (facts is not None and facts.exact))
+        if self._process is not None:
+            self._process.reset_failures()
+        return self.generation
+
+    def _wait(self, step: int, model: RealmModel, least: int, *, exact: bool = False) -> Generation:
+        """Wait for a generation of parameters that are not older than ``least``. If there is an answer that cannot be used, ask again.
+
+        Raises:
+            TrainingError: the refresher gave no sign for the deadline.
+        """
+        paths = self.context.paths
+        if self._asked < least:
+            self._ask(step, model, exact=exact)
+        started = heard = time.monotonic()
+        said = read_status(paths.index)
+        while True:
+            answered = requested(paths) is None
+            found = self._poll()
+            if found is not None and found.step >= least:
+                return found
+            if answered:
+                self._ask(step, model, exact=exact)
+            if self._process is not None:
+                self._process.watch()
+            status = read_status(paths.index)
+            if status != said:
+                said, heard = status, time.monotonic()
+            if time.monotonic() - heard > self.context.schedule.deadline:
+                raise TrainingError(_silence(status, time.monotonic() - started), cure="See refresher.log; the run goes on where it was")
+            time.sleep(WAIT_SECONDS)
+
+
+def _silence(status: Status | None, waited: float) -> str:
+    """Who says nothing, and over what."""
+    if status is None:
+        return f"the index is too old and no refresher has started (realm refresh RUN): waited {waited:.0f} s"
+    over = "" if status.generation is None else f" over generation {status.generation}, {status.done} of {status.total} blocks"
+    return f"the index is too old and the refresher (process {status.pid} on {status.host}) is silent{over}: waited {waited:.0f} s"

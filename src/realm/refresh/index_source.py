@@ -1,0 +1,149 @@
+"""Which index a trainer searches from which step on: one protocol for every mode, and what they all need to know of the run.
+
+``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process, ``replay`` repeats the
+swaps of another run, ``ranked`` lets one rank decide for all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from realm.data.blocks import BlockInputs
+from realm.nn.model import RealmModel
+from realm.paths import RunPaths
+from realm.refresh.embedding import ALONE, EmbedOptions, Progress
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.locks import publishing
+from realm.refresh.parameters import prune_run
+from realm.refresh.refresher import refresh_index
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When.
+
+    Args:
+        steps: of the stage.
+        every: steps between refreshes; 0: only before the first step and after the last.
+        limit: staleness in steps above which the trainer waits for a fresher index.
+        deadline: seconds without a sign of the refresher after which waiting is given up.
+    """
+
+    steps: int
+    every: int
+    limit: int = 0
+    deadline: float = 600.0
+
+    def due(self, step: int) -> bool:
+        return step in (0, self.steps) or bool(self.every and step % self.every == 0)
+
+
+@dataclass(frozen=True)
+class RefreshContext:
+    """What a stage says of its refreshes, whoever embeds.
+
+    Args:
+        paths, inputs, device: of the run.
+        schedule: when.
+        protect: generations that kept checkpoints need, asked before anything is deleted.
+        options: how to embed while training; what outlives the stage is always embedded in float32.
+        progress: called with (blocks embedded, of all), where the trainer itself embeds.
+    """
+
+    paths: RunPaths
+    inputs: BlockInputs
+    device: torch.device
+    schedule: Schedule
+    protect: Callable[[], frozenset[int]]
+    options: EmbedOptions = ALONE
+    progress: Progress | None = None
+
+    def open(self, number: int) -> Generation:
+        """A published generation, where the trainer computes."""
+        return open_generation(self.paths, self.inputs, number, device=self.device)
+
+    def embed_here(self, step: int, model: RealmModel, options: EmbedOptions) -> tuple[Generation, tuple[int, bool]]:
+        """The index of the parameters as they are, made by this process; and its threads, and whether in bfloat16."""
+        protect, progress = self.protect(), self.progress
+        found = refresh_index(model, self.inputs, self.paths, step=step, protect=protect, options=options, progress=progress)
+        return found, (torch.get_num_threads(), options.bf16)
+
+    def prune(self) -> None:
+        """Delete generations that nobody needs any more. No refresher may hold the index."""
+        with publishing(self.paths.index):
+            prune_run(self.paths, self.protect())
+
+
+class IndexSource(Protocol):
+    """Where a trainer gets its index from. What has a body here is that of a source without processes or state of its own.
+
+    Attributes:
+        context: of the stage.
+        generation: what is searched; None before the first.
+        made_with: CPU threads that embedded it, and whether in bfloat16: its last bits depend on them.
+    """
+
+    context: RefreshContext
+    generation: Generation | None
+    made_with: tuple[int, bool]
+
+    @property
+    def restarts(self) -> int:
+        """How often a refresher had to be started again."""
+        return 0
+
+    def resume(self, number: int) -> Generation:
+        """Go on with the generation that a checkpoint was searching."""
+        ...
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        """The generation to search from this step on, if it is another one now."""
+        ...
+
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        """The index of the parameters as they are after the last step, in float32: it outlives the stage."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """JSON that a checkpoint carries besides the number of the generation."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state` gave."""
+        return
+
+    def tidy(self) -> None:
+        """After the stage: its checkpoints are gone, and the generations that only they needed go too."""
+        self.context.prune()
+
+    def close(self) -> None:
+        """End what was started."""
+        return
+
+
+class Inline(IndexSource):
+    """Refreshes in the trainer's process, between two steps."""
+
+    def __init__(self, context: RefreshContext):
+        self.context = context
+        self.generation: Generation | None = None
+        self.made_with = (0, False)
+
+    def resume(self, number: int) -> Generation:
+        self.generation = self.context.open(number)
+        return self.generation
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        schedule = self.context.schedule
+        if not schedule.due(step):
+            return None
+        return self.finalize(step, model) if step == schedule.steps else self._refresh(step, model, self.context.options)
+
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        return self._refresh(step, model, ALONE)
+
+    def _refresh(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
+        self.generation, self.made_with = self.context.embed_here(step, model, options)
+        return self.generation
