@@ -288,3 +288,13 @@ def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict
             f"  {added['question']}  {added['answer']}  ({'right' if added['correct'] else 'wrong'})",
         )
     _print(f"{summary['run']}: {summary['seconds']:.0f} s of training and evaluation; see {summary['run']}/report.html")
+
+
+def models(values: list[dict[str, Any]]) -> None:
+    """Known bodies: a row each, and whether its files are on this machine."""
+    head = ["model.body", "languages", "layers x width", "size (M)", "licence", "here"]
+    rows = [
+        [v["name"], v["languages"], f"{v['layers']} x {v['width']}", str(v["parameters"]), v["licence"], "yes" if v["directory"] else "no"]
+        for v in values
+    ]
+    _print(_table("Published bodies (size in million parameters)", head, rows))

@@ -12,6 +12,7 @@ from realm.cli.aligning import align
 from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import compare
+from realm.cli.models import models
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
 from realm.cli.settings import overrides
@@ -153,7 +154,26 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     show.result(found, json, show.exported)
 
 
-LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, compare, serve, report, import_, export)
+LISTED = (
+    demo,
+    run,
+    warm,
+    ict,
+    pretrain,
+    refresh,
+    finetune,
+    eval,
+    ask,
+    explain,
+    align,
+    ablate,
+    compare,
+    serve,
+    report,
+    import_,
+    export,
+    models,
+)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
 
 

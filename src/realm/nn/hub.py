@@ -25,6 +25,14 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
         raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error
 
 
+def cached(name: str, *, revision: str | None = None) -> Path | None:
+    """The copy of a hub repository in the cache of this machine, without asking the hub; None where it has no weights there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, "model.safetensors", revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
 def upload(
     directory: Path, repository: str, *, private: bool | None, revision: str | None, token: str | bool | None, commit_message: str
 ) -> str:

