@@ -104,7 +104,7 @@ KNOWN_BODIES: tuple[KnownBody, ...] = (
         languages="about 100",
     ),
     KnownBody(
-        name="granite-multilingual",
+        name="granite",
         repository="ibm-granite/granite-embedding-107m-multilingual",
         revision="47db56afe692f731540413c67dd818ff492277e7",
         sha256="",
