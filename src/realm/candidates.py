@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from realm import losses
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.errors import MissingExtra
 from realm.index.mips import MipsIndex
@@ -84,7 +85,7 @@ class DenseCandidates(Source):
         """
         started = time.perf_counter()
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
-        query_emb = self.embedder([self.inputs.featurizer.query(ids) for ids in questions])
+        query_emb = self.embedder.embed_queries([self.inputs.featurizer.query(ids) for ids in questions])
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
@@ -93,7 +94,7 @@ class DenseCandidates(Source):
         rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
-        scores = torch.einsum("bd,bkd->bk", query_emb, vectors)
+        scores = losses.relevance_scores(query_emb, vectors)
         return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb)
 
 

@@ -146,7 +146,7 @@ class _Looker:
 
     def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
         self.embedder, self.documents, self.encoder = _networks(model)
-        self.retriever = Retriever(generation.queries, generation.index)
+        self.retriever = Retriever(generation.queries.embed_queries, generation.index)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
@@ -157,7 +157,8 @@ class _Looker:
         block_ids = found.block_ids[0][found.valid[0]]
         rows = self.inputs.rows(block_ids)
         block_emb = self.documents(self.inputs.blocks(rows.tolist()))
-        scores = losses.relevance_scores(self.embedder(query), block_emb.unsqueeze(0)).double()
+        null = torch.from_numpy(rows < 0).to(block_emb.device)
+        scores = losses.relevance_scores(self.embedder.embed_queries(query), block_emb, null, self.embedder.null_offset).double()
         log_p_z = losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
         where = torch.tensor([positions], device=scores.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
         log_probs = self.encoder.log_probs([self.inputs.joint(ids, int(row)) for row in rows], where)

@@ -38,7 +38,7 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
     Returns:
         loss [b], valid [b] (all True).
     """
-    scores = query_emb @ block_emb.T
+    scores = inner_products(query_emb, block_emb)
     if collision is not None:
         own = F.one_hot(positive, scores.shape[1]).bool()
         scores = scores.masked_fill(collision & ~own, float("-inf"))
@@ -46,9 +46,30 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
     return loss, torch.ones_like(positive, dtype=torch.bool)
 
 
-def relevance_scores(query_emb: Tensor, block_emb: Tensor) -> Tensor:
-    """f(x, z): inner products of [b, d] with [b, k, d] -> [b, k] (REALM, section 3.1)."""
-    return torch.einsum("bd,bkd->bk", query_emb, block_emb)
+def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:
+    """[b, d] with [n, d] -> [b, n], or with [b, k, d] -> [b, k]: in float32 or better, autocast or not.
+
+    In bfloat16 scores near 120 are steps of .5, and the best of a beam are no longer told apart.
+    """
+    equation = "bd,nd->bn" if block_emb.dim() == 2 else "bd,bkd->bk"
+    with torch.autocast(query_emb.device.type, enabled=False):
+        return torch.einsum(equation, *(values.float() if values.dtype.itemsize < 4 else values for values in (query_emb, block_emb)))
+
+
+def relevance_scores(query_emb: Tensor, block_emb: Tensor, null: Tensor | None = None, null_offset: Tensor | None = None) -> Tensor:
+    """f(x, z): inner products (REALM, section 3.1), with a learned offset on that of the null document.
+
+    Args:
+        query_emb: [b, d], times the learned scale.
+        block_emb: [b, k, d], or [k, d] for the same documents for every query.
+        null: [b, k] or [k], True at the null document.
+        null_offset: a scalar; None: nothing is added.
+
+    Returns:
+        [b, k].
+    """
+    scores = inner_products(query_emb, block_emb)
+    return scores if null is None or null_offset is None else scores + torch.where(null, null_offset, 0.0)
 
 
 def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:

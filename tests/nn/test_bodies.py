@@ -71,7 +71,8 @@ def test_published_weights_start_embedder_and_encoder(any_spec: BodySpec, ragged
     """A directory as transformers writes it; then our own directory, which needs the first no more."""
     published = build_body(any_spec, pooler=True).eval()
     published.model.save_pretrained(tmp_path / "published")
-    model = start_from_body(one_body(any_spec, projection=8), str(tmp_path / "published")).eval()
+    spec = one_body(any_spec, projection=8)
+    model = start_from_body(spec, tmp_path / "published", dropout=0.1, attention_dropout=0.0).eval()
     assert model.spec.parts == ("embedder", "encoder")
     inputs = pad_batch(ragged(4), 0)
     for body in (model.embedder.body.eval(), model.encoder.body.eval()):

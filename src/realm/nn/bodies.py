@@ -7,6 +7,7 @@ segment ids are fed is part of the specification and is saved with the weights: 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -121,17 +122,40 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
     return Body(spec, _attending(model))
 
 
-def load_body(source: str, *, pooling: str, segments: bool, pooler: bool) -> Body:
+DROPOUTS = {
+    "hidden_dropout_prob": "hidden",  # BERT, XLM-R, MPNet
+    "attention_probs_dropout_prob": "attention",
+    "embedding_dropout": "hidden",  # ModernBERT
+    "mlp_dropout": "hidden",
+    "attention_dropout": "attention",
+}
+"""Names of dropout rates in configurations, and what they are on."""
+
+
+def load_body(
+    source: str | Path, *, pooling: str, segments: bool, pooler: bool, dropout: float = 0.0, attention_dropout: float = 0.0
+) -> Body:
     """A body with published weights from a local directory or the hub. Only safetensors are read, and no remote code runs.
+
+    Args:
+        source: a directory or a hub name.
+        pooling, segments: as in :class:`BodySpec`.
+        pooler: whether the tanh pooler is kept, where the family has one.
+        dropout, attention_dropout: on hidden states and on attention weights in training, in place of the published ones.
 
     Raises:
         ConfigError: the source is not there or is no encoder that transformers knows.
     """
     from transformers import AutoConfig, AutoModel
 
+    rates = {"hidden": dropout, "attention": attention_dropout}
     try:
-        options = _pooler_option(AutoConfig.from_pretrained(source), pooling, segments, pooler)
-        model = AutoModel.from_pretrained(source, use_safetensors=True, **options)
+        config = AutoConfig.from_pretrained(source)
+        for name, on in DROPOUTS.items():
+            if hasattr(config, name):
+                setattr(config, name, rates[on])
+        options = _pooler_option(config, pooling, segments, pooler)
+        model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, **options)
     except (OSError, ValueError, TypeError) as error:
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error

@@ -1,8 +1,10 @@
 """The embedder: a body, a projection to d dimensions and a LayerNorm (REALM, section 3.2; released code's ``projected``)."""
 
+import math
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,6 +21,10 @@ class Embedder(nn.Module):
         spec: of the head; its body's place is taken by ``body``. The head "projection" is the formula above; "none" and "unit" are what
             published sentence embedders have instead: the pooled vector as it is, or scaled to length 1, with d the body's width.
             Dropout is on the finished embedding, in training only, as in the released code.
+
+    Attributes:
+        log_scale: logarithm of the factor on relevance scores; None where none is learned.
+        null_offset: what is added to the relevance of the null document; None where nothing is.
     """
 
     def __init__(self, body: Body, spec: EmbedderSpec):
@@ -34,11 +40,18 @@ class Embedder(nn.Module):
             nn.init.zeros_(dense.bias)
             self.dense, self.norm = dense, nn.LayerNorm(spec.projection, eps=spec.layer_norm_eps)
         self.dropout = nn.Dropout(spec.dropout)
+        self.log_scale = None if spec.scale is None else nn.Parameter(torch.tensor(math.log(spec.scale)))
+        self.null_offset = nn.Parameter(torch.tensor(0.0)) if spec.null_offset else None
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
         pooled = in_buckets(self.body, sequences, lambda inputs, _: self.body.pooled(inputs))
         return self.dropout(self.head(pooled))
+
+    def embed_queries(self, sequences: SequenceOf[Sequence]) -> Tensor:
+        """Embed ragged queries so that the inner product with a document's embedding is its relevance: scaled, in float32. -> [b, d]."""
+        embedded = at_least_float32(self(sequences))
+        return embedded if self.log_scale is None else embedded * self.log_scale.exp()
 
     def head(self, pooled: Tensor) -> Tensor:
         """Pooled vectors [b, h] -> embeddings [b, d], without dropout."""

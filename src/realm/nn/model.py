@@ -7,6 +7,7 @@
 import copy
 import hashlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,9 +22,12 @@ from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.published.models import Published, load_published
+from realm.nn.published.names import mask_head_name
+from realm.nn.published.sentence_embedders import MODULES
 from realm.nn.reader import Reader
 from realm.nn.saving import save_tensors
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
+from realm.nn.tensor_files import open_weights
 from realm.storage.files import write_atomic, write_json
 
 RESTORE = "Restore the file."
@@ -222,22 +226,48 @@ def _build(part: str, spec: NetworkSpec) -> nn.Module:
     return Reader(body, spec) if isinstance(spec, ReaderSpec) else KnowledgeAugmentedEncoder(body)
 
 
-def start_from_body(spec: ModelSpec, source: str) -> RealmModel:
-    """A model whose embedder and encoder both start from published weights (a BERT), with fresh heads.
+UNIT_SCALE = 20.0
+"""Where the learned scale of vectors of length 1 starts: sentence embedders are trained at it (temperature .05)."""
+
+
+def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attention_dropout: float) -> RealmModel:
+    """A model whose embedder and encoder both start from published weights.
+
+    A sentence embedder keeps its pooling and head and gets a learned scale where it makes vectors of length 1; any other body is pooled and
+    projected as the specification says. An encoder gets the published head for masks where the weights hold one, and a fresh one elsewhere.
 
     Args:
-        spec: how the embedder pools and which of the two are fed segment ids; the bodies themselves are what ``source`` holds.
-        source: a local directory or a hub name.
+        spec: what the published directory does not say of embedder and encoder; the bodies themselves are what it holds.
+        directory: with config.json and model.safetensors.
+        dropout, attention_dropout: of both bodies in training.
 
     Raises:
-        ConfigError: as for :func:`realm.nn.bodies.load_body`.
+        ConfigError, DataError: no such body, or one of another pooling or family than we know; weights that are damaged.
     """
     assert spec.embedder is not None and spec.encoder is not None
-    first, second = spec.embedder.body, spec.encoder.body
-    embedder_body = load_body(source, pooling=first.pooling, segments=first.segments, pooler=first.pooling == "pooler")
-    encoder_body = load_body(source, pooling=second.pooling, segments=second.segments, pooler=False)
-    embedder = Embedder(embedder_body, spec.embedder)
-    return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=KnowledgeAugmentedEncoder(encoder_body))
+    rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+    first, second = _published_head(directory) or spec.embedder, spec.encoder.body
+    if first is not spec.embedder:
+        scale = UNIT_SCALE if first.head == "unit" else None
+        first = replace(first, dropout=spec.embedder.dropout, scale=scale, null_offset=spec.embedder.null_offset)
+    pooling, segments = first.body.pooling, first.body.segments
+    embedder = Embedder(load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates), first)
+    encoder = KnowledgeAugmentedEncoder(load_body(directory, pooling=second.pooling, segments=second.segments, pooler=False, **rates))
+    _load_mask_head(encoder, directory)
+    return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
+
+
+def _published_head(directory: Path) -> EmbedderSpec | None:
+    """The embedder that a sentence-transformers directory describes; None for a plain body."""
+    return load_published(directory).spec.embedder if (directory / MODULES).is_file() else None
+
+
+def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:
+    """Take over BERT's head for masked wordpieces, if the weights hold it."""
+    file = open_weights(directory)
+    names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
+    if set(names) == set(encoder.head.state_dict()):
+        encoder.head.load_state_dict({ours: file.read(theirs) for ours, theirs in names.items()})
 
 
 def part_sizes(model: RealmModel) -> dict[str, int]:

@@ -46,6 +46,9 @@ class EmbedderSpec:
         projection: d; the body's width where nothing is projected.
         layer_norm_eps: of the projection.
         dropout: on the embedding, in training.
+        scale: where the learned factor on relevance scores starts, an inverse temperature; None: none is learned. Inner products of vectors
+            of length 1 lie in [-1, 1], and a softmax over them is flat; a projection's LayerNorm has a learned factor already.
+        null_offset: whether a learned number is added to the relevance of the null document.
     """
 
     body: BodySpec
@@ -53,6 +56,8 @@ class EmbedderSpec:
     projection: int = 128
     layer_norm_eps: float = 1e-12
     dropout: float = 0.1
+    scale: float | None = None
+    null_offset: bool = False
 
 
 @dataclass(frozen=True)

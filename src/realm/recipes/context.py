@@ -16,13 +16,16 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
 from realm.nn.hub import is_realm_model
+from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel, start_from_body
+from realm.nn.published.models import read_tokenizer
 from realm.nn.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.text.tokenizer import TextTokenizer
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
@@ -140,13 +143,33 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
 
 
 def new_model(context: StageContext) -> RealmModel:
-    """Embedder and encoder as the recipe starts them: from nothing, or from published weights."""
+    """Embedder and encoder as the recipe starts them: from nothing, or from published weights.
+
+    Raises:
+        ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
+    """
     model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
     torch.manual_seed(context.seed)
+    if not model.body:
+        return RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
+    directory = body_directory(model.body)
+    if is_realm_model(directory):
+        return _start_from_model(directory, vocabulary)
+    _require_vocabulary(directory, context.store.tokenizer)
     spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
-    if model.body and is_realm_model(Path(model.body)):
-        return _start_from_model(Path(model.body), vocabulary)
-    return start_from_body(spec, model.body) if model.body else RealmModel(spec)
+    return start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
+
+
+def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
+    """Refuse a corpus whose wordpieces are not the body's: every word would have a foreign embedding.
+
+    Raises:
+        ConfigError: they differ.
+        DataError: the body has no tokenizer.
+    """
+    if not read_tokenizer(directory).same_wordpieces(tokenizer):
+        problem = f"the body's vocabulary is not the corpus's, which has {tokenizer.vocab_size} wordpieces of its own"
+        raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
 
 
 def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:

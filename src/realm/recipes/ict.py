@@ -81,7 +81,7 @@ class IctTask(Task):
     def _embed(self, examples: list[IctExample]) -> tuple[Tensor, Tensor]:
         """Pseudo-queries and blocks, [b, d] each."""
         features = self.context.inputs.featurizer
-        queries = self.model.embedder([features.query(e.query) for e in examples])
+        queries = self.model.embedder.embed_queries([features.query(e.query) for e in examples])
         return queries, self.model.embedder([features.block(e.title, e.body) for e in examples])
 
     def _scored(self, queries: Tensor, blocks: Tensor, examples: list[IctExample]) -> _Scored:

@@ -17,7 +17,7 @@ from torch import nn
 
 from realm.train.task import ALIKE, LoopOptions, Rates
 
-NO_DECAY = ("bias", "norm", "layernorm")
+NO_DECAY = ("bias", "norm", "layernorm", "log_scale", "null_offset")
 BETAS, EPS = (0.9, 0.999), 1e-6
 
 

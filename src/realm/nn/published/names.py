@@ -136,6 +136,15 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
     return ImportPlan(taken, repeats, unused, tuple(fresh), blocks)
 
 
+def mask_head_name(theirs: str) -> str | None:
+    """Our name, within an encoder's head, of a tensor of a BERT's head for masked wordpieces; None for any other tensor."""
+    name = _modern(theirs)
+    for ours, prefix in (("dense.", "cls.predictions.transform.dense."), ("norm.", "cls.predictions.transform.LayerNorm.")):
+        if name.startswith(prefix):
+            return ours + name.removeprefix(prefix)
+    return "bias" if name == "cls.predictions.bias" else None
+
+
 def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Path | None = None) -> dict[str, Tensor]:
     """Our state dictionary, to be loaded with ``strict=not plan.fresh``. The blocks' embeddings are not in it.
 

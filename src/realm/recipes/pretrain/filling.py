@@ -82,13 +82,15 @@ def weigh_candidates(
         # A document that several queries retrieved is embedded once.
         unique, place = np.unique(rows, return_inverse=True)
         sentences, blocks = [inputs.featurizer.query(q.ids) for q in queries], inputs.blocks(unique.tolist())
-    query_emb, unique_emb = model.embedder(sentences), model.documents(blocks)
+    query_emb, unique_emb = model.embedder.embed_queries(sentences), model.documents(blocks)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)
-    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own]), valid)
+    null, offset = torch.from_numpy(unique < 0).to(context.device), model.embedder.null_offset
+    log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own], null[own], offset), valid)
     tokens = sum(map(len, sentences)) + sum(map(len, blocks))
     if not in_batch:
         return Weighed(rows, log_p_z, None, tokens)
     allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
-    among_batch = losses.in_batch_log_probs(query_emb @ unique_emb.T, allowed.to(context.device), own, valid)
+    scores = losses.relevance_scores(query_emb, unique_emb, null, offset)
+    among_batch = losses.in_batch_log_probs(scores, allowed.to(context.device), own, valid)
     return Weighed(rows, log_p_z, among_batch, tokens)

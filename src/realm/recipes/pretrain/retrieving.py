@@ -31,7 +31,7 @@ def retrieve_candidates(
     Raises:
         TrainingError: the embedder has damaged weights.
     """
-    query_emb = generation.queries([inputs.featurizer.query(query.ids) for query in queries])
+    query_emb = generation.queries.embed_queries([inputs.featurizer.query(query.ids) for query in queries])
     if not bool(torch.isfinite(query_emb).all()):
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
