@@ -1,4 +1,4 @@
-"""From TOML to a recipe and back: preset < file < flags; keys are checked here, values at their field, sections beside themselves."""
+"""From TOML to a recipe and back: preset < what suits a published body < file < flags; keys are checked here, values at their field, sections beside themselves."""
 
 import dataclasses
 import difflib
@@ -37,11 +37,13 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
 
 
 def build_recipe(values: Values, *, path: Path | None = None, overrides: Values | None = None) -> Recipe:
-    """A recipe from nested values: preset, then ``values``, then ``overrides``."""
+    """A recipe from nested values: preset, what suits ``model.body`` if there is one, then ``values``, then ``overrides``."""
     merged = _merge(values, overrides or {})
     model = merged.get("model", {})
     preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
-    merged = _merge(_preset(preset, path), _with_finetune_preset(merged, path))
+    body = model.get("body", "") if isinstance(model, dict) else ""
+    below = _merge(_preset(preset, path), _published(body) if isinstance(body, str) else {})
+    merged = _merge(below, _with_finetune_preset(merged, path))
     sections = get_type_hints(Recipe)
     _known(merged, sections, path, "section")
     recipe = Recipe(**{name: _section(sections[name], name, section, path) for name, section in merged.items()})
@@ -75,6 +77,14 @@ def _preset(name: Any, path: Path | None) -> Values:
     if name not in preset_names():
         raise ConfigError(f"no preset '{name}'", path=path, cure=f"Presets are: {', '.join(preset_names())}.")
     return _read_preset(f"{name}.toml")
+
+
+def _published(body: str) -> Values:
+    """What suits published weights: the values of all of them, and over these the body's own."""
+    if not body:
+        return {}
+    values = _read_preset("published/default.toml")
+    return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
 
 
 def _read_preset(name: str) -> Values:

@@ -76,8 +76,8 @@ class ModelConfig:
     preset: str = "tiny"
     """Named sizes from realm/presets."""
     body: str = ""
-    """A directory or hub name of published BERT-like weights, or the directory of a whole REALM such as RUN/stages/pretrain; empty starts
-    from nothing with the preset's sizes."""
+    """Published weights to start from: a name that realm models lists (minilm), a hub name, a directory, or the directory of a whole REALM
+    such as RUN/stages/pretrain. Their tokenizer, pooling and head come with them. Empty starts from nothing with the preset's sizes."""
     hidden: Annotated[int, Ge(8)] = 128
     """Width of the body."""
     layers: Positive = 2
@@ -95,7 +95,11 @@ class ModelConfig:
     layer_norm_eps: float = 1e-12
     """Of the projection's LayerNorm; 1e-12 matches published weights."""
     dropout: Share = 0.1
-    """On hidden states and on the projected embedding, in training."""
+    """On hidden states in training, those of a published body included."""
+    embedding_dropout: Share = 0.0
+    """On the finished embedding in training. At .1 the best of seven candidates stays the best in one draw of four."""
+    freeze_words: bool = False
+    """Leave the table of word embeddings as it is: it is half of a small body, and its gradient the largest."""
     attention_dropout: Share = 0.0
     """On attention weights; anything above 0 makes CPU attention several times slower."""
     span_hidden: Positive = 64

@@ -60,6 +60,13 @@ class Body(nn.Module):
         return self.model(**words, attention_mask=mask, **extra)
 
 
+def freeze_words(networks: nn.Module) -> None:
+    """No gradient to the tables of word embeddings of all bodies in ``networks``."""
+    for network in networks.modules():
+        if isinstance(network, Body):
+            network.model.get_input_embeddings().weight.requires_grad_(False)
+
+
 TOKENS_PER_BUCKET = 4096
 """Padded tokens of one bucket at most: large enough for good matrix products, small enough for the caches of a CPU."""
 TOKENS_OF_A_CUT = 64

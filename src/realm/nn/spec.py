@@ -125,10 +125,11 @@ def one_body(
     max_span: int = 10,
     span_layer_norm_eps: float = 1e-3,
     head: str = "projection",
+    null_offset: bool = False,
     parts: tuple[str, ...] = ("embedder", "encoder"),
 ) -> ModelSpec:
     """Networks that all have one kind of body (never its weights). ``span_layer_norm_eps`` is the reader's, the rest as it says there."""
-    embedder = EmbedderSpec(body, head, projection, layer_norm_eps, dropout)
+    embedder = EmbedderSpec(body, head, projection, layer_norm_eps, dropout, null_offset=null_offset)
     reader = ReaderSpec(body, span_hidden, max_span, span_layer_norm_eps)
     found: dict[str, Any] = {"embedder": embedder, "document_embedder": embedder, "encoder": EncoderSpec(body), "reader": reader}
     return ModelSpec(**{name: found[name] for name in parts})

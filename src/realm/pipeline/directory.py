@@ -12,6 +12,8 @@ from typing import Any
 
 from realm.config import Recipe, dump_recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError
+from realm.nn.known_bodies import body_directory
+from realm.nn.published.models import read_tokenizer
 from realm.paths import HUB_PREFIX, RunPaths
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
@@ -19,6 +21,7 @@ from realm.recipes.pretrain.sentences import given_corpus
 from realm.stages import RUN_FORMAT, check_run_format
 from realm.storage.files import read_json, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
+from realm.text.tokenizer import TextTokenizer
 from realm.train.distributed import is_first, on_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
@@ -117,7 +120,7 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
         CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
     """
     sources = [Path(source) for source in recipe.corpus.sources]
-    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, recipe.corpus.tokenizer or None, progress)
+    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress)
     named = recipe.pretrain.sentences
     if named and given_corpus(named) is None:
         mark = paths.root / "sentences.json"
@@ -125,7 +128,16 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> boo
     return built
 
 
-def _build(corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: Path | str | None, progress: Progress) -> bool:
+def _tokenizer(recipe: Recipe) -> TextTokenizer | str | None:
+    """The recipe's tokenizer: its own, or that of its body; None where one is trained on the documents."""
+    if recipe.corpus.tokenizer or not recipe.model.body:
+        return recipe.corpus.tokenizer or None
+    return read_tokenizer(body_directory(recipe.model.body))
+
+
+def _build(
+    corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: TextTokenizer | Path | str | None, progress: Progress
+) -> bool:
     """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
     from realm.corpus.build.builder import build_corpus
     from realm.corpus.build.options import BuildOptions

@@ -15,6 +15,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
+from realm.nn.bodies import freeze_words
 from realm.nn.hub import is_realm_model
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel, start_from_body
@@ -135,7 +136,8 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
         projection=model.projection,
         layer_norm_eps=model.layer_norm_eps,
-        dropout=model.dropout,
+        dropout=model.embedding_dropout,
+        null_offset=True,
         span_hidden=model.span_hidden,
         max_span=model.max_span,
         parts=parts,
@@ -249,6 +251,8 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
     Share(0, world() * section.accumulate).places(section.batch)
     if context.recipe.run.gradient_checkpointing:
         recompute_layers(task.model)
+    if context.recipe.model.freeze_words:
+        freeze_words(task.model)
     options = LoopOptions(
         steps=section.steps,
         lr=section.lr,
