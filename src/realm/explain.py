@@ -14,7 +14,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.corpus.build.packing import hash64
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.document_utility import DocumentEffect, document_effects, likelihood
@@ -157,7 +157,7 @@ class _Looker:
         block_ids = found.block_ids[0][found.valid[0]]
         rows = self.inputs.rows(block_ids)
         block_emb = self.documents(self.inputs.blocks(rows.tolist()))
-        null = torch.from_numpy(rows < 0).to(block_emb.device)
+        null = torch.from_numpy(rows == NULL_ROW).to(block_emb.device)
         scores = losses.relevance_scores(self.embedder.embed_queries(query), block_emb, null, self.embedder.null_offset).double()
         log_p_z = losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
         where = torch.tensor([positions], device=scores.device).expand(len(rows), -1) + 1  # [CLS] stands before the query

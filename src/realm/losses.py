@@ -90,6 +90,23 @@ def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
     return (shifted - total.unsqueeze(-1)).masked_fill(~kept, float("-inf"))
 
 
+def even_null_offset(log_p_z: Tensor) -> Tensor:
+    """What to add to the null document's score so that its log-odds are those of a probability of 1/k, in the mean of the queries.
+
+    Without it p(null) starts at 1e-7 and less after ICT, and so gets no gradient.
+
+    Args:
+        log_p_z: [b, k] from :func:`candidate_log_probs`, null at 0.
+
+    Returns:
+        A scalar; 0 where no query has another candidate.
+    """
+    kept = _candidates(log_p_z[:, 1:])
+    others, some = _logsumexp(log_p_z[:, 1:], kept)
+    wanted = -torch.log(kept.sum(-1).clamp(min=1).to(log_p_z.dtype))
+    return (wanted - (log_p_z[:, 0] - others))[some].mean() if bool(some.any()) else log_p_z.new_zeros(())
+
+
 def marginal_token_log_probs(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
     """log p(y_j|x) = log sum over z of p(z|x) p(y_j|z,x), each masked wordpiece on its own (the released code's form).
 

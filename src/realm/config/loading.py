@@ -1,4 +1,4 @@
-"""From TOML to a recipe and back: preset < what suits a published body < file < flags; keys are checked here, values at their field, sections beside themselves."""
+"""From TOML to a recipe and back, preset < published body < file < flags. Keys are checked here, values at their field."""
 
 import dataclasses
 import difflib

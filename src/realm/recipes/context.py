@@ -205,7 +205,7 @@ STAGE_SECTIONS = {
 }
 
 
-SINCE_THEN = {"pretrain": {"retriever_rate": 1.0}}
+SINCE_THEN = {"pretrain": {"retriever_rate": 1.0}, "model": {"embedding_dropout": 0.0, "freeze_words": False}}
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
 
 

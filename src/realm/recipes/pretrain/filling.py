@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
@@ -85,7 +85,7 @@ def weigh_candidates(
     query_emb, unique_emb = model.embedder.embed_queries(sentences), model.documents(blocks)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)
-    null, offset = torch.from_numpy(unique < 0).to(context.device), model.embedder.null_offset
+    null, offset = torch.from_numpy(unique == NULL_ROW).to(context.device), model.embedder.null_offset
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own], null[own], offset), valid)
     tokens = sum(map(len, sentences)) + sum(map(len, blocks))
     if not in_batch:

@@ -8,8 +8,9 @@ from realm.recipes.context import StageContext, is_published, load_stage, new_mo
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import require_reading
+from realm.refresh import refresh_index
 from realm.train.best import load_weights, shared_best
-from realm.train.distributed import world
+from realm.train.distributed import on_first, world
 
 
 def starting_model(context: StageContext) -> RealmModel:
@@ -31,8 +32,11 @@ def run_pretrain(context: StageContext) -> None:
     mark = pretraining_fingerprint(context)
     if is_published(context, "pretrain", mark):
         return
-    require_reading(context)
     model = starting_model(context)
+    if not context.recipe.pretrain.steps:
+        publish_untrained(context, model, mark)
+        return
+    require_reading(context)
     task = PretrainTask(context, model)
     context.say(f"pretrain: {task.sentences.summary}")
     if context.recipe.pretrain.held_out and not task.held_out:
@@ -46,6 +50,12 @@ def run_pretrain(context: StageContext) -> None:
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
     task.source.tidy()
+
+
+def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> None:
+    """Publish the networks as they start, with their index: what they know is searched at once, and fine-tuning goes on from it."""
+    generation = on_first(lambda: refresh_index(model, context.inputs, context.paths, step=0, progress=context.embedded).number)
+    publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
 
 
 def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:

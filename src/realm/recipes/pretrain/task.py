@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 
 from realm import losses
 from realm.data.held_out import hold_out
@@ -12,7 +13,7 @@ from realm.data.types import MaskedQuery
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.examples import Examples
-from realm.recipes.pretrain.filling import score_candidates
+from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
 from realm.recipes.pretrain.probe import ProbeSet
@@ -23,9 +24,11 @@ from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.pretrain.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
-from realm.train.distributed import is_first
+from realm.train.distributed import is_first, on_first
 from realm.train.loop import Metrics, StepResult, Task
 
+NULL_QUERIES = 64
+"""Probe sentences on which the null document's first offset is measured."""
 RETRIEVER = ("embedder", "document_embedder")
 
 
@@ -144,6 +147,8 @@ class PretrainTask(Task):
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
+        if step == 0:
+            self._start_null()
         if not is_first():
             return {}
         self.swaps.add(step, self.source)
@@ -158,6 +163,21 @@ class PretrainTask(Task):
             metrics["stale_share"] = stale_share(view, queries, previous, step)
         metrics["refresher_restarts"] = float(self.source.restarts)
         return metrics | {"wait_seconds": seconds} | speed(found)
+
+    def _start_null(self) -> None:
+        """Start the null document where it is as likely as any other candidate, unless the model has learnt how likely it is."""
+        offset = self.model.embedder.null_offset
+        if offset is None or float(offset) or not self.section.null:
+            return
+        queries = self.probe.queries[:NULL_QUERIES]
+
+        def measure() -> float:
+            with torch.no_grad():
+                self.model.eval()
+                weighed = weigh_candidates(self.model, self.context, queries, self.view.retrieve(queries))
+                return float(losses.even_null_offset(weighed.log_p_z))
+
+        offset.data.fill_(on_first(measure))
 
     def finished(self, step: int) -> bool:
         return self.collapsed and self.section.stop_on_collapse
