@@ -7,6 +7,7 @@ import tyro
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN", help="a run directory")]
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
+Places = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PLACES")]
 Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS", help="the corpus directory; a run keeps its own in RUN/corpus")]
 Datastore = Annotated[Path, tyro.conf.arg(metavar="DATASTORE", help="what realm knn build made")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]

@@ -2,18 +2,32 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from realm.cli import corpus as corpora
 from realm.cli import knn, questions, refreshing, show, taggers
-from realm.cli.arguments import Json, Run, Text
+from realm.cli.arguments import Json, Places, Run, Text
+from realm.errors import ConfigError
 from realm.progress import Progress
 
 
-def index_build(run: Run, /, *, json: Json = False) -> None:
-    """Embed documents added since the index was made, with the document embedder that made it."""
+def index_build(places: Places, /, *, body: str = "", out: Path | None = None, json: Json = False) -> None:
+    """Embed documents added since a run's index was made; or with --body, index documents as they are: no training, no questions.
+
+    Args:
+        places: a run directory; with --body, files or folders of documents.
+        body: published weights, such as minilm (realm models lists them).
+        out: the run directory to make of the documents.
+    """
     from realm.opening import open_run
 
     with Progress() as progress:
+        if body:
+            run = _index_documents(places, body, out, progress)
+        elif len(places) != 1 or out is not None:
+            raise ConfigError("one run directory has its index built", cure="To index documents, add --body minilm --out RUN.")
+        else:
+            run = places[0]
         opened, count = open_run(run).with_added(partial(progress.count, "index: blocks"))
     found = {"embedded": count, **opened.index_facts()}
     show.result(found, json)
@@ -42,6 +56,18 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> 
     opened = open_run(run)
     found = {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
     show.result(found, json, show.hits)
+
+
+def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
+    """A run of documents that are embedded by published weights as they are."""
+    from realm.config import build_recipe
+    from realm.pipeline import run_recipe
+
+    if out is None:
+        raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")
+    recipe = build_recipe({"model": {"body": body}, "corpus": {"sources": [str(source.resolve()) for source in sources]}})
+    run_recipe(recipe, out, stages=("corpus", "pretrain"), progress=progress)
+    return out
 
 
 ABOUT = {

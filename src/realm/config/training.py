@@ -150,8 +150,8 @@ def check_pretrain(section: PretrainConfig) -> None:
         raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
     if section.exclude_overlap and not section.exclude:
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
-    if not section.from_warm and not section.force:
-        cure = "Set pretrain.force = true to see what happens."
+    if section.steps and not section.from_warm and not section.force:
+        cure = "Set pretrain.from_warm = true, or pretrain.force = true to see what happens."
         raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", cure=cure)
 
 

@@ -4,8 +4,9 @@ A body comes from a configuration (training from nothing), from a local director
 segment ids are fed is part of the specification and is saved with the weights: fed otherwise, the same weights say something else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,12 +163,29 @@ def load_body(
             if hasattr(config, name):
                 setattr(config, name, rates[on])
         options = _pooler_option(config, pooling, segments, pooler)
-        model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, **options)
+        with _silenced():
+            model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, **options)
     except (OSError, ValueError, TypeError) as error:
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
     spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
     return Body(spec, _attending(model))
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """No progress bars and no account of tensors that a body does not need: our own progress says what takes time."""
+    from transformers.utils import logging
+
+    said, showed = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(said)
+        if showed:
+            logging.enable_progress_bar()
 
 
 def _attending(model: Any) -> Any:

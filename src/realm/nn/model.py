@@ -21,7 +21,7 @@ from realm.nn.bodies import build_body, load_body
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
-from realm.nn.published.models import Published, load_published
+from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
 from realm.nn.published.sentence_embedders import MODULES
 from realm.nn.reader import Reader
@@ -252,7 +252,8 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
         first = replace(first, dropout=spec.embedder.dropout, scale=scale, null_offset=spec.embedder.null_offset)
     pooling, segments = first.body.pooling, first.body.segments
     embedder = Embedder(load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates), first)
-    encoder = KnowledgeAugmentedEncoder(load_body(directory, pooling=second.pooling, segments=second.segments, pooler=False, **rates))
+    fed = second.segments and _has_segments(directory)
+    encoder = KnowledgeAugmentedEncoder(load_body(directory, pooling=second.pooling, segments=fed, pooler=False, **rates))
     _load_mask_head(encoder, directory)
     return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
 
@@ -260,6 +261,12 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
 def _published_head(directory: Path) -> EmbedderSpec | None:
     """The embedder that a sentence-transformers directory describes; None for a plain body."""
     return load_published(directory).spec.embedder if (directory / MODULES).is_file() else None
+
+
+def _has_segments(directory: Path) -> bool:
+    """Whether a body tells the question from the document by a second segment embedding: BERTs do, XLM-Rs and ModernBERTs do not."""
+    values = read_config(directory) or {}
+    return int(values.get("type_vocab_size", 2 if values.get("model_type") == "bert" else 0)) > 1
 
 
 def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:

@@ -1,0 +1,141 @@
+"""Runs that start from a published body: found at once, with its own tokenizer, its own rates, and refused where the words differ."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.cli import main
+from realm.config import build_recipe, load_recipe
+from realm.corpus.store.blocks import BlockStore
+from realm.errors import ConfigError
+from realm.nn.model import RealmModel
+from realm.nn.spec import bert_spec
+from realm.opening import open_run
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
+
+PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
+TEXTS = [
+    f"{place} has {n + 3} bridges. The river of {place} is called Branta {n}. Every bridge of {place} is old."
+    for n, place in enumerate(PLACES)
+]
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers directory in small, with a tokenizer that spells the documents."""
+    from transformers import AutoConfig, AutoModel
+
+    directory = tmp_path_factory.mktemp("body")
+    tokenizer = train_wordpiece(TEXTS, 300)
+    shape = {"vocab_size": tokenizer.vocab_size, "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "max_length": 64}
+    values = dict(bert_spec(dropout=0.1, attention_dropout=0.1, **shape).config)
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(values.pop("model_type"), **values)).save_pretrained(directory)
+    tokenizer.save(directory)
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}))
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    return directory
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    rows = [{"id": place, "title": place, "text": text} for place, text in zip(PLACES, TEXTS, strict=True)]
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "documents.jsonl"
+
+
+def recipe_of(body: Path, documents: Path, **sections: dict[str, Any]) -> Any:
+    values: dict[str, Any] = {"model": {"body": str(body)}, "corpus": {"sources": [str(documents)]}, "run": {"threads": 1, "device": "cpu"}}
+    return build_recipe({**values, **sections})
+
+
+def test_documents_are_searched_at_once_by_the_body_as_it_is(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+    """The command of the README: vectors of the index are the published embedder's, and the words are its tokenizer's."""
+    run = tmp_path / "run"
+    assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["blocks"] == len(PLACES)
+    opened = open_run(run)
+    assert opened.inputs.store.tokenizer.same_wordpieces(TextTokenizer.load(body))
+    published = RealmModel.from_pretrained(body).embedder
+    rows = list(range(len(PLACES)))
+    with torch.inference_mode():
+        vectors = published(opened.inputs.blocks(rows))
+    assert np.allclose(opened.generation.snapshot.vectors, vectors.numpy(), atol=1e-6)
+    assert opened.search(TEXTS[3].split(".")[1], 3)[0].score <= 20.0 + 1e-4  # a cosine times the learned scale
+    assert main(["index", "search", str(run), "old bridges", "--k", "2", "--json"]) == 0
+
+
+def test_a_run_without_pre_training_learns_questions(body: Path, documents: Path, tmp_path: Path) -> None:
+    """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
+    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
+    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    finetune = {"train": str(tmp_path / "qa.jsonl"), "steps": 3, "batch": 4, "warmup": 0}
+    recipe = recipe_of(body, documents, finetune=finetune)
+    with Progress() as progress:
+        done = run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
+    assert any("from_ict is false" in reason for reason in done["skipped"])
+    opened = open_run(tmp_path / "run")
+    tuned = opened.networks.tuned
+    assert tuned is not None and tuned.embedder.log_scale is not None and tuned.reader.spec.span_hidden == 256
+    words = [network.body.model.get_input_embeddings().weight for network in (tuned.embedder, tuned.reader)]
+    before = RealmModel.from_pretrained(body).embedder.body.model.get_input_embeddings().weight
+    assert all(torch.equal(table, before) for table in words)  # the recipe leaves them as they are
+    assert not torch.equal(tuned.embedder.log_scale, torch.tensor(math.log(20.0)))
+    assert opened.answerer.answer(["What is the river of Oslo called?"])[0].evidence
+
+
+def test_pre_training_starts_the_null_document_at_its_share(body: Path, documents: Path, tmp_path: Path) -> None:
+    steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
+    with Progress() as progress:
+        run_recipe(recipe_of(body, documents, pretrain=steps), tmp_path / "run", stages=None, progress=progress)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    shares = [row["p_null"] for row in rows if "p_null" in row]
+    assert shares and all(0.05 < share < 0.6 for share in shares)
+    offset = open_run(tmp_path / "run").networks.pretrained().embedder.null_offset
+    assert offset is not None and float(offset) != 0.0
+
+
+def test_other_words_are_refused(body: Path, documents: Path, tmp_path: Path) -> None:
+    """A corpus of another vocabulary would give every word a foreign embedding."""
+    other = tmp_path / "other"
+    other.mkdir()
+    train_wordpiece(["quite other words in here", *PLACES], 250).save(other)
+    recipe = recipe_of(body, documents, corpus={"sources": [str(documents)], "tokenizer": str(other)})
+    with Progress() as progress, pytest.raises(ConfigError, match="vocabulary is not the corpus's") as caught:
+        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
+    assert "leave corpus.tokenizer empty" in str(caught.value)
+
+
+def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+    nothing, minilm = build_recipe({}), build_recipe({"model": {"body": "minilm"}})
+    assert minilm.finetune.lr == 2e-4 and minilm.finetune.lr * minilm.finetune.retriever_rate <= 2.1e-5
+    assert minilm.finetune.rename_rate == 0.0 and minilm.model.freeze_words and not minilm.pretrain.steps
+    assert nothing.finetune.lr == 5e-4 and nothing.finetune.rename_rate == 0.5 and not nothing.model.freeze_words
+    other = build_recipe({"model": {"body": "some/body"}})
+    assert other.finetune.lr == 5e-5
+    (tmp_path / "mine.toml").write_text('[model]\nbody = "minilm"\n[finetune]\nlr = 1e-4\n')
+    assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
+
+
+def test_bad_words_of_index_build_are_one_line(documents: Path, body: Path, capsys: Any) -> None:
+    assert main(["index", "build", str(documents), "--body", str(body)]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+    assert main(["index", "build", str(documents), str(documents)]) == 2
+    assert "add --body minilm" in capsys.readouterr().err
+
+
+def test_the_corpus_has_the_bodys_tokens(body: Path, documents: Path, tmp_path: Path) -> None:
+    with Progress() as progress:
+        run_recipe(recipe_of(body, documents), tmp_path / "run", stages=("corpus",), progress=progress)
+    store = BlockStore.open(tmp_path / "run" / "corpus")
+    assert store.tokenizer.vocab_size == TextTokenizer.load(body).vocab_size and store.manifest.block_length == 160
