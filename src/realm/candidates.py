@@ -1,21 +1,26 @@
-"""Where the blocks that a reader reads come from: the dense retriever, or BM25 as a baseline. Both score with a gradient.
+"""Where the blocks that a reader reads come from: the dense retriever, alone or with sparse search; or BM25 as a baseline. All score with a
+gradient.
 
 Other retrievers to compare with are in ``recipes/baselines/retrievers.py``.
 """
 
 import time
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from realm import losses
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.errors import MissingExtra
+from realm.index.hybrid import HybridSearch, Proposals
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
+from realm.index.sparse import open_sparse
 from realm.nn.embedder import Embedder
 from realm.retrieval import Retriever
 
@@ -23,6 +28,8 @@ from realm.retrieval import Retriever
 @dataclass(frozen=True)
 class Candidates:
     """Rows of the store [b, k] (NO_ROW where there is none), best first, and their scores [b, k] (0 where there is none).
+
+    Hybrid search orders by its sum, so that ``scores``, the retriever's own, need not fall; ``proposals`` say both.
 
     k is the number asked for, or that of the documents where there are fewer.
     ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
@@ -33,9 +40,10 @@ class Candidates:
     scores: Tensor
     embed_seconds: float = 0.0
     query_emb: Tensor | None = None
+    proposals: Proposals | None = None
 
     def best(self, k: int) -> "Candidates":
-        return Candidates(self.rows[:, :k], self.scores[:, :k], self.embed_seconds, self.query_emb)
+        return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k])
 
     @property
     def valid(self) -> Tensor:
@@ -89,13 +97,88 @@ class DenseCandidates(Source):
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
-        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=left_out)
-        rows = np.full(found.block_ids.shape, NO_ROW, np.int64)
-        rows[found.valid] = self.inputs.store.rows_of(found.block_ids[found.valid])
-        places = np.searchsorted(self.snapshot.block_ids, np.maximum(found.block_ids, self.snapshot.block_ids[0]))
+        block_ids, proposals = self._found(query_emb, texts, k, left_out)
+        valid = block_ids != NULL_BLOCK
+        rows = np.full(block_ids.shape, NO_ROW, np.int64)
+        rows[valid] = self.inputs.store.rows_of(block_ids[valid])
+        places = np.searchsorted(self.snapshot.block_ids, np.maximum(block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = losses.relevance_scores(query_emb, vectors)
-        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb)
+        return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb, proposals)
+
+    def _found(
+        self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
+    ) -> tuple[np.ndarray, Proposals | None]:
+        """Block ids int64 [b, k], best first, NULL_BLOCK where there is none; and what hybrid search knows of them."""
+        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=exclude)
+        return found.block_ids, None
+
+
+class HybridCandidates(DenseCandidates):
+    """Blocks that dense and sparse search propose together, in the order of their sum; scored by the embedder alone, as dense ones are.
+
+    Args:
+        embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
+        directory: the run's ``index/``, with the sparse index beside the generation; what is missing there is made at the first search.
+        weight: of the sparse score against the dense one.
+        dense: False: sparse search alone proposes and orders.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        snapshot: Snapshot,
+        index: MipsIndex,
+        inputs: BlockInputs,
+        exclude: np.ndarray | None = None,
+        *,
+        directory: Path,
+        weight: float = 1.0,
+        dense: bool = True,
+    ):
+        super().__init__(embedder, snapshot, index, inputs, exclude)
+        self.directory = directory
+        self.weight, self.dense = weight, dense
+        self._search: HybridSearch | None = None
+
+    @property
+    def search(self) -> HybridSearch:
+        """Both searches over the generation that is searched now; fine-tuning may put another in its place."""
+        if self._search is None or self._search.snapshot is not self.snapshot:
+            number, ids = self.snapshot.manifest.generation, np.asarray(self.snapshot.block_ids)
+            sparse = open_sparse(self.directory, number, ids, self.inputs.store)
+            self._search = HybridSearch(self.snapshot, self.index, sparse, weight=self.weight, dense=self.dense)
+        return self._search
+
+    def _found(
+        self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
+    ) -> tuple[np.ndarray, Proposals | None]:
+        proposals = self.search.search(query_emb, texts, k, exclude)
+        return proposals.block_ids, proposals
+
+
+def make_source(
+    embedder: Embedder,
+    snapshot: Snapshot,
+    index: MipsIndex,
+    inputs: BlockInputs,
+    directory: Path,
+    *,
+    kind: str,
+    weight: float = 1.0,
+    exclude: np.ndarray | None = None,
+) -> DenseCandidates:
+    """The source that a recipe's [retrieval] asks for.
+
+    Args:
+        embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
+        directory: the run's ``index/``.
+        kind: dense, sparse or hybrid.
+        weight: as for ``HybridCandidates``.
+    """
+    if kind == "dense":
+        return DenseCandidates(embedder, snapshot, index, inputs, exclude)
+    return HybridCandidates(embedder, snapshot, index, inputs, exclude, directory=directory, weight=weight, dense=kind != "sparse")
 
 
 class ScaledSource(Source):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates
+from realm.candidates import DenseCandidates, HybridCandidates, make_source
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
@@ -31,7 +31,7 @@ SAMPLE = 64
 
 @dataclass(frozen=True)
 class Hit:
-    """One block that a search found; ``score`` is the inner product of the embeddings."""
+    """One block that a search found; ``score`` is the inner product of the embeddings, whatever the blocks are ordered by."""
 
     doc_id: str
     block_id: int
@@ -155,13 +155,16 @@ class OpenRun:
 
     @cached_property
     def source(self) -> DenseCandidates:
-        """The question embedder (before fine-tuning: the one embedder) over the index."""
+        """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search where the recipe asks for it."""
         return self._source(None)
 
     def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
-        return DenseCandidates(embedder, self.generation.snapshot, self.generation.index, self.inputs, exclude).eval()
+        snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
+        kind, weight = recipe.retrieval_kind, recipe.retrieval.weight
+        source = make_source(embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weight=weight, exclude=exclude)
+        return source.eval()
 
     @cached_property
     def answerer(self) -> Answerer:
@@ -231,11 +234,40 @@ class OpenRun:
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
+    @torch.inference_mode()
+    def explain_search(self, text: str, k: int) -> list[dict[str, Any]]:
+        """The k nearest blocks of a text, best first: the fields of ``Hit``, and what each search says of the block.
+
+        "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None where it did not propose the block,
+        and "sparse" is None where the run searches by embeddings alone. "total" is what the blocks are ordered by.
+
+        Raises:
+            ConfigError: as for ``require_k``.
+        """
+        self.require_k(k)
+        found = self.source([text], self.inputs.store.tokenizer.encode([text]), k)
+        known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
+        explained = []
+        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            if row < 0:
+                continue
+            hit = {"rank": at + 1, **vars(Hit.of(self.inputs.store.block(row), score))}
+            if known is None:
+                explained.append({**hit, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
+                continue
+            dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
+            sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
+            explained.append({**hit, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
+        return explained
+
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
         inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         generation, count = add_difference(self.generation, self.paths, inputs, progress)
-        return replace(self, inputs=inputs, generation=generation), count
+        found = replace(self, inputs=inputs, generation=generation)
+        if isinstance(found.source, HybridCandidates):
+            found.source.search  # noqa: B018  # counts the words of the added blocks, before somebody asks
+        return found, count
 
     def index_facts(self) -> dict[str, Any]:
         """What ``realm index build`` prints."""

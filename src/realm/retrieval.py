@@ -27,6 +27,19 @@ class Retrieved:
     valid: np.ndarray
     scores: np.ndarray
 
+    @classmethod
+    def of(cls, block_ids: np.ndarray, valid: np.ndarray, scores: np.ndarray, *, null: bool) -> "Retrieved":
+        """What a search found, behind the null document if ``null``: arrays [b,k'], ids int64, any where not valid."""
+        block_ids = np.where(valid, block_ids, NULL_BLOCK)
+        if not null:
+            return cls(block_ids, valid, scores)
+        b = len(block_ids)
+        return cls(
+            block_ids=np.concatenate([np.full((b, 1), NULL_BLOCK, np.int64), block_ids], axis=1),
+            valid=np.concatenate([np.ones((b, 1), np.bool_), valid], axis=1),
+            scores=np.concatenate([np.full((b, 1), np.nan, np.float32), scores], axis=1),
+        )
+
     @property
     def has_null(self) -> bool:
         """Whether candidate 0 is the null document."""
@@ -74,11 +87,4 @@ class Retriever(Generic[Queries]):
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
         hits = self.index.search(self.embed_queries(queries), k - int(null), exclude)
-        if not null:
-            return Retrieved(block_ids=np.where(hits.valid, hits.ids, NULL_BLOCK), valid=hits.valid, scores=hits.scores)
-        b = len(hits.ids)
-        return Retrieved(
-            block_ids=np.concatenate([np.full((b, 1), NULL_BLOCK, np.int64), np.where(hits.valid, hits.ids, NULL_BLOCK)], axis=1),
-            valid=np.concatenate([np.ones((b, 1), np.bool_), hits.valid], axis=1),
-            scores=np.concatenate([np.full((b, 1), np.nan, np.float32), hits.scores], axis=1),
-        )
+        return Retrieved.of(hits.ids, hits.valid, hits.scores, null=null)

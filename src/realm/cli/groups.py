@@ -42,19 +42,21 @@ def index_info(run: Run, /, *, json: Json = False) -> None:
     show.result(found, json)
 
 
-def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> None:
+def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, json: Json = False) -> None:
     """Find the nearest documents of a text; works as soon as pre-training has ended.
 
     Args:
         text: a question or any text.
         k: documents to find.
+        explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by.
     """
     from dataclasses import asdict
 
     from realm.opening import open_run
 
     opened = open_run(run)
-    found = {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
+    hits = opened.explain_search(text, k) if explain else [asdict(hit) for hit in opened.search(text, k)]
+    found = {"text": text, "results": hits, "versions": opened.versions}
     show.result(found, json, show.hits)
 
 

@@ -121,6 +121,16 @@ def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:
         _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
+        if "total" in hit:
+            parts = (f"{name} {_ranked(hit[name])}" for name in ("dense", "sparse"))
+            _print(f"      {', '.join(parts)}, sum {hit['total']:.2f}")
+
+
+def _ranked(part: dict[str, Any] | None) -> str:
+    """Rank and score of a block in one search."""
+    if part is None:
+        return "not searched"
+    return f"{part['score']:.2f} ({'not among its best' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
 def answer(value: dict[str, Any], mark: str = "") -> None:

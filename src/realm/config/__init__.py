@@ -5,7 +5,7 @@ recipes and the refresher see these objects: below them they are unpacked into p
 """
 
 from realm.config.loading import build_recipe, dump_recipe, load_recipe, preset_names, run_index_kind
-from realm.config.recipe import CorpusConfig, EvalConfig, IndexConfig, ModelConfig, Recipe, RunConfig
+from realm.config.recipe import CorpusConfig, EvalConfig, IndexConfig, ModelConfig, Recipe, RetrievalConfig, RunConfig
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "PretrainConfig",
     "Recipe",
     "RefresherConfig",
+    "RetrievalConfig",
     "RunConfig",
     "WarmConfig",
     "build_recipe",

@@ -121,6 +121,18 @@ class IndexConfig:
 
 
 @dataclass(frozen=True)
+class RetrievalConfig:
+    """What proposes the blocks that are read: in pre-training, fine-tuning, answering, search and evaluation."""
+
+    kind: Literal["auto", "hybrid", "dense", "sparse"] = "auto"
+    """hybrid (the embedder and BM25, each score scaled by its spread over the best of a query, added), dense (the embedder alone) or sparse
+    (BM25 alone). auto: hybrid where model.body names published weights, dense for networks from nothing. Whatever proposes, p(z|x) and what
+    the retriever learns from are the embedder's."""
+    weight: Annotated[float, Ge(0)] = 1.0
+    """Weight of BM25 against the embedder in hybrid search."""
+
+
+@dataclass(frozen=True)
 class EvalConfig:
     """Evaluation after each stage."""
 
@@ -146,6 +158,7 @@ class Recipe:
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     ict: IctConfig = field(default_factory=IctConfig)
     warm: WarmConfig = field(default_factory=WarmConfig)
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
@@ -157,6 +170,13 @@ class Recipe:
     def read(self) -> int:
         """Blocks that are read for an answer."""
         return self.eval.read or self.finetune.read
+
+    @property
+    def retrieval_kind(self) -> str:
+        """hybrid, dense or sparse: what [retrieval] kind comes to."""
+        if self.retrieval.kind != "auto":
+            return self.retrieval.kind
+        return "hybrid" if self.model.body else "dense"
 
     @property
     def train_files(self) -> tuple[str, ...]:

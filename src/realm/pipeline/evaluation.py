@@ -6,14 +6,14 @@ import shutil
 from functools import partial
 from typing import Any
 
-from realm.candidates import DenseCandidates
+from realm.candidates import Source
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, stage_facts
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, retrieval_facts, source_over, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
@@ -28,7 +28,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
-    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match]
+    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match, *retrieval_facts(recipe)]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
@@ -45,13 +45,13 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0, progress=context.embedded)
-        source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
+        source = source_over(context, generation.queries, generation, RunPaths(scratch))
         return _recall(context, source, questions)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _recall(context: StageContext, source: DenseCandidates, questions: list[Question]) -> dict[str, Any]:
+def _recall(context: StageContext, source: Source, questions: list[Question]) -> dict[str, Any]:
     return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
 
 
@@ -59,7 +59,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     """Zero-shot recall of REALM, with the marginal utility that its training ended with."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    source = DenseCandidates(generation.queries, generation.snapshot, generation.index, context.inputs)
+    source = source_over(context, generation.queries, generation)
     return _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
 
 
@@ -75,7 +75,7 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     number = stage_facts(context.paths, "finetune")["generation"]
     sha = state_sha256(model.documents)
     generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    source = source_over(context, model.embedder, generation)
     relevance = Relevance(context.store, context.recipe.eval.match)
     reader = load_reader(context.paths, "finetune", model, device=context.device)
     answerer = reader.over(context.inputs, source, versions={})

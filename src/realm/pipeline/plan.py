@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.info import corpus_info
 from realm.data.loader import WHOLE, Share
@@ -28,7 +27,7 @@ from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
-from realm.recipes.context import StageContext, new_model, open_context, with_new_reader
+from realm.recipes.context import StageContext, new_model, open_context, source_over, with_new_reader
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
@@ -239,7 +238,7 @@ class _Probe:
         """The task that the recipe's reader and document side ask for."""
         context, section = self.context, self.context.recipe.finetune
         model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
-        source = DenseCandidates(model.embedder, self.generation.snapshot, self.generation.index, context.inputs)
+        source = source_over(context, model.embedder, self.generation)
         if section.reader == "generative":
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
         if section.documents == "trained":

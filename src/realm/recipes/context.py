@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from realm.candidates import DenseCandidates, make_source
 from realm.config import ModelConfig, Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.loader import Share
 from realm.errors import ConfigError, RunError
 from realm.nn.bodies import freeze_words
+from realm.nn.embedder import Embedder
 from realm.nn.hub import is_realm_model
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel, start_from_body
@@ -24,6 +26,7 @@ from realm.nn.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
+from realm.refresh import Generation
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.text.tokenizer import TextTokenizer
@@ -46,6 +49,8 @@ __all__ = [
     "on_cuda",
     "open_context",
     "publish_stage",
+    "retrieval_facts",
+    "source_over",
     "stage_facts",
     "train",
     "with_new_reader",
@@ -195,6 +200,26 @@ def with_new_reader(context: StageContext, model: RealmModel, seed: int | None =
     return model.with_reader(context.seed if seed is None else seed, span_hidden=sizes.span_hidden, max_span=sizes.max_span)
 
 
+def source_over(context: StageContext, embedder: Embedder, generation: Generation, paths: RunPaths | None = None) -> DenseCandidates:
+    """What finds blocks as the recipe's [retrieval] says.
+
+    Args:
+        embedder: of the questions.
+        generation: what is searched.
+        paths: where it lies; None: in the run.
+    """
+    recipe, snapshot = context.recipe, generation.snapshot
+    kind, weight = recipe.retrieval_kind, recipe.retrieval.weight
+    return make_source(embedder, snapshot, generation.index, context.inputs, (paths or context.paths).index, kind=kind, weight=weight)
+
+
+def retrieval_facts(recipe: Recipe) -> list[Any]:
+    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was."""
+    if recipe.retrieval_kind == "dense":
+        return []
+    return [recipe.retrieval_kind, *([recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else [])]
+
+
 STAGE_SECTIONS = {
     "ict": ("ict",),
     "warm": ("warm",),
@@ -222,6 +247,8 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
         "schedule": recipe.run.schedule,
         **more,
     }
+    if stage in ("pretrain", "finetune") and (retrieval := retrieval_facts(recipe)):
+        known["retrieval"] = retrieval
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
 from realm.index.snapshot import read_generation
+from realm.index.sparse import verify_sparse
 from realm.paths import RunPaths
 from realm.refresh.generation import load_parameters
 from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations
@@ -26,7 +27,7 @@ class Verified:
 
 
 def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[Verified], list[str]]:
-    """Read every byte of every published generation and of its parameters.
+    """Read every byte of every published generation, of the sparse index beside it and of its parameters.
 
     Returns:
         The generations, oldest first, and the names of those that were put aside before.
@@ -40,6 +41,7 @@ def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[Verif
             snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
             blocks = len(snapshot.block_ids)
             load_parameters(paths, snapshot)
+            verify_sparse(paths.index, number)
             found.append(Verified(number, blocks, None))
         except RealmError as error:
             found.append(Verified(number, blocks, str(error)))

@@ -26,7 +26,17 @@ from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
+from realm.recipes.context import (
+    StageContext,
+    fingerprint,
+    is_published,
+    load_stage,
+    publish_stage,
+    retrieval_facts,
+    source_over,
+    stage_facts,
+    with_new_reader,
+)
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
@@ -70,6 +80,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
         context.recipe.read,
         context.recipe.eval.match,
         context.store.version,
+        *retrieval_facts(context.recipe),
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
@@ -131,10 +142,12 @@ def count_parameters(networks: list[nn.Module]) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _dense(context: StageContext, stage: str, generation: Generation, datasets: Datasets) -> Row:
-    """A fine-tuned dense retriever with its reader."""
+def _learned(context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, dense: bool = False) -> Row:
+    """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``."""
     model = load_stage(context, stage)
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    source = source_over(context, model.embedder, generation)
+    if dense:
+        source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
     networks = [model, answerer.reader]
     return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
@@ -147,7 +160,7 @@ def _realm_generation(context: StageContext) -> Generation:
 
 
 def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
-    return _dense(context, "finetune", _realm_generation(context), datasets)
+    return _learned(context, "finetune", _realm_generation(context), datasets)
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
@@ -174,7 +187,7 @@ def run_orqa(context: StageContext) -> None:
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     number = stage_facts(context.paths, "orqa")["generation"]
     generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
-    row = _dense(context, "orqa", generation, datasets)
+    row = _learned(context, "orqa", generation, datasets, dense=True)
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 

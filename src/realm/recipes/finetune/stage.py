@@ -6,7 +6,16 @@ from realm.candidates import DenseCandidates
 from realm.generative import SEQ2SEQ
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
+from realm.recipes.context import (
+    StageContext,
+    fingerprint,
+    is_published,
+    load_stage,
+    publish_stage,
+    source_over,
+    stage_facts,
+    with_new_reader,
+)
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
@@ -47,7 +56,7 @@ def _finetune_generative(context: StageContext, mark: str) -> None:
 
 
 def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:
-    """The live question embedder over the index that pre-training left."""
+    """The live question embedder over the index that pre-training left, with sparse search where the recipe asks for it."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    return DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs), generation
+    return source_over(context, model.embedder, generation), generation

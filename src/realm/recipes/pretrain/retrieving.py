@@ -1,24 +1,39 @@
-"""The candidates of masked sentences: what the published embedder finds, without the documents that hold the sentence."""
+"""The candidates of masked sentences: what the published embedder finds, alone or with sparse search, without the documents that hold the
+sentence."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 import torch
 
-from realm.corpus.store.blocks import NULL_BLOCK
+from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
+from realm.data.masked_text import MASK, masked_text
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
 from realm.errors import TrainingError
+from realm.index.hybrid import HybridSearch
 from realm.refresh import Generation
 from realm.retrieval import Retrieved, Retriever
+
+Find = Callable[[np.ndarray, int, list[np.ndarray]], Retrieved]
+"""Searches for some of the queries, int64 [m], so many candidates without what each of them excludes."""
 
 
 @torch.inference_mode()
 def retrieve_candidates(
-    generation: Generation, inputs: BlockInputs, queries: SequenceOf[MaskedQuery], k: int, *, null: bool, overlap: int
+    generation: Generation,
+    inputs: BlockInputs,
+    queries: SequenceOf[MaskedQuery],
+    k: int,
+    *,
+    null: bool,
+    overlap: int,
+    hybrid: HybridSearch | None = None,
+    sentences: BlockStore | None = None,
 ) -> Retrieved:
-    """k candidates of each query by the generation's own embedder.
+    """k candidates of each query by the generation's own embedder, or by that and sparse search for the words that are left.
 
     Args:
         generation: what is searched.
@@ -27,6 +42,8 @@ def retrieve_candidates(
         k: candidates, the null document included.
         null: whether candidate 0 is the null document.
         overlap: documents that share so many wordpieces in a row with the sentence are not found either; 0 for no such rule.
+        hybrid: searches the generation's blocks; None: the embedder alone does.
+        sentences: the corpus that the sentences came from, if ``hybrid`` is given.
 
     Raises:
         TrainingError: the embedder has damaged weights.
@@ -36,27 +53,28 @@ def retrieve_candidates(
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
     retriever = Retriever(lambda emb: emb, generation.index)
-    excluded = [query.excluded for query in queries]
+    texts = [] if hybrid is None or sentences is None else [masked_text(sentences, query)[0].replace(MASK, " ") for query in queries]
+
+    def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
+        asked = query_emb[torch.from_numpy(which)]
+        if hybrid is None:
+            return retriever.retrieve(asked, depth, null=null, exclude=exclude)
+        found = hybrid.search(asked, [texts[i] for i in which.tolist()], depth - int(null), exclude)
+        valid = found.block_ids >= 0
+        return Retrieved.of(found.block_ids, valid, np.where(valid, found.dense, -np.inf).astype(np.float32), null=null)
+
     if not overlap:
-        return retriever.retrieve(query_emb, k, null=null, exclude=excluded)
-    return _search_on(retriever, inputs, queries, query_emb, k, null, overlap)
+        return find(np.arange(len(queries)), k, [query.excluded for query in queries])
+    return _search_on(find, inputs, queries, k, len(generation.index) + int(null), overlap)
 
 
-def _search_on(
-    retriever: Retriever[torch.Tensor],
-    inputs: BlockInputs,
-    queries: SequenceOf[MaskedQuery],
-    query_emb: torch.Tensor,
-    k: int,
-    null: bool,
-    overlap: int,
-) -> Retrieved:
-    """Search, exclude what overlaps, and search again for the queries that found such documents, each time twice as deep."""
+def _search_on(find: Find, inputs: BlockInputs, queries: SequenceOf[MaskedQuery], k: int, most: int, overlap: int) -> Retrieved:
+    """Search, exclude what overlaps, and search again for queries that found such documents, each time twice as deep, up to ``most``."""
     excluded = [query.excluded for query in queries]
     waiting, depth = np.arange(len(queries)), k
     columns: list[tuple[np.ndarray, ...]] = [()] * len(queries)
     while len(waiting):
-        found = retriever.retrieve(query_emb[torch.from_numpy(waiting)], depth, null=null, exclude=[excluded[i] for i in waiting])
+        found = find(waiting, depth, [excluded[i] for i in waiting])
         again = []
         for at, i in enumerate(waiting.tolist()):
             trivial = overlapping(queries[i], found.block_ids[at], inputs.store, overlap)
@@ -64,7 +82,7 @@ def _search_on(
             columns[i] = tuple(values[at, :k] for values in (found.block_ids, found.valid, found.scores))
             if np.isin(columns[i][0], trivial).any():
                 again.append(i)
-        waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, len(retriever.index) + int(null)))
+        waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, most))
     ids, valid, scores = (np.stack(values) for values in zip(*columns, strict=True))
     return Retrieved(ids, valid, scores)
 

@@ -7,11 +7,13 @@ import numpy as np
 import torch
 
 from realm import losses
+from realm.candidates import HybridCandidates
 from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import MaskedQuery
+from realm.index.hybrid import HybridSearch
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext
+from realm.recipes.context import StageContext, source_over
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
@@ -65,6 +67,7 @@ class PretrainTask(Task):
         self.swaps = SwapLog(context.paths.swaps)
         self.watcher, self.followed = Watcher(context.watch), Examples(context.paths.examples, self.sentences.store)
         self._restored: dict[str, Any] | None = None
+        self._searched: HybridSearch | None = None
         self.collapsed = False
 
     @property
@@ -85,7 +88,7 @@ class PretrainTask(Task):
     @property
     def view(self) -> PretrainView:
         """What those who watch get to see; raises as ``generation`` does."""
-        return PretrainView(self.context, self.model, self.generation)
+        return PretrainView(self.context, self.model, self.generation, self.sentences.store, self._hybrid(self.generation))
 
     def query(self, position: int, item: int) -> MaskedQuery:
         return self.sentences.query(item, generator("pretrain", self.context.seed, position))
@@ -94,6 +97,15 @@ class PretrainTask(Task):
         """The held-out sentences, masked the same at every evaluation."""
         # Training visits positions from 0: a negative one is drawn like them, and by no step.
         return [self.query(-1 - item, item) for item in self.held_out]
+
+    def _hybrid(self, generation: Generation) -> HybridSearch | None:
+        """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
+        source = source_over(self.context, generation.queries, generation)
+        if not isinstance(source, HybridCandidates):
+            return None
+        if self._searched is None or self._searched.snapshot is not generation.snapshot:
+            self._searched = source.search
+        return self._searched
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         watch, view = self.context.watch, self.view

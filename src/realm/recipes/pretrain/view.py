@@ -4,8 +4,10 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from realm.config import PretrainConfig
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.types import MaskedQuery
+from realm.index.hybrid import HybridSearch
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.retrieving import retrieve_candidates
@@ -21,11 +23,15 @@ class PretrainView:
         context: the run.
         model: the live networks.
         generation: what is searched.
+        sentences: where the masked sentences come from.
+        hybrid: dense and sparse search of the generation, where the recipe wants both.
     """
 
     context: StageContext
     model: RealmModel
     generation: Generation
+    sentences: BlockStore
+    hybrid: HybridSearch | None = None
 
     @property
     def inputs(self) -> BlockInputs:
@@ -43,5 +49,12 @@ class PretrainView:
         """
         section = self.section
         return retrieve_candidates(
-            self.generation, self.inputs, queries, section.candidates, null=section.null, overlap=section.exclude_overlap
+            self.generation,
+            self.inputs,
+            queries,
+            section.candidates,
+            null=section.null,
+            overlap=section.exclude_overlap,
+            hybrid=self.hybrid,
+            sentences=self.sentences,
         )

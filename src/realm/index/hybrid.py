@@ -1,0 +1,103 @@
+"""Dense and sparse search together: each proposes its best, each score is scaled by its spread over the best of the query, and added."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from realm.index.mips import MipsIndex
+from realm.index.snapshot import Snapshot
+from realm.index.sparse import SparseIndex
+
+DEPTH = 200
+"""Blocks that either search proposes, and over whose scores the spread is taken."""
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What was found for each of b queries, best first by the sum.
+
+    Attributes:
+        block_ids: int64 [b,k], -1 where there is none.
+        dense: float32 [b,k], inner products.
+        sparse: float32 [b,k], BM25; 0 where sparse search did not propose the block.
+        total: float32 [b,k], the scaled sum; of sparse search alone, BM25.
+        dense_rank, sparse_rank: int64 [b,k], from 1; 0 where that search did not propose the block.
+    """
+
+    block_ids: np.ndarray
+    dense: np.ndarray
+    sparse: np.ndarray
+    total: np.ndarray
+    dense_rank: np.ndarray
+    sparse_rank: np.ndarray
+
+
+def standardised(scores: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Scores [c] minus the mean of the best ones of their query, in units of their standard deviation; float64 [c]."""
+    best = best.astype(np.float64)
+    return (scores - best.mean()) / (best.std() + 1e-9) if len(best) else np.zeros(len(scores))
+
+
+class HybridSearch:
+    """Dense and sparse search over the blocks of one generation.
+
+    Args:
+        snapshot: its embeddings.
+        index: the dense search over them, which hides what was removed.
+        sparse: over the same blocks.
+        weight: of the sparse score against the dense one.
+        dense: False: sparse search alone proposes and orders.
+    """
+
+    def __init__(self, snapshot: Snapshot, index: MipsIndex, sparse: SparseIndex, *, weight: float = 1.0, dense: bool = True):
+        self.snapshot, self.index, self.sparse = snapshot, index, sparse
+        self.weight, self.dense = weight, dense
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def search(self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> Proposals:
+        """The k best blocks of b queries: of the best DEPTH (or k, where that is more) of dense and the best DEPTH of sparse search.
+
+        Args:
+            query_emb: [b,d], as for ``MipsIndex.search``.
+            texts: the queries as written.
+            k: blocks.
+            exclude: for each query the block ids (int64) it must not get.
+        """
+        ids, scores = self.sparse.search(texts, min(DEPTH if self.dense else max(k, DEPTH), len(self.index)), exclude)
+        vectors = query_emb.detach().float().cpu()
+        hits = self.index.search(vectors, min(max(k, DEPTH), len(self.index)), exclude)
+        found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), t) for t in ("f4",) * 3 + (np.int64,) * 2))
+        for i in range(len(texts)):
+            valid = hits.valid[i]
+            one = self._one(vectors[i].numpy(), hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
+            order = np.argsort(-one.total, kind="stable")[:k]
+            for name, values in vars(one).items():
+                getattr(found, name)[i, : len(order)] = values[order]
+        return found
+
+    def _one(self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> Proposals:
+        """All proposals for one query [d]: blocks ``near`` by inner product, and ``ids`` (-1: none) by BM25; flat, unordered."""
+        worded = ids[ids >= 0]
+        others = worded[~np.isin(worded, near)]
+        both = np.concatenate([near, others]) if self.dense else worded
+        by_id, of_near = np.argsort(both), np.isin(near, both)
+        dense, sparse = np.zeros(len(both), np.float32), np.zeros(len(both), np.float32)
+        ranks = np.zeros((2, len(both)), np.int64)
+
+        def place(wanted: np.ndarray) -> np.ndarray:
+            return by_id[np.searchsorted(both, wanted, sorter=by_id)]
+
+        here = place(near[of_near])
+        dense[here], ranks[0, here] = products[of_near], 1 + np.flatnonzero(of_near)
+        here = place(others)
+        dense[here] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
+        here = place(worded)
+        sparse[here], ranks[1, here] = scores[: len(worded)], np.arange(1, len(worded) + 1)
+        if not self.dense:
+            return Proposals(both, dense, sparse, sparse, *ranks)
+        total = standardised(dense, products[:DEPTH]) + self.weight * standardised(sparse, scores[:DEPTH])
+        return Proposals(both, dense, sparse, total.astype(np.float32), *ranks)

@@ -1,0 +1,215 @@
+"""Sparse search: the scores of bm25s over the whole corpus, whatever parts it is kept in; published, shared, added to, verified."""
+
+import json
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import pytest
+
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import add_documents, remove_documents
+from realm.corpus.store.blocks import BlockStore
+from realm.errors import SnapshotError
+from realm.index import sparse
+from realm.index.sparse import SparseIndex, open_sparse, verify_sparse
+from realm.text.words import words
+
+WORDS = [
+    "river",
+    "town",
+    "bridge",
+    "crown",
+    "coin",
+    "winter",
+    "harbour",
+    "tower",
+    "wheat",
+    "sail",
+    "garden",
+    "stone",
+    "king",
+    "queen",
+    "market",
+]
+QUERIES = ["the river and the bridge", "coin coin market", "queen of the winter harbour", "nothing known zzz"]
+
+
+def write(path: Path, first: int, count: int) -> Path:
+    """Documents of random words, common ones often."""
+    rng = np.random.default_rng(first)
+    rows = []
+    for number in range(first, first + count):
+        text = " ".join(rng.choice(WORDS, 5 + number % 17, p=np.arange(1, 16) / 120)) + f" it is number{number}."
+        rows.append({"id": f"d{number}", "title": WORDS[number % 15].title(), "text": text})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    build_corpus([write(tmp_path / "docs.jsonl", 0, 60)], tmp_path / "corpus", vocab_size=300)
+    return tmp_path / "corpus"
+
+
+def live_ids(store: BlockStore) -> np.ndarray:
+    return np.asarray(store.block_ids)[store.live]
+
+
+def opened(corpus: Path, generation: int = 1) -> SparseIndex:
+    """The sparse index of all live blocks; the generation's directory is there, as it is when one is published."""
+    store = BlockStore.open(corpus)
+    directory = corpus.parent / "index"
+    (directory / f"{generation:06d}").mkdir(parents=True, exist_ok=True)
+    return open_sparse(directory, generation, live_ids(store), store)
+
+
+def slowly(corpus: Path, query: str) -> dict[int, float]:
+    """BM25 of every block by bm25s, built in memory over the live blocks."""
+    store = BlockStore.open(corpus)
+    rows = np.flatnonzero(store.live).tolist()
+    texts = [f"{store.block(row).title} {store.block(row).text}" for row in rows]
+
+    def tokens(texts: list[str]) -> list[list[str]]:
+        return bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+
+    index = bm25s.BM25(k1=0.9, b=0.4)
+    index.index(tokens(texts), show_progress=False)
+    scores = index.get_scores(tokens([query])[0])
+    return {int(store.block_ids[row]): float(score) for row, score in zip(rows, scores, strict=True)}
+
+
+def check(found: SparseIndex, corpus: Path, k: int = 1000) -> None:
+    """The whole ranking of every query is that of bm25s."""
+    ids, scores = found.search(QUERIES, k)
+    for i, query in enumerate(QUERIES):
+        expected = {name: score for name, score in slowly(corpus, query).items() if score > 0}
+        kept = ids[i] >= 0
+        assert dict(zip(ids[i, kept].tolist(), scores[i, kept].tolist(), strict=True)) == pytest.approx(expected, rel=1e-5)
+        assert (np.diff(scores[i]) <= 0).all() and (scores[i, ~kept] == 0).all()
+        ties = [(-score, name) for name, score in zip(ids[i, kept].tolist(), scores[i, kept].tolist(), strict=True)]
+        assert ties == sorted(ties), "of equal ones the older first"
+
+
+def test_the_words_are_those_of_bm25s() -> None:
+    text = "The Queen's 3rd voyage: it IS a 1st-class trip, not U.K. re-entry; Ärger über naïve café_2 x y zz."
+    assert words(text) == bm25s.tokenize(text, stopwords="en", return_ids=False, show_progress=False)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("東京都はTokyo tower", ["東京", "京都", "都は", "tokyo", "tower"]),
+        ("北 京", ["北", "京"]),
+        ("กรุงเทพ", ["กร", "รุ", "ุง", "งเ", "เท", "ทพ"]),
+        ("서울의 봄", ["서울", "울의", "봄"]),
+        ("BM25在这里", ["bm25", "在这", "这里"]),
+    ],
+)
+def test_scripts_without_spaces_give_pairs_of_characters(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+def test_scores_are_those_of_bm25s(corpus: Path) -> None:
+    found = opened(corpus)
+    assert len(found) == 60 and len(found.parts) == 1
+    check(found, corpus)
+    best = found.search(QUERIES, 7)
+    for part, whole in zip(best, found.search(QUERIES, 1000), strict=True):
+        assert np.array_equal(part, whole[:, :7])
+
+
+def test_excluded_blocks_are_not_found(corpus: Path) -> None:
+    found = opened(corpus)
+    ids, scores = found.search(QUERIES, 60)
+    exclude = [row[:2] for row in ids]
+    without, less = found.search(QUERIES, 58, exclude)
+    assert np.array_equal(without, ids[:, 2:]) and np.array_equal(less, scores[:, 2:])
+
+
+def test_added_blocks_are_scored_with_all_others_and_removed_ones_vanish(corpus: Path, tmp_path: Path) -> None:
+    before = opened(corpus)
+    add_documents(corpus, [write(tmp_path / "more.jsonl", 60, 5)])
+    assert len(before.search(["number61"], 3)[0][0]) == 3 and before.search(["number61"], 3)[0][0, 0] == -1, "not in this index yet"
+    added = opened(corpus)
+    assert [len(part.block_ids) for part in added.parts] == [60, 5] and np.array_equal(added.parts[0].rows, before.parts[0].rows)
+    check(added, corpus)
+    first = int(added.search(["number61"], 1)[0][0, 0])
+    remove_documents(corpus, ["d61"])
+    ids, _ = added.search(["number61", "number62"], 4)
+    assert ids[0, 0] == -1 and ids[1, 0] >= 0 and first not in added.search(QUERIES, 100)[0], "at once, though it has long been open"
+
+
+def test_small_parts_are_merged(corpus: Path, tmp_path: Path) -> None:
+    opened(corpus)
+    for number in range(40):
+        add_documents(corpus, [write(tmp_path / "more.jsonl", 100 + number, 1)])
+        found = opened(corpus)
+    assert len(found.parts) < 34
+    check(found, corpus)
+    root = tmp_path / "index" / "000001" / "sparse"
+    assert sum(path.name.isdigit() for path in root.iterdir()) == len(found.parts), "and their files are gone"
+
+
+def test_many_blocks_are_several_parts_with_the_same_scores(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse, "PART_BLOCKS", 25)
+    found = opened(corpus)
+    assert [len(part.block_ids) for part in found.parts] == [25, 25, 10]
+    check(found, corpus)
+
+
+def test_generations_share_their_words(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(corpus)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the words are counted already")
+
+    monkeypatch.setattr(sparse, "count_words", refuse)
+    found = opened(corpus, 2)
+    one, two = (tmp_path / "index" / f"00000{n}" / "sparse" / "00000" / "counts.npy" for n in (1, 2))
+    assert one.stat().st_ino == two.stat().st_ino
+    check(found, corpus)
+    check(opened(corpus, 2), corpus)
+
+
+def test_words_of_many_removed_documents_are_counted_again(corpus: Path) -> None:
+    opened(corpus)
+    remove_documents(corpus, [f"d{number}" for number in range(20)])
+    found = opened(corpus, 2)
+    assert [len(part.block_ids) for part in found.parts] == [40]
+    check(found, corpus)
+
+
+def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus: Path, tmp_path: Path) -> None:
+    opened(corpus)
+    verify_sparse(tmp_path / "index", 1)
+    file = tmp_path / "index" / "000001" / "sparse" / "00000" / "rows.npy"
+    damaged = bytearray(file.read_bytes())
+    damaged[-3] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(SnapshotError, match=r"rows.npy.*checksum differs"):
+        verify_sparse(tmp_path / "index", 1)
+    check(opened(corpus), corpus)
+    verify_sparse(tmp_path / "index", 1)
+
+
+def test_where_nothing_can_be_written_it_is_made_in_memory(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(sparse, "publish_directory", refuse)
+    check(opened(corpus), corpus)
+    assert not (tmp_path / "index" / "000001" / "sparse" / "sparse.json").exists()
+
+
+def test_mixed_scripts_are_found(tmp_path: Path) -> None:
+    rows = [
+        {"id": "zh", "title": "北京", "text": "北京是中国的首都。"},
+        {"id": "th", "title": "กรุงเทพ", "text": "กรุงเทพเป็นเมืองหลวงของไทย"},
+        {"id": "en", "title": "London", "text": "London is the capital of the U.K."},
+    ]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", vocab_size=300)
+    store, found = BlockStore.open(tmp_path / "corpus"), opened(tmp_path / "corpus")
+    ids, _ = found.search(["中国首都", "เมืองหลวง", "capital?"], 1)
+    assert [store.doc_id(int(row)) for row in store.rows_of(ids[:, 0])] == ["zh", "th", "en"]
