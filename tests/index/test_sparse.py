@@ -1,6 +1,8 @@
 """Sparse search: the scores of bm25s over the whole corpus, whatever parts it is kept in; published, shared, added to, verified."""
 
 import json
+import lzma
+from itertools import islice
 from pathlib import Path
 
 import bm25s
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
 from realm.corpus.change.updates import add_documents, remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import SnapshotError
@@ -64,8 +67,8 @@ def opened(corpus: Path, generation: int = 1) -> SparseIndex:
     return open_sparse(directory, generation, live_ids(store), store)
 
 
-def slowly(corpus: Path, query: str) -> dict[int, float]:
-    """BM25 of every block by bm25s, built in memory over the live blocks."""
+def slowly(corpus: Path, queries: list[str]) -> list[dict[int, float]]:
+    """BM25 of every block for each query by bm25s, built in memory over the live blocks."""
     store = BlockStore.open(corpus)
     rows = np.flatnonzero(store.live).tolist()
     texts = [f"{store.block(row).title} {store.block(row).text}" for row in rows]
@@ -75,15 +78,15 @@ def slowly(corpus: Path, query: str) -> dict[int, float]:
 
     index = bm25s.BM25(k1=0.9, b=0.4)
     index.index(tokens(texts), show_progress=False)
-    scores = index.get_scores(tokens([query])[0])
-    return {int(store.block_ids[row]): float(score) for row, score in zip(rows, scores, strict=True)}
+    ids = store.block_ids[rows].tolist()
+    return [dict(zip(ids, index.get_scores(tokens([query])[0]).tolist(), strict=True)) for query in queries]
 
 
 def check(found: SparseIndex, corpus: Path, k: int = 1000) -> None:
     """The whole ranking of every query is that of bm25s."""
     ids, scores = found.search(QUERIES, k)
-    for i, query in enumerate(QUERIES):
-        expected = {name: score for name, score in slowly(corpus, query).items() if score > 0}
+    for i, every in enumerate(slowly(corpus, QUERIES)):
+        expected = {name: score for name, score in every.items() if score > 0}
         kept = ids[i] >= 0
         assert dict(zip(ids[i, kept].tolist(), scores[i, kept].tolist(), strict=True)) == pytest.approx(expected, rel=1e-5)
         assert (np.diff(scores[i]) <= 0).all() and (scores[i, ~kept] == 0).all()
@@ -213,3 +216,19 @@ def test_mixed_scripts_are_found(tmp_path: Path) -> None:
     store, found = BlockStore.open(tmp_path / "corpus"), opened(tmp_path / "corpus")
     ids, _ = found.search(["中国首都", "เมืองหลวง", "capital?"], 1)
     assert [store.doc_id(int(row)) for row in store.rows_of(ids[:, 0])] == ["zh", "th", "en"]
+
+
+def test_real_paragraphs_are_ranked_as_bm25s_ranks_them(tmp_path: Path, data_dir: Path) -> None:
+    paragraphs, asked = data_dir / "squad" / "corpus_squad_dev.jsonl.xz", data_dir / "squad" / "qa_dev.jsonl.xz"
+    if not (paragraphs.exists() and asked.exists()):
+        pytest.skip(f"no SQuAD in {data_dir}")
+    with lzma.open(paragraphs, "rt", encoding="utf-8") as lines:
+        (tmp_path / "docs.jsonl").write_text("".join(islice(lines, 300)), "utf-8")
+    with lzma.open(asked, "rt", encoding="utf-8") as lines:
+        questions = [json.loads(line)["question"] for line in islice(lines, 25)]
+    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", BuildOptions(vocab_size=1000, tagger="none"), workers=1)
+    ids, scores = opened(tmp_path / "corpus").search(questions, 20)
+    for i, expected in enumerate(slowly(tmp_path / "corpus", questions)):
+        best = sorted(expected.values(), reverse=True)[:20]
+        assert scores[i].tolist() == pytest.approx(best, rel=1e-5)
+        assert [expected[name] for name in ids[i].tolist()] == pytest.approx(best, rel=1e-5)

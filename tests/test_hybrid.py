@@ -1,0 +1,188 @@
+"""Hybrid retrieval: the plain sum of scaled scores, scored by the embedder alone; in a run, with documents that come and go."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.cli import main
+from realm.config import build_recipe
+from realm.corpus.change.updates import add_documents, remove_documents
+from realm.data.types import MaskedQuery
+from realm.index import hybrid
+from realm.opening import OpenRun, open_run
+from realm.recipes.pretrain.retrieving import retrieve_candidates
+
+QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
+
+
+def copy_of(tiny_run: Path, tmp_path: Path, kind: str = "hybrid") -> Path:
+    """The run with another kind of retrieval."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    config = (run / "config.toml").read_text("utf-8")
+    assert 'kind = "auto"\nweight = 1.0' in config
+    (run / "config.toml").write_text(config.replace('kind = "auto"\nweight = 1.0', f'kind = "{kind}"\nweight = 1.0'), "utf-8")
+    return run
+
+
+def sources(run: OpenRun, **more: Any) -> dict[str, DenseCandidates]:
+    assert run.tuned is not None
+    parts = run.tuned.embedder, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
+    return {kind: make_source(*parts, kind=kind, **more).eval() for kind in ("dense", "sparse", "hybrid")}
+
+
+def asked(source: DenseCandidates, k: int) -> Any:
+    return source(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
+
+
+def slowly(run: OpenRun, question: str, depth: int, weight: float) -> list[int]:
+    """Rows of all blocks by the plain sum: both scores of every block, each less the mean of its best, in units of their spread."""
+    dense, sparse = (asked(source, len(run.inputs.store)) for source in (sources(run)["dense"], sources(run)["sparse"]))
+    i, n = QUESTIONS.index(question), len(run.inputs.store)
+    products, points = np.zeros(n), np.zeros(n)
+    products[dense.rows[i]] = dense.scores[i].detach().numpy()
+    best = sparse.rows[i][sparse.rows[i] >= 0][:depth]
+    points[best] = sparse.proposals.sparse[i, : len(best)]
+    spread = [np.sort(values)[::-1][:depth] for values in (products, points)]
+    total = sum(
+        factor * (values - some.mean()) / (some.std() + 1e-9)
+        for factor, values, some in zip((1, weight), (products, points), spread, strict=True)
+    )
+    proposed = np.union1d(np.argsort(-products)[:depth], best)
+    return sorted(proposed.tolist(), key=lambda row: -total[row])
+
+
+@pytest.mark.parametrize(("depth", "weight"), [(200, 1.0), (4, 1.0), (5, 0.3), (200, 7.0)])
+def test_the_order_is_that_of_the_plain_sum(
+    tiny_run: Path, tmp_path: Path, depth: int, weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path))
+    everything = {question: slowly(run, question, depth, weight) for question in QUESTIONS} if depth < 200 else None
+    monkeypatch.setattr(hybrid, "DEPTH", depth)
+    everything = everything or {question: slowly(run, question, depth, weight) for question in QUESTIONS}
+    found = asked(sources(run, weight=weight)["hybrid"], 4)
+    for i, question in enumerate(QUESTIONS):
+        assert found.rows[i].tolist() == everything[question][:4], question
+    assert (np.diff(found.proposals.total) <= 1e-6).all()
+
+
+def test_scores_are_the_embedders_with_its_gradient(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path))
+    monkeypatch.setattr(hybrid, "DEPTH", 3)
+    found = asked(sources(run)["hybrid"], 5)
+    vectors = torch.from_numpy(np.array(run.generation.snapshot.vectors))
+    for i in range(len(QUESTIONS)):
+        rows = found.rows[i][found.rows[i] >= 0]
+        assert len(set(rows.tolist())) == len(rows)
+        expected = vectors[rows] @ found.query_emb[i]
+        assert torch.allclose(found.scores[i, : len(rows)], expected, atol=1e-4)
+        assert found.proposals.dense[i, : len(rows)].tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-4)
+    found.scores.sum().backward()
+    assert all(p.grad is not None for p in sources(run)["hybrid"].embedder.parameters())
+    assert found.best(2).rows.shape == (4, 2)
+
+
+def test_sparse_search_alone_orders_by_words(tiny_run: Path, tmp_path: Path) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path, "sparse"))
+    found = asked(run.source, 3)
+    store = run.inputs.store
+    assert isinstance(run.source, HybridCandidates) and store.block(int(found.rows[0, 0])).title == "Arvad"
+    assert (found.rows[3] == -1).all() and (found.scores[3] == 0).all()
+    assert (np.diff(found.proposals.sparse) <= 0).all()
+
+
+def test_excluded_documents_are_found_by_neither(tiny_run: Path, tmp_path: Path) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path))
+    exclude = run.inputs.blocks_of_documents(["Arvad/0", "Arvad/1"])
+    for kind, source in sources(run, exclude=exclude).items():
+        rows = asked(source, 50).rows
+        assert not np.isin(run.inputs.store.block_ids[rows[rows >= 0]], exclude).any(), kind
+
+
+def test_dense_is_what_a_run_from_nothing_uses(tiny_run: Path) -> None:
+    run = open_run(tiny_run)
+    assert run.recipe.retrieval_kind == "dense" and type(run.source) is DenseCandidates
+    assert build_recipe({"model": {"body": "minilm"}}).retrieval_kind == "hybrid"
+    assert build_recipe({"model": {"body": "minilm"}, "retrieval": {"kind": "dense"}}).retrieval_kind == "dense"
+    assert not list((tiny_run / "index").rglob("sparse"))
+
+
+def test_documents_come_and_go(tiny_run: Path, tmp_path: Path) -> None:
+    root = copy_of(tiny_run, tmp_path)
+    assert open_run(root).answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
+    text = {"id": "Zubrowka/0", "title": "Zubrowka", "text": "The currency of Zubrowka is the klubeck, of one hundred cents."}
+    (tmp_path / "new.jsonl").write_text(json.dumps(text) + "\n", "utf-8")
+    add_documents(root / "corpus", [tmp_path / "new.jsonl"])
+    run, count = open_run(root).with_added()
+    assert count == 1 and [hit.doc_id for hit in run.search("klubeck Zubrowka", 2)][0] == "Zubrowka/0"
+    assert len(run.source.search.sparse.parts) == 2  # type: ignore[attr-defined]
+    remove_documents(root / "corpus", ["Zubrowka/0"])
+    assert "Zubrowka/0" not in [hit.doc_id for hit in run.search("klubeck Zubrowka", 5)], "at once"
+
+
+def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
+    """Words propose what the embedder may not know; blocks that hold the sentence are never found; the null document stands first."""
+    run = open_run(copy_of(tiny_run, tmp_path))
+    store, generation = run.inputs.store, run.generation
+    row = next(row for row in range(len(store)) if store.block(row).title == "Belmor")
+    start, end = store.sentences(row).tokens[0].tolist()
+    ids = store.token_ids(row)[start:end].tolist()
+    own = np.array([store.block_ids[row]])
+    query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(own[0]), 0, own)
+    search = sources(run)["hybrid"].search  # type: ignore[attr-defined]
+    for overlap in (0, 4):
+        found = retrieve_candidates(generation, run.inputs, [query] * 2, 5, null=True, overlap=overlap, hybrid=search, sentences=store)
+        assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
+        assert np.isnan(found.scores[:, 0]).all() and found.valid.all()
+    words_only = hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)
+    found = retrieve_candidates(generation, run.inputs, [query], 2, null=True, overlap=0, hybrid=words_only, sentences=store)
+    assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
+
+
+def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = copy_of(tiny_run, tmp_path)
+    assert main(["index", "search", str(root), "winters in Dulwen", "--k", "3", "--explain", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
+    assert [hit["rank"] for hit in results] == [1, 2, 3]
+    totals = [hit["total"] for hit in results]
+    assert totals == sorted(totals, reverse=True)
+    assert all(hit["dense"]["rank"] >= 1 and hit["dense"]["score"] == hit["score"] for hit in results)
+    assert 1 in [hit["sparse"]["rank"] for hit in results]
+    assert main(["index", "search", str(tiny_run), "winters in Dulwen", "--k", "2", "--explain", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
+    assert [(hit["dense"]["rank"], hit["sparse"]) for hit in results] == [(1, None), (2, None)]
+    assert main(["index", "search", str(root), "winters in Dulwen", "--explain"]) == 0
+    assert "sparse" in capsys.readouterr().out
+
+
+def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = copy_of(tiny_run, tmp_path)
+    open_run(root).search("Arvad", 1)
+    assert main(["index", "verify", str(root)]) == 0
+    (file,) = (root / "index").glob("*/sparse/*/counts.npy")
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    capsys.readouterr()
+    assert main(["index", "verify", str(root), "--json"]) == 2
+    assert "counts.npy: changed since it was published" in capsys.readouterr().out
+
+
+def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> None:
+    """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
+    from realm.pipeline import run_recipe
+    from realm.progress import Progress
+
+    recipe = write_tiny(tmp_path)
+    recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")
+    run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
+    files = list((tmp_path / "run" / "index").glob("*/sparse/*/rows.npy"))
+    assert files and len({file.stat().st_ino for file in files}) == 1
+    facts = [json.loads((tmp_path / "run" / "results" / f"{stage}.json").read_text("utf-8")) for stage in ("pretrain", "finetune")]
+    assert all(fact["recall"]["5"] > 0 for fact in facts)
