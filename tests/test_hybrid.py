@@ -120,7 +120,7 @@ def test_documents_come_and_go(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "new.jsonl").write_text(json.dumps(text) + "\n", "utf-8")
     add_documents(root / "corpus", [tmp_path / "new.jsonl"])
     run, count = open_run(root).with_added()
-    assert count == 1 and [hit.doc_id for hit in run.search("klubeck Zubrowka", 2)][0] == "Zubrowka/0"
+    assert count == 1 and run.search("klubeck Zubrowka", 2)[0].doc_id == "Zubrowka/0"
     assert len(run.source.search.sparse.parts) == 2  # type: ignore[attr-defined]
     remove_documents(root / "corpus", ["Zubrowka/0"])
     assert "Zubrowka/0" not in [hit.doc_id for hit in run.search("klubeck Zubrowka", 5)], "at once"

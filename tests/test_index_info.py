@@ -25,7 +25,7 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 
 def set_kind(run: Path, kind: str) -> None:
     config = run / "config.toml"
-    config.write_text(config.read_text("utf-8").replace('kind = "auto"', f'kind = "{kind}"'), "utf-8")
+    config.write_text(config.read_text("utf-8").replace('[index]\nkind = "auto"', f'[index]\nkind = "{kind}"'), "utf-8")
     assert run_index_kind(config) == kind
 
 

@@ -266,6 +266,7 @@ def plan(value: dict[str, Any]) -> None:
         f"{corpus['blocks']:,} blocks, {corpus['spans']:,} salient spans, {share:.0%} of them in one block only",
         _table("At most", ["stage", "steps", "s a step", "time"], [*rows, ["together", "", "", clock(value["seconds"])]]),
         f"memory {value['memory_bytes'] / 2**30:.1f} GiB (peak of the probe), disk {value['disk_bytes'] / 2**30:.2f} GiB",
+        f"retrieval: {value['retrieval']}",
         "This corpus can teach a retriever." if value["teaches"] else f"This corpus cannot teach a retriever. {value['advice']}.",
     )
 

@@ -57,9 +57,9 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
     would not fit into this machine's memory nothing is measured, no file is read, and only the forecast is given.
 
     Returns:
-        {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "corpus": corpus_info, "teaches", "advice",
-        "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the
-        rest where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
+        {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "retrieval": hybrid, dense or
+        sparse, "corpus": corpus_info, "teaches", "advice", "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}},
+        "seconds", "memory_bytes", "disk_bytes"}; without the rest where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
         answers in the corpus). Memory is the peak of this process during the probe; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -86,6 +86,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         return {
             "forecast": forecast(loaded, blocks=facts["blocks"], vocabulary=facts["vocab_size"]),
             "not_measured": None,
+            "retrieval": loaded.retrieval_kind,
             "corpus": facts,
             "teaches": facts["teaches"],
             "advice": facts["advice"],
