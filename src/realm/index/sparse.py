@@ -92,8 +92,8 @@ class SparseIndex:
             holding = sum(len(rows) for rows, _ in found)
             weight = np.float32(times * np.log(1 + (len(scores) - holding + 0.5) / (holding + 0.5)))
             for start, norms, (rows, counts) in zip(self._starts, self._norms, found, strict=False):
-                often = counts.astype(np.float32)
-                scores[start + rows] += weight * often / (norms[rows] + often)
+                here, at, often = scores[start:], rows.astype(np.intp), counts.astype(np.float32)
+                here[at] = here.take(at) + weight * (often / (norms.take(at) + often))
         return scores
 
     def search(self, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +110,7 @@ class SparseIndex:
         self._hide_removed()
         ids, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
         for i, text in enumerate(texts):
-            scores = np.where(self._live, self.scores(text), np.float32(0))
+            scores = self.scores(text) * self._live
             if exclude is not None and len(exclude[i]):
                 scores[np.isin(self.block_ids, exclude[i])] = 0
             places = np.flatnonzero(scores)
@@ -230,8 +230,7 @@ def _shared(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> li
             shutil.rmtree(target, ignore_errors=True)
             try:
                 with publish_directory(target) as staging:
-                    for name in part.files:
-                        os.link(other / part.name / name, staging / name)
+                    shutil.copytree(other / part.name, staging, copy_function=os.link, dirs_exist_ok=True)
             except OSError:  # pruned meanwhile, or a file system without links
                 break
             linked.append((part, postings))
