@@ -104,6 +104,8 @@ def test_excluded_documents_are_found_by_neither(tiny_run: Path, tmp_path: Path)
     for kind, source in sources(run, exclude=exclude).items():
         rows = asked(source, 50).rows
         assert not np.isin(run.inputs.store.block_ids[rows[rows >= 0]], exclude).any(), kind
+    for kind, source in sources(run, exclude=np.asarray(run.inputs.store.block_ids)).items():
+        assert (asked(source, 3).rows == -1).all() and not asked(source, 3).scores.any(), kind
 
 
 def test_dense_is_what_a_run_from_nothing_uses(tiny_run: Path) -> None:

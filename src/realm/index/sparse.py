@@ -115,8 +115,8 @@ class SparseIndex:
                 scores[np.isin(self.block_ids, exclude[i])] = 0
             places = np.flatnonzero(scores)
             if len(places) > k:
-                least = np.partition(scores, len(scores) - k)[len(scores) - k]
-                places = np.flatnonzero(scores >= max(least, np.finfo(np.float32).tiny))
+                points = scores[places]
+                places = places[points >= np.partition(points, len(points) - k)[len(points) - k]]
             places = places[np.argsort(-scores[places], kind="stable")[:k]]
             ids[i, : len(places)], best[i, : len(places)] = self.block_ids[places], scores[places]
         return ids, best
