@@ -95,7 +95,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
             "stages": stages,
             "seconds": sum(stage["seconds"] for stage in stages.values()),
             "memory_bytes": peak_memory(),
-            "disk_bytes": _disk(context, probe.parameters),
+            "disk_bytes": _disk(context, probe.parameters, probe.model.documents.spec.projection),
         }
 
 
@@ -221,7 +221,7 @@ class _Probe:
 
     def _generation(self) -> Generation:
         """A random index: a search takes as long in it as in a trained one, and embedding everything would take too long for a plan."""
-        store, dim = self.context.store, self.context.recipe.model.projection
+        store, dim = self.context.store, self.model.documents.spec.projection
         ids = np.asarray(store.block_ids)[np.flatnonzero(store.live)]
         vectors = np.random.default_rng(0).standard_normal((len(ids), dim), np.float32)
         embedder, index = self.model.documents, self.context.paths.index
@@ -261,12 +261,12 @@ def _add_refreshes(row: dict[str, Any], refreshes: int, seconds: float) -> None:
     row["seconds"] += refreshes * seconds
 
 
-def _disk(context: StageContext, parameters: dict[str, int]) -> int:
+def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
     """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder."""
     corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
     embedder, encoder = parameters["embedder"], parameters["encoder"]
     both = embedder + encoder
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
     stages += 2 * encoder if context.recipe.eval.baselines else 0
-    vectors = int(context.store.live.sum()) * context.recipe.model.projection
+    vectors = int(context.store.live.sum()) * dim
     return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))
