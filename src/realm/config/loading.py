@@ -42,7 +42,7 @@ def build_recipe(values: Values, *, path: Path | None = None, overrides: Values 
     model = merged.get("model", {})
     preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
     body = model.get("body", "") if isinstance(model, dict) else ""
-    below = _merge(_preset(preset, path), _published(body) if isinstance(body, str) else {})
+    below = _merge(_preset(preset, path), _published(body, merged) if isinstance(body, str) else {})
     merged = _merge(below, _with_finetune_preset(merged, path))
     sections = get_type_hints(Recipe)
     _known(merged, sections, path, "section")
@@ -79,11 +79,17 @@ def _preset(name: Any, path: Path | None) -> Values:
     return _read_preset(f"{name}.toml")
 
 
-def _published(body: str) -> Values:
-    """What suits published weights: the values of all of them, and over these the body's own."""
+def _published(body: str, recipe: Values) -> Values:
+    """What suits published weights: the values of all of them, and over these the body's own.
+
+    A recipe that pre-trains has the encoder learn to read first: a sentence embedder has no head that fills masks.
+    """
     if not body:
         return {}
     values = _read_preset("published/default.toml")
+    section = recipe.get("pretrain", {})
+    if isinstance(section, dict) and section.get("steps"):
+        values = _merge(values, {"pretrain": {"from_warm": True}})
     return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
 
 

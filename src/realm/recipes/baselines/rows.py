@@ -244,7 +244,7 @@ def _closed_book_wordpieces(context: StageContext) -> int:
     warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
     steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
     task = SentencesTask(context, load_stage(context, "closed_book"))
-    drawn = [task.example(at, at % len(task.sentences))[0] for at in range(SAMPLE)]
+    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
     return round(steps * BATCH * sum(len(empty_joint(context, ids)) for ids in drawn) / SAMPLE)
 
 
