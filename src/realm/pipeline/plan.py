@@ -149,11 +149,14 @@ class _Probe:
             rows["warm"] = self._time(WarmTask(context, model.with_parts(embedder=None)), recipe.warm.steps)
         if recipe.pretrain.from_ict:
             rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
-        task = self._pretrain_task()
-        rows["pretrain"] = self._time(task, recipe.pretrain.steps)
-        _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
-        if task.held_out:
-            self._add_evaluations(rows["pretrain"], task)
+        if recipe.pretrain.steps:
+            task = self._pretrain_task()
+            rows["pretrain"] = self._time(task, recipe.pretrain.steps)
+            _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
+            if task.held_out:
+                self._add_evaluations(rows["pretrain"], task)
+        else:
+            rows["pretrain"] = {"steps": 0, "seconds": refresh}
         if recipe.train_files:
             rows |= self._with_questions(refresh)
         return rows
