@@ -30,7 +30,6 @@ from realm.storage.locks import held
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"
 """Where documents lie in the run while they are taken in; holds the lock of the one server of a run."""
-Seen = tuple[Any, ...]
 logger = logging.getLogger(__name__)
 
 
@@ -101,7 +100,7 @@ class Serving:
                 self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True
-            if not self._corpus_changed():
+            if current_version(self.paths.corpus) == self.current.inputs.store.version:
                 return False
             self._swap(self._with_added(self.current))
             return True
@@ -148,10 +147,7 @@ class Serving:
         self.meter.swapped()
         give_back()  # the state before has gone, or goes with the next batch
 
-    def _corpus_changed(self) -> bool:
-        return current_version(self.paths.corpus) != self.current.inputs.store.version
-
-    def _networks_seen(self) -> Seen:
+    def _networks_seen(self) -> tuple[Any, ...]:
         """What tells one training from the next: the notes of the stages whose networks answer."""
         return tuple(_stat(self.paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(self.paths, stage))
 
