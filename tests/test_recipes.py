@@ -10,7 +10,7 @@ from realm.config import build_recipe, dump_recipe, load_recipe
 from realm.pipeline.demo import demo_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
-BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.endswith(".toml"))
+BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.startswith("recipe"))
 
 
 def test_there_are_recipes() -> None:

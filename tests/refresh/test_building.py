@@ -15,10 +15,10 @@ from realm.index.building import Building
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, embed_difference, embedding, missing_rows, open_generation, refresh_index
+from realm.refresh.generation import verify_generations
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
 from realm.refresh.refresher import Refresher, read_status
-from realm.refresh.verification import verify_generations
 from realm.storage import write_points
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations

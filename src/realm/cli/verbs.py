@@ -7,14 +7,12 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.ablating import ablate
 from realm.cli.aligning import align
-from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text
+from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
-from realm.cli.comparing import compare
+from realm.cli.comparing import ablate, compare
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
-from realm.cli.settings import overrides
 from realm.progress import Progress
 from realm.ranks import place
 

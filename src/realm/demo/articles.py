@@ -1,7 +1,5 @@
 """Write the atlas's articles, so that every fact is stated at least twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

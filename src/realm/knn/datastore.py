@@ -167,18 +167,14 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
 
 def check_network(path: Path, facts: DatastoreFacts, network: Network) -> None:
     """Refuse a model that did not make this datastore. Raises SnapshotError: it did not."""
-    wrong = None
-    if facts.kind != network.kind:
-        wrong = f"made by a {facts.kind} model, this one is {network.kind}"
-    elif facts.tokenizer_sha256 != network.tokenizer_sha256:
-        wrong = "made with another tokenizer than the model's"
-    elif facts.layer != network.layer.name:
-        wrong = f"its keys come from the layer '{facts.layer}', not '{network.layer.name}'"
-    elif facts.dim != network.dim:
-        wrong = f"its keys have {facts.dim} dimensions, the model's have {network.dim}"
-    elif facts.model_sha256 != network.sha256:
-        wrong = "made by another model"
-    if wrong is not None:
+    checks = (
+        (facts.kind == network.kind, f"made by a {facts.kind} model, this one is {network.kind}"),
+        (facts.tokenizer_sha256 == network.tokenizer_sha256, "made with another tokenizer than the model's"),
+        (facts.layer == network.layer.name, f"its keys come from the layer '{facts.layer}', not '{network.layer.name}'"),
+        (facts.dim == network.dim, f"its keys have {facts.dim} dimensions, the model's have {network.dim}"),
+        (facts.model_sha256 == network.sha256, "made by another model"),
+    )
+    if wrong := next((said for fits, said in checks if not fits), None):
         raise SnapshotError(f"this datastore does not fit the model: {wrong}", path=path, cure=REMAKE)
 
 

@@ -25,11 +25,8 @@ def write_predictions(path: Path, readings: Mapping[str, SequenceOf[JudgedAnswer
     ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
     evidence ``start`` and ``end`` count from the beginning of the document.
     """
-    with publish_file(path) as file:
-        for dataset, answered in readings.items():
-            for reading in answered:
-                line = json.dumps({"dataset": dataset, **_prediction(reading)}, ensure_ascii=False, allow_nan=False)
-                file.write((line + "\n").encode("utf-8", "replace"))
+    rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
+    _write(path, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
 
 
 def _prediction(reading: JudgedAnswer) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from realm.progress import Counting
 from realm.recipes.scoring import bootstrap_interval
 
 BATCH = 64
-FEATURE = "measuring retrieval against judgements"
 
 
 def evaluate_judged(
@@ -34,7 +33,7 @@ def evaluate_judged(
         import ir_measures
         from ir_measures import RR, R, nDCG
     except ImportError:
-        raise MissingExtra(FEATURE, "eval") from None
+        raise MissingExtra("measuring retrieval against judgements", "eval") from None
     wanted = {document for grades in judged.grades.values() for document in grades}
     unknown = wanted - set(store.documents())
     if unknown == wanted:

@@ -1,4 +1,4 @@
-"""An opened generation: the index, and the embedder that made it."""
+"""A generation: the index, and the embedder that made it, opened together; and all of a run's generations read through and checked."""
 
 import logging
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from realm.data.blocks import BlockInputs
 from realm.errors import RealmError, SnapshotError
 from realm.index.live import LiveIndex
 from realm.index.mips import MipsIndex
-from realm.index.snapshot import Snapshot
+from realm.index.snapshot import Snapshot, read_generation
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.parameters import parameters_path, read_facts
-from realm.storage.generations import generation_path, published_generations, quarantine
+from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations, quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -134,3 +134,39 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
     if foreign or (facts is not None and facts.sha256 != state_sha256(published)):
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     return published
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One generation.
+
+    Attributes:
+        generation: its number.
+        blocks: rows; None if that is not known.
+        problem: what is wrong with it, in one line; None if nothing is.
+    """
+
+    generation: int
+    blocks: int | None
+    problem: str | None
+
+
+def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[Verified], list[str]]:
+    """Read every byte of every published generation and of its parameters.
+
+    Returns:
+        The generations, oldest first, and the names of those that were put aside before.
+    """
+    manifest = inputs.store.manifest
+    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
+    found = []
+    for number in published_generations(paths.index):
+        blocks = None
+        try:
+            snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
+            blocks = len(snapshot.block_ids)
+            load_parameters(paths, snapshot)
+            found.append(Verified(number, blocks, None))
+        except RealmError as error:
+            found.append(Verified(number, blocks, str(error)))
+    return found, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))

@@ -1,6 +1,6 @@
 """One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
-from realm.report.chart import Series, line_chart, short
+from realm.report.chart import Series, line_chart, short, thinned
 from realm.report.markup import Html, join, table, tag
 from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord
@@ -74,7 +74,6 @@ def _numbers(stage: StageRecord) -> Html:
             values.setdefault(step, {})[name] = value
     steps = sorted(values)
     every = max(1, -(-len(steps) // MOST_ROWS))
-    kept = steps[::every] if (len(steps) - 1) % every == 0 else [*steps[::every], steps[-1]]
-    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in kept]
+    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in thinned(steps, MOST_ROWS)]
     caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
     return tag("details", tag("summary", caption), table(["step", *names], rows, caption))
