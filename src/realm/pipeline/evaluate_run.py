@@ -89,9 +89,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
     return {
         **_rates(every, depths),
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
-        "judged": {
-            name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()
-        },
+        "judged": judged,
         "match": relevance.match,
         "abstain_below": wanted.abstain_below,
         **_remarks(run, list(files.values()), relevance),

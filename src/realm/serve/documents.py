@@ -73,7 +73,7 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changed("removed", len(names))
+        self._serving.meter.changes.labels("removed").inc(len(names))
         return {"removed": names, "versions": current.versions}
 
     def get(self, doc_id: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changed(kind, len(ids))
+        self._serving.meter.changes.labels(kind).inc(len(ids))
         store = current.inputs.store
         stored = [{"id": name, "blocks": len(store.live_rows_of_document(name))} for name in ids]
         return {"documents": stored, "versions": current.versions}

@@ -143,7 +143,7 @@ class Serving:
             self.current = current
 
         self.batcher.between(put)
-        self.meter.swapped()
+        self.meter.swaps.inc()
         give_back()  # the state before has gone, or goes with the next batch
 
     def _networks_seen(self) -> tuple[Any, ...]:
