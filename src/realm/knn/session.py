@@ -174,14 +174,7 @@ def pruned(
 
 @torch.inference_mode()
 def generate(
-    session: Session,
-    text: str,
-    mixing: Mixing,
-    *,
-    tokens: int = 64,
-    beams: int = 1,
-    sample: bool = False,
-    seed: int = 0,
+    session: Session, text: str, mixing: Mixing, *, tokens: int = 64, beams: int = 1, sample: bool = False, seed: int = 0
 ) -> dict[str, Any]:
     """What the model says after ``text`` (or as its translation): {"text", "generated", "settings"}.
 

@@ -125,11 +125,7 @@ def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[tuple[st
 
 
 def build_from_texts(
-    directory: Path,
-    network: HubNetwork,
-    sources: Sequence[Path],
-    options: TextOptions | None = None,
-    **how: Unpack[DatastoreOptions],
+    directory: Path, network: HubNetwork, sources: Sequence[Path], options: TextOptions | None = None, **how: Unpack[DatastoreOptions]
 ) -> Datastore:
     """A datastore of documents (for a language model) or of pairs of sentences (for a translation model).
 

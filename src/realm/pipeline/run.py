@@ -113,12 +113,7 @@ def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> Sta
     )
 
 
-TRAIN: dict[str, Callable[[StageContext], None]] = {
-    "warm": run_warm,
-    "ict": run_ict,
-    "pretrain": run_pretrain,
-    "finetune": run_finetune,
-}
+TRAIN: dict[str, Callable[[StageContext], None]] = {"warm": run_warm, "ict": run_ict, "pretrain": run_pretrain, "finetune": run_finetune}
 
 
 def _train(context: StageContext, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]], list[str]]:

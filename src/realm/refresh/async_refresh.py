@@ -40,7 +40,8 @@ class AsyncRefresh(IndexSource):
         return 0 if self._process is None else self._process.restarts
 
     def resume(self, number: int) -> Generation:
-        self._forget(above=number)
+        # Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in.
+        self._forgotten = forget_requests(self.context.paths, number)
         found = super().resume(number)
         self._asked = found.step
         return found
@@ -63,7 +64,7 @@ class AsyncRefresh(IndexSource):
             self._process.stop()  # this process is the one that publishes now
             return super().finalize(step, model)
         if self.generation is None:
-            self._forget(above=0)
+            self._forgotten = forget_requests(self.context.paths, 0)
         self._ask(step, model, exact=True)
         return self._wait(step, model, step, exact=True)
 
@@ -74,10 +75,6 @@ class AsyncRefresh(IndexSource):
     def close(self) -> None:
         if self._process is not None:
             self._process.stop()
-
-    def _forget(self, above: int) -> None:
-        """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
-        self._forgotten = forget_requests(self.context.paths, above)
 
     def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         paths, status = self.context.paths, read_status(self.context.paths.index)

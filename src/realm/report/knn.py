@@ -52,11 +52,7 @@ def write_sizes(path: Path, found: dict[str, Any]) -> None:
     measured = [(mixed, alone, label) for mixed, alone, label in MEASURES if _value(found, mixed) is not None]
     points = [found, *found["pruned"]]
     rows = [
-        [
-            " then ".join(point["pruned_by"]) or "all pairs",
-            f"{point['keys']:,}",
-            *(short(_value(point, mixed)) for mixed, _, _ in measured),
-        ]
+        [" then ".join(point["pruned_by"]) or "all pairs", f"{point['keys']:,}", *(short(_value(point, mixed)) for mixed, _, _ in measured)]
         for point in points
     ]
     rows.append(["model alone", "–", *(short(_value(found, alone)) for _, alone, _ in measured)])

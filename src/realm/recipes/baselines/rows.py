@@ -18,7 +18,6 @@ from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
-from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
 from realm.recipes.baselines.continued import CONTINUED, run_continued
@@ -26,12 +25,11 @@ from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
-from realm.recipes.evaluate import rank, ranking_summary
+from realm.recipes.evaluate import rank, ranking_summary, tuned_source
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
-from realm.refresh import open_generation, refresh_index
-from realm.refresh.generation import Generation
+from realm.refresh import refresh_index
 from realm.storage.files import files_sha256, read_json, write_json
 
 SAMPLE = 512
@@ -62,14 +60,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     contender.prepare(context)
     files = context.recipe.eval_files
     stage = stage_facts(context.paths, contender.name)["fingerprint"]
-    known = [
-        stage,
-        files_sha256(files),
-        list(context.recipe.eval.k),
-        context.recipe.read,
-        context.recipe.eval.match,
-        context.store.version,
-    ]
+    known = [stage, files_sha256(files), list(context.recipe.eval.k), context.recipe.read, context.recipe.eval.match, context.store.version]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
     done: Row | None = read_json(path)
@@ -108,12 +99,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 def answer_facts(hits: list[bool]) -> Row:
     """EM with its interval, and the hits themselves for paired tests."""
-    return {
-        "n": len(hits),
-        "em": sum(hits) / len(hits),
-        "em_interval": list(bootstrap_interval(hits)),
-        "hits": [int(hit) for hit in hits],
-    }
+    return {"n": len(hits), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits)), "hits": [int(hit) for hit in hits]}
 
 
 def count_parameters(networks: list[nn.Module]) -> int:
@@ -121,19 +107,12 @@ def count_parameters(networks: list[nn.Module]) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _dense(context: StageContext, stage: str, generation: Generation, datasets: Datasets) -> Row:
+def _dense(context: StageContext, stage: str, datasets: Datasets, paths: RunPaths | None = None) -> Row:
     """A fine-tuned dense retriever with its reader."""
-    model = load_stage(context, stage)
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    model, source = tuned_source(context, stage, paths)
     answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
     networks = [model, answerer.reader]
-    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
-
-
-def _realm_generation(context: StageContext) -> Generation:
-    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
-    sha = state_sha256(model.documents)
-    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    return measured(context, answerer, datasets, index_bytes=int(source.index.info()["bytes"]), networks=networks)
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
@@ -158,9 +137,7 @@ def run_orqa(context: StageContext) -> None:
 
 
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
-    number = stage_facts(context.paths, "orqa")["generation"]
-    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
-    row = _dense(context, "orqa", generation, datasets)
+    row = _dense(context, "orqa", datasets, _orqa_paths(context))
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 
@@ -183,9 +160,7 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource],
 
 
 def _fused(context: StageContext) -> FusedCandidates:
-    generation, model = _realm_generation(context), load_stage(context, "finetune")
-    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    return FusedCandidates(dense, bm25_candidates(context))
+    return FusedCandidates(tuned_source(context, "finetune")[1], bm25_candidates(context))
 
 
 def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
@@ -211,7 +186,7 @@ def _closed_book_wordpieces(context: StageContext) -> int:
     warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
     steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
     task = SentencesTask(context, load_stage(context, "closed_book"))
-    drawn = [task.example(at, at % len(task.sentences))[0] for at in range(SAMPLE)]
+    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
     return round(steps * BATCH * sum(len(empty_joint(context, ids)) for ids in drawn) / SAMPLE)
 
 
@@ -219,7 +194,7 @@ CONTENDERS = (
     _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
     _scaled("bm25", "BM25 + reader", bm25_candidates),
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
-    Contender("finetune", "REALM", run_finetune, lambda context, asked: _dense(context, "finetune", _realm_generation(context), asked)),
+    Contender("finetune", "REALM", run_finetune, lambda context, asked: _dense(context, "finetune", asked)),
     _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
     Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),
 )
