@@ -255,7 +255,7 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPa
     assert (run.index / f"{asked:06d}").is_dir() and not forget_requests(run, above=before).start > asked
     newest = refresh_index(model, inputs, run, step=20).number
     assert asked not in published_generations(run.index) and newest > asked, "it has no parameters"
-    assert all(found.problem is None for found in verify_generations(run, inputs)[0])
+    assert all(found["problem"] is None for found in verify_generations(run, inputs)[0])
 
 
 def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,6 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
 
 def index_verify(run: Run, /, *, json: Json = False) -> None:
     """Read every generation of the index and its parameters and compare all checksums; nothing is changed."""
-    from dataclasses import asdict
-
     from realm.data.blocks import open_inputs
     from realm.errors import SnapshotError
     from realm.opening import read_run_recipe
@@ -59,8 +57,8 @@ def index_verify(run: Run, /, *, json: Json = False) -> None:
     paths = RunPaths(run)
     inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
     rows, aside = verify_generations(paths, inputs)
-    shown = {f"generation {row.generation}": row.problem or f"valid, {row.blocks} blocks" for row in rows} | {"put aside": aside}
-    show.result({"generations": [asdict(row) for row in rows], "put_aside": aside}, json, lambda _: show.facts(shown))
-    if bad := [row for row in rows if row.problem]:
+    shown = {f"generation {row['generation']}": row["problem"] or f"valid, {row['blocks']} blocks" for row in rows} | {"put aside": aside}
+    show.result({"generations": rows, "put_aside": aside}, json, lambda _: show.facts(shown))
+    if bad := [row for row in rows if row["problem"]]:
         cure = "The newest valid one is used; realm index build RUN or the next refresh makes a new one"
         raise SnapshotError(f"{len(bad)} of {len(rows)} generations cannot be used", path=paths.index, cure=cure)

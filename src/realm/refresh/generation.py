@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,37 +137,23 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
     return published
 
 
-@dataclass(frozen=True)
-class Verified:
-    """One generation.
-
-    Attributes:
-        generation: its number.
-        blocks: rows; None if that is not known.
-        problem: what is wrong with it, in one line; None if nothing is.
-    """
-
-    generation: int
-    blocks: int | None
-    problem: str | None
-
-
-def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[Verified], list[str]]:
+def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[str, Any]], list[str]]:
     """Read every byte of every published generation and of its parameters.
 
     Returns:
-        The generations, oldest first, and the names of those that were put aside before.
+        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were put aside before. "blocks" is None if
+        their number is not known, "problem" if nothing is wrong, else one line.
     """
     manifest = inputs.store.manifest
     owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
     found = []
     for number in published_generations(paths.index):
-        blocks = None
+        row: dict[str, Any] = {"generation": number, "blocks": None, "problem": None}
+        found.append(row)
         try:
             snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
-            blocks = len(snapshot.block_ids)
+            row["blocks"] = len(snapshot.block_ids)
             load_parameters(paths, snapshot)
-            found.append(Verified(number, blocks, None))
         except RealmError as error:
-            found.append(Verified(number, blocks, str(error)))
+            row["problem"] = str(error)
     return found, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))
