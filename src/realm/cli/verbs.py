@@ -147,8 +147,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     """
     from realm.pipeline.exporting import export_run
 
-    found = export_run(run, out, onnx=onnx)
-    show.result(found, json, show.exported)
+    show.result(export_run(run, out, onnx=onnx), json, show.exported)
 
 
 LISTED = (demo, run, warm, ict, pretrain, refresh, finetune, eval, ask, explain, align, ablate, compare, serve, report, import_, export)

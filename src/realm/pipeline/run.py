@@ -26,8 +26,10 @@ from realm.train.metrics import MetricsLog
 from realm.train.sinks import open_sinks
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
-WITHOUT_QUESTIONS = """No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already:
-realm index search {run} "..."; to go on, name question files in the recipe and start the same command again."""
+WITHOUT_QUESTIONS = (
+    "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
+    'realm index search {run} "..."; to go on, name question files in the recipe and start the same command again.'
+)
 
 
 def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def _train(context: StageContext, wanted: tuple[str, ...]) -> tuple[dict[str, di
         if not used.get(stage, True):
             skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
         elif stage in ("finetune", "eval") and not recipe.train_files:
-            skipped += [] if skipped else [WITHOUT_QUESTIONS.format(run=paths.root).replace("\n", " ")]
+            skipped += [] if skipped else [WITHOUT_QUESTIONS.format(run=paths.root)]
         elif stage in TRAIN:
             with timed(paths, stage):
                 TRAIN[stage](context)
