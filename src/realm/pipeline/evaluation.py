@@ -9,12 +9,13 @@ from realm.candidates import DenseCandidates
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
+from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
 from realm.recipes.baselines.closed_book import run_closed_book
 from realm.recipes.baselines.scaled import run_bm25
 from realm.recipes.context import StageContext, load_stage, stage_facts
-from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval, tuned_source
+from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
 from realm.storage.files import files_sha256, read_json, write_json
@@ -70,9 +71,14 @@ def last_utility(context: StageContext) -> float | None:
 
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
-    model, source = tuned_source(context, "finetune")
+    model = load_stage(context, "finetune")
+    number = stage_facts(context.paths, "finetune")["generation"]
+    sha = state_sha256(model.documents)
+    generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    answerer = load_reader(context.paths, "finetune", model, device=context.device).over(context.inputs, source, versions={})
+    reader = load_reader(context.paths, "finetune", model, device=context.device)
+    answerer = reader.over(context.inputs, source, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
     return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 

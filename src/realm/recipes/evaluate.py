@@ -9,15 +9,11 @@ import numpy as np
 import torch
 
 from realm.answerer import Answer, Answerer
-from realm.candidates import DenseCandidates, Source
+from realm.candidates import Source
 from realm.data.types import Question
-from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.recipes.calibration import confidence_facts
-from realm.recipes.context import StageContext, load_stage, stage_facts
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
-from realm.refresh import open_generation
 
 SEARCH_BATCH = 64
 
@@ -49,21 +45,6 @@ class JudgedAnswer:
     correct: bool
     f1: float | None
     oracle: bool
-
-
-def tuned_source(context: StageContext, stage: str, paths: RunPaths | None = None) -> tuple[RealmModel, DenseCandidates]:
-    """The networks of a fine-tuned stage, and its retriever over the index that it was trained with.
-
-    Args:
-        paths: where that index lies, if not in the run's own place.
-
-    Raises:
-        SnapshotError: the index is gone, or another embedder made it.
-    """
-    model, number = load_stage(context, stage), stage_facts(context.paths, stage)["generation"]
-    made_by = state_sha256(model.documents)
-    generation = open_generation(paths or context.paths, context.inputs, number, document_embedder_sha256=made_by, device=context.device)
-    return model, DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
 
 
 @torch.inference_mode()

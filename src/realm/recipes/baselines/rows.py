@@ -18,6 +18,7 @@ from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
+from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
 from realm.recipes.baselines.continued import CONTINUED, run_continued
@@ -25,11 +26,12 @@ from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
-from realm.recipes.evaluate import rank, ranking_summary, tuned_source
+from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
-from realm.refresh import refresh_index
+from realm.refresh import open_generation, refresh_index
+from realm.refresh.generation import Generation
 from realm.storage.files import files_sha256, read_json, write_json
 
 SAMPLE = 512
@@ -60,7 +62,14 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     contender.prepare(context)
     files = context.recipe.eval_files
     stage = stage_facts(context.paths, contender.name)["fingerprint"]
-    known = [stage, files_sha256(files), list(context.recipe.eval.k), context.recipe.read, context.recipe.eval.match, context.store.version]
+    known = [
+        stage,
+        files_sha256(files),
+        list(context.recipe.eval.k),
+        context.recipe.read,
+        context.recipe.eval.match,
+        context.store.version,
+    ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
     done: Row | None = read_json(path)
@@ -107,12 +116,23 @@ def count_parameters(networks: list[nn.Module]) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _dense(context: StageContext, stage: str, datasets: Datasets, paths: RunPaths | None = None) -> Row:
+def _dense(context: StageContext, stage: str, generation: Generation, datasets: Datasets) -> Row:
     """A fine-tuned dense retriever with its reader."""
-    model, source = tuned_source(context, stage, paths)
+    model = load_stage(context, stage)
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
     networks = [model, answerer.reader]
-    return measured(context, answerer, datasets, index_bytes=int(source.index.info()["bytes"]), networks=networks)
+    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
+
+
+def _realm_generation(context: StageContext) -> Generation:
+    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
+    sha = state_sha256(model.documents)
+    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+
+
+def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
+    return _dense(context, "finetune", _realm_generation(context), datasets)
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
@@ -137,7 +157,9 @@ def run_orqa(context: StageContext) -> None:
 
 
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
-    row = _dense(context, "orqa", datasets, _orqa_paths(context))
+    number = stage_facts(context.paths, "orqa")["generation"]
+    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
+    row = _dense(context, "orqa", generation, datasets)
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 
@@ -160,7 +182,9 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource],
 
 
 def _fused(context: StageContext) -> FusedCandidates:
-    return FusedCandidates(tuned_source(context, "finetune")[1], bm25_candidates(context))
+    generation, model = _realm_generation(context), load_stage(context, "finetune")
+    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    return FusedCandidates(dense, bm25_candidates(context))
 
 
 def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
@@ -194,7 +218,7 @@ CONTENDERS = (
     _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
     _scaled("bm25", "BM25 + reader", bm25_candidates),
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
-    Contender("finetune", "REALM", run_finetune, lambda context, asked: _dense(context, "finetune", asked)),
+    Contender("finetune", "REALM", run_finetune, _measure_realm),
     _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
     Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),
 )
