@@ -9,6 +9,7 @@ Greedy translation; BLEU and the paired bootstrap (1,000 resamples) by sacrebleu
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from common import result
 from knn_common import Kept, arguments, mean_and_range, telling
 from knn_training import train_translation, train_vocabulary
 from realm.knn.datastore import Datastore
-from realm.knn.evaluation import Translations, paired_bootstrap, translate, translation_scores
+from realm.knn.evaluation import Translations, translate, translation_scores
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.pruning import Method, prune
 from realm.knn.scoring import score_windows
@@ -99,6 +100,18 @@ def _translated(
     )
     scores = translation_scores(made.texts, [target for _, target in pairs])
     return {**scores, "tokens_per_second": made.tokens / made.seconds, "texts": made.texts}
+
+
+def paired_bootstrap(baseline: Sequence[str], system: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Whether ``system`` differs from ``baseline``: {"baseline_bleu", "bleu", "p"} by sacrebleu's paired bootstrap of BLEU."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.significance import PairedTest
+
+    systems: Any = [("baseline", list(baseline)), ("system", list(system))]
+    test = PairedTest(systems, {"BLEU": BLEU(references=[list(references)])}, None, test_type="bs", n_samples=1000)
+    results: Any = test()[1]["BLEU"]
+    first, second = results
+    return {"baseline_bleu": float(first.score), "bleu": float(second.score), "p": float(second.p_value)}
 
 
 def _compared(data: Path, test: str, plain: list[str], made: list[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from realm.cli import groups, main, verbs
-from realm.cli.settings import overrides
+from realm.cli.arguments import overrides
 from realm.config import Recipe, build_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -204,13 +204,7 @@ class Client:
         return cast(list[list[Hit]], self._ask("/v1/search", {"texts": list(texts), "k": k, "timeout_ms": timeout_ms})["results"])
 
     def explain(
-        self,
-        text: str,
-        targets: Sequence[str] = (),
-        *,
-        k: int = 8,
-        exclude_documents: Sequence[str] = (),
-        timeout_ms: int = 10_000,
+        self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = (), timeout_ms: int = 10_000
     ) -> Explanation:
         """Which documents help to fill each [MASK] of a sentence."""
         body = {"text": text, "targets": list(targets), "k": k, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}

@@ -92,9 +92,16 @@ class Progress:
         """A stage of training did ``step`` of ``steps``; ``metrics`` are its newest numbers (others keep their last value)."""
         self._show(stage, step, steps, metrics)
 
-    def count(self, stage: str, done: int, total: int | None = None) -> None:
-        """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate."""
-        self._count(stage, done, total, 0.0)
+    def count(self, stage: str, done: int, total: int | None = None, *, after: float = 0.0) -> None:
+        """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate.
+
+        Args:
+            after: seconds of it that must have passed before anything is shown.
+        """
+        known = self._stages.get(stage)
+        seconds = time.monotonic() - known.started if known is not None else 0.0
+        rate = {"per second": (done - known.first) / seconds} if known is not None and done > known.first and seconds > 0 else {}
+        self._show(stage, done, total, rate, after)
 
     def counting(self, whole: str) -> Callable[[str, int, int | None], None]:
         """:meth:`count` for the parts of something: "corpus: documents", "corpus: blocks"."""
@@ -102,13 +109,7 @@ class Progress:
 
     def count_long(self, stage: str, done: int, total: int | None = None) -> None:
         """:meth:`count` for what is often over at once: nothing is shown before ``every`` seconds of it have passed."""
-        self._count(stage, done, total, self._every)
-
-    def _count(self, stage: str, done: int, total: int | None, after: float) -> None:
-        known = self._stages.get(stage)
-        seconds = time.monotonic() - known.started if known is not None else 0.0
-        rate = {"per second": (done - known.first) / seconds} if known is not None and done > known.first and seconds > 0 else {}
-        self._show(stage, done, total, rate, after)
+        self.count(stage, done, total, after=self._every)
 
     def say(self, text: str) -> None:
         """A plain message on a line of its own, as it is: no markup is read in it."""
@@ -144,10 +145,7 @@ class Progress:
         stage.pending = True
         if self._terminal:
             self._draw(stage, now)
-        else:
-            self._line(stage, now)
-
-    def _line(self, stage: _Stage, now: float) -> None:
+            return
         self._flush(but=stage)
         if stage.finished or now - stage.printed >= self._every:
             self._print(stage, now)

@@ -17,6 +17,7 @@ from realm.demo.questions import separate_answers
 from realm.demo.tables import (
     Domain,
     bare,
+    fields,
     load_domains,
     normalise_answer,
     parse_domain,
@@ -249,8 +250,9 @@ def test_pound_sterling(atlas: Atlas) -> None:
 
 def test_tables_name_source_and_licence() -> None:
     for domain in load_domains():
-        assert domain.source, domain.name
-        assert domain.licence, domain.name
+        notes = resources.files("realm.demo").joinpath("tables", f"{domain.name}.csv").read_text(encoding="utf-8").splitlines()[:2]
+        assert [note.partition(":")[0].strip("# ").lower() for note in notes] == ["source", "licence"], domain.name
+        assert all(note.partition(":")[2].strip() for note in notes), domain.name
 
 
 def test_invented_country_is_not_in_the_atlas(atlas: Atlas, questions: list[dict]) -> None:
@@ -280,9 +282,35 @@ def test_helpers() -> None:
     ],
 )
 def test_bad_tables_are_refused(table: str, wording: str, message: str) -> None:
-    spec = f"domain = 'd'\ntitles = ['{{name}}', 'On {{name}}']\n[facts.size]\n{wording}\n"
+    spec = f"domain = 'd'\ntitles = ['{{name}}', 'On {{name}}']\n[facts.size]\n{wording or 'statements = []'}\n"
     with pytest.raises(ValueError, match=message):
-        parse_domain("d", table, spec)
+        _check(parse_domain("d", table, spec))
+
+
+def test_every_wording_can_be_used() -> None:
+    domains = load_domains()
+    for domain in domains:
+        _check(domain)
+    names = [slug(entity.name) for domain in domains for entity in domain.entities]
+    assert len(names) == len(set(names)), "two entities of the same name"
+
+
+def _check(domain: Domain) -> None:
+    """Wordings that state and ask every fact often enough, and name columns that there are."""
+    for kind in domain.facts.values():
+        if len(set(kind.statements)) < 4 or (kind.ask and len(set(kind.questions)) < 3):
+            raise ValueError(f"{domain.name}, {kind.name}: fewer than 4 statements or 3 questions")
+        for text in kind.statements:
+            if not {"value", "name"} <= set(fields(text)):
+                raise ValueError(f"{domain.name}, {kind.name}: no {{name}} or {{value}} in {text!r}")
+        for text in kind.questions:
+            if "value" in fields(text) or "name" not in fields(text) or not text.endswith("?"):
+                raise ValueError(f"{domain.name}, {kind.name}: bad question {text!r}")
+    assert 2 <= len(set(domain.titles)) <= 3, domain.name
+    own = {f for kind in domain.facts.values() for text in (*kind.statements, *kind.questions) for f in fields(text)} - {"value"}
+    used = own | {f for text in (*domain.titles, *domain.intro, *domain.filler) for f in fields(text)} | set(domain.facts)
+    used |= {column for column in (*domain.groups, domain.related) if column}
+    assert used <= {"name", *(column for entity in domain.entities for column in entity.cells)}, domain.name
 
 
 def test_readme_lists_every_domain() -> None:

@@ -23,9 +23,8 @@ from realm.pipeline import run_recipe
 from realm.pipeline.evaluation import evaluate_baselines
 from realm.progress import Progress
 from realm.recipes.baselines import closed_book
-from realm.recipes.baselines.bm25 import bm25_candidates, run_bm25
 from realm.recipes.baselines.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
-from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, starting_scale
+from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, run_bm25, starting_scale
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts, with_new_reader
 from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import is_correct
@@ -127,8 +126,8 @@ def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.Monkey
     monkeypatch.setattr("realm.recipes.context.fit", never)
     with monkeypatch.context() as patch:
         patch.setattr("realm.recipes.baselines.closed_book.answer_closed_book", never)
-        patch.setattr("realm.recipes.baselines.bm25.evaluate_retrieval", never)
-        patch.setattr("realm.recipes.baselines.bm25.evaluate_answers", never)
+        patch.setattr("realm.recipes.baselines.scaled.evaluate_retrieval", never)
+        patch.setattr("realm.recipes.baselines.scaled.evaluate_answers", never)
         evaluate_baselines(trained)
     assert tree(trained.paths.root) == before
     # A row that is gone is evaluated anew, without training: the same but for the seconds.

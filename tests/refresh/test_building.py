@@ -14,11 +14,11 @@ from realm.errors import SnapshotError
 from realm.index.building import Building
 from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
 from realm.paths import RunPaths
-from realm.refresh import EmbedOptions, embed_difference, embedding, missing_rows, open_generation, refresh_index
+from realm.refresh import EmbedOptions, add_difference, embedding, missing_rows, open_generation, refresh_index
+from realm.refresh.generation import verify_generations
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
 from realm.refresh.refresher import Refresher, read_status
-from realm.refresh.verification import verify_generations
 from realm.storage import write_points
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
@@ -151,7 +151,7 @@ def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run: RunPaths,
     remove_documents(run.corpus, ["Belmor/0"])
     now, _ = opened(run)
     assert len(missing_rows(generation, now)) == 1
-    extended, embedded = embed_difference(run, now)
+    extended, embedded = add_difference(open_generation(run, now), run, now)
     assert embedded == 1 and extended.number == generation.number
     hits = extended.index.search(model.documents.eval()(now.blocks([int(np.flatnonzero(now.store.live)[-1])])).detach(), 12)
     live = set(np.asarray(now.store.block_ids)[now.store.live].tolist())
@@ -175,10 +175,10 @@ def test_a_killed_difference_is_taken_up(run: RunPaths, tmp_path: Path, monkeypa
             raise Killed
 
     with pytest.raises(Killed):
-        embed_difference(run, now, killed)
+        add_difference(open_generation(run, now), run, now, killed)
     assert len(missing_rows(open_generation(run, now), now)) == 6, "nothing counts before all is there"
     done.clear()
-    extended, embedded = embed_difference(run, now, lambda at, total: done.append(at))
+    extended, embedded = add_difference(open_generation(run, now), run, now, lambda at, total: done.append(at))
     assert embedded == 6 and min(done) > 4 and extended.snapshot.manifest.revision == 1
     whole = refresh_index(model, now, run, step=1)
     np.testing.assert_allclose(extended.snapshot.vectors, whole.snapshot.vectors, atol=1e-6)
@@ -255,7 +255,7 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPa
     assert (run.index / f"{asked:06d}").is_dir() and not forget_requests(run, above=before).start > asked
     newest = refresh_index(model, inputs, run, step=20).number
     assert asked not in published_generations(run.index) and newest > asked, "it has no parameters"
-    assert all(found.problem is None for found in verify_generations(run, inputs)[0])
+    assert all(found["problem"] is None for found in verify_generations(run, inputs)[0])
 
 
 def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:

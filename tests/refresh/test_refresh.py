@@ -21,8 +21,8 @@ from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import (
     KEEP_GENERATIONS,
+    add_difference,
     embed_corpus,
-    embed_difference,
     missing_rows,
     open_generation,
     publish_parameters,
@@ -127,7 +127,7 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, in
     wider = open_inputs(paths.corpus)
     assert open_generation(paths, wider).snapshot.block_ids.tolist() == inputs.store.block_ids.tolist()
     assert missing_rows(first, wider).tolist() == [12, 13, 14]
-    extended, added = embed_difference(paths, wider)
+    extended, added = add_difference(open_generation(paths, wider), paths, wider)
     assert added == 3 and extended.number == first.number and len(extended.index) == 15
     assert np.array_equal(extended.snapshot.vectors[:12], first.snapshot.vectors)
     rebuilt = refresh_index(model, wider, paths, step=0)
@@ -137,14 +137,15 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, in
     moved = embed_corpus(model.embedder, wider, np.array([12])) if model.has("embedder") else None
     assert moved is not None and np.abs(moved - rebuilt.snapshot.vectors[12]).max() > 1e-3, "the question side would give another vector"
     # Again: nothing is left to do.
-    again, added = embed_difference(paths, wider)
+    again, added = add_difference(open_generation(paths, wider), paths, wider)
     assert added == 0 and again.number == 2
 
 
 def test_added_documents_are_found(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
     refresh_index(make_model(inputs), inputs, paths, step=0)
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
-    generation, _ = embed_difference(paths, open_inputs(paths.corpus))
+    wider = open_inputs(paths.corpus)
+    generation, _ = add_difference(open_generation(paths, wider), paths, wider)
     query = torch.from_numpy(np.array(generation.snapshot.vectors[12:13]))
     hits = generation.index.search(query, 20)
     assert hits.valid.sum() == 13 and int(generation.snapshot.block_ids[12]) in hits.ids[0, :3].tolist()
@@ -187,10 +188,9 @@ def test_an_index_of_another_embedder_or_corpus_is_refused(paths: RunPaths, inpu
 
 
 def test_before_the_first_generation(paths: RunPaths, inputs: BlockInputs) -> None:
-    for call in (open_generation, embed_difference):
-        with pytest.raises(RealmError) as caught:
-            call(paths, inputs)
-        assert "\n" not in str(caught.value) and caught.value.cure
+    with pytest.raises(RealmError) as caught:
+        open_generation(paths, inputs)
+    assert "\n" not in str(caught.value) and caught.value.cure
 
 
 def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, inputs: BlockInputs) -> None:

@@ -1,7 +1,7 @@
 """Arguments that several verbs share, with what their help says of them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -21,3 +21,23 @@ Settings = Annotated[
 Workers = Annotated[int | None, tyro.conf.arg(help="processes; all cores that may be used if not given")]
 Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
 Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
+
+
+def overrides(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """``section.key=value`` as nested values; a value that is no TOML is a string."""
+    import tomllib
+
+    from realm.errors import ConfigError
+
+    values: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise ConfigError(f"--set {setting}: not a setting", cure="Write --set section.key=value, such as --set pretrain.steps=100.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        values.setdefault(section, {})[key] = value
+    return values

@@ -1,11 +1,11 @@
-"""The verb ``realm compare``."""
+"""The verbs that make a table of many runs: ``realm compare`` and ``realm ablate``."""
 
 from pathlib import Path
 
 from realm.cli import show
-from realm.cli.arguments import Json, Paths, Recipe, Settings
-from realm.cli.settings import overrides
+from realm.cli.arguments import Json, Paths, Recipe, Settings, overrides
 from realm.progress import Progress
+from realm.ranks import place
 
 
 def compare(
@@ -40,3 +40,43 @@ def compare(
 
     files = f"\nalso in {root}: compare.txt, compare.json, compare.csv, compare.tex, compare.svg"
     show.result(found, json, lambda table: print(as_text(table) + files))
+
+
+def ablate(
+    recipe: Recipe,
+    /,
+    *,
+    rows: str = "table2",
+    seeds: int = 3,
+    out: Path | None = None,
+    table: bool = False,
+    json: Json = False,
+) -> None:
+    """Train and measure variants of a recipe, such as the rows of the paper's Table 2; started again, it goes on.
+
+    Args:
+        recipe: a recipe file (TOML) with questions to evaluate on.
+        rows: table2, own, all, or names separated by commas (docs/ablations.md lists them).
+        seeds: how many, from the recipe's own on.
+        out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
+        table: only show the table of what is finished; nothing is trained.
+    """
+    from realm.config import load_recipe
+    from realm.errors import ConfigError
+
+    if seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
+    loaded, root = load_recipe(recipe), out or Path("runs") / f"{recipe.stem}-ablation"
+    with Progress(quiet=not place().first) as progress:
+        from realm.pipeline.ablate import ablate as ablate_recipe
+        from realm.pipeline.ablate import ablation_table
+        from realm.recipes.ablations import chosen_ablations
+
+        chosen = chosen_ablations(rows)
+        found = ablation_table(loaded, root, chosen, seeds) if table else ablate_recipe(loaded, root, chosen, seeds, progress)
+    if not place().first:
+        return
+    from realm.report.ablation import ablation_text
+
+    files = f"\nalso in {root}: ablation.txt, ablation.json, ablation.csv, ablation.html"
+    show.result(found, json, lambda summary: print(ablation_text(summary) + files))

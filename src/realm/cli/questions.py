@@ -74,8 +74,7 @@ def data_convert(
     """
     from realm.data.questions import convert_questions
 
-    found = convert_questions(sources, out, dev=dev, options=reading.options())
-    show.result(found, json)
+    show.result(convert_questions(sources, out, dev=dev, options=reading.options()), json)
 
 
 def eval(

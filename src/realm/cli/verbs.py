@@ -7,15 +7,13 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.ablating import ablate
 from realm.cli.aligning import align
-from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text
+from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
-from realm.cli.comparing import compare
+from realm.cli.comparing import ablate, compare
 from realm.cli.models import models
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
-from realm.cli.settings import overrides
 from realm.progress import Progress
 from realm.ranks import place
 
@@ -150,8 +148,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     """
     from realm.pipeline.exporting import export_run
 
-    found = export_run(run, out, onnx=onnx)
-    show.result(found, json, show.exported)
+    show.result(export_run(run, out, onnx=onnx), json, show.exported)
 
 
 LISTED = (

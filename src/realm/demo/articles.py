@@ -1,7 +1,5 @@
 """Write the atlas's articles, so that every fact is stated at least twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -123,14 +121,7 @@ def _fill(domain: Domain, entity: Entity, article: Article, ledger: Ledger) -> N
             _add(domain, template, entity, article, ledger)
 
 
-def _add(
-    domain: Domain,
-    template: str,
-    entity: Entity,
-    article: Article,
-    ledger: Ledger,
-    kind: str | None = None,
-) -> None:
+def _add(domain: Domain, template: str, entity: Entity, article: Article, ledger: Ledger, kind: str | None = None) -> None:
     """Add a sentence, noting every fact that it contains."""
     sentence = render(template, entity, kind)
     if sentence is None:

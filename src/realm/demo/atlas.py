@@ -1,7 +1,5 @@
 """The atlas: a small encyclopaedia of true facts, with questions on it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Find facts that an article on another entity states the other way round."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import defaultdict
 from importlib.resources import files

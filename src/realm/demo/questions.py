@@ -1,7 +1,5 @@
 """Make the atlas's questions and split them by entity and by answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

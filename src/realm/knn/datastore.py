@@ -20,9 +20,7 @@ from realm.index.choice import KINDS, make_index
 from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot
 from realm.knn.network import Network
-from realm.knn.windows import REMAKE, WindowSet
-from realm.storage.arrays import load_array
-from realm.storage.files import sha256_file
+from realm.knn.windows import REMAKE, WindowSet, mapped_array
 
 FORMAT = 1
 FACTS, WINDOWS, INDEX, COUNTS = "datastore.json", "windows", "index", "counts.npy"
@@ -120,7 +118,8 @@ class Datastore:
         manifest = snapshot.manifest
         if (manifest.dim, manifest.count) != (facts.dim, facts.keys) or (manifest.count and snapshot.block_ids[-1] >= windows.count):
             raise SnapshotError("keys, tokens and datastore.json do not belong together", path=path, cure=REMAKE)
-        return cls(path, facts, windows, snapshot, _read_counts(path / COUNTS, facts))
+        described = {"count": facts.keys, "sha256": facts.counts_sha256}
+        return cls(path, facts, windows, snapshot, mapped_array(path / COUNTS, described, True) if facts.counts_sha256 else None)
 
     def __len__(self) -> int:
         return self.facts.keys
@@ -167,18 +166,14 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequen
 
 def check_network(path: Path, facts: DatastoreFacts, network: Network) -> None:
     """Refuse a model that did not make this datastore. Raises SnapshotError: it did not."""
-    wrong = None
-    if facts.kind != network.kind:
-        wrong = f"made by a {facts.kind} model, this one is {network.kind}"
-    elif facts.tokenizer_sha256 != network.tokenizer_sha256:
-        wrong = "made with another tokenizer than the model's"
-    elif facts.layer != network.layer.name:
-        wrong = f"its keys come from the layer '{facts.layer}', not '{network.layer.name}'"
-    elif facts.dim != network.dim:
-        wrong = f"its keys have {facts.dim} dimensions, the model's have {network.dim}"
-    elif facts.model_sha256 != network.sha256:
-        wrong = "made by another model"
-    if wrong is not None:
+    checks = (
+        (facts.kind == network.kind, f"made by a {facts.kind} model, this one is {network.kind}"),
+        (facts.tokenizer_sha256 == network.tokenizer_sha256, "made with another tokenizer than the model's"),
+        (facts.layer == network.layer.name, f"its keys come from the layer '{facts.layer}', not '{network.layer.name}'"),
+        (facts.dim == network.dim, f"its keys have {facts.dim} dimensions, the model's have {network.dim}"),
+        (facts.model_sha256 == network.sha256, "made by another model"),
+    )
+    if wrong := next((said for fits, said in checks if not fits), None):
         raise SnapshotError(f"this datastore does not fit the model: {wrong}", path=path, cure=REMAKE)
 
 
@@ -204,16 +199,3 @@ def read_facts(path: Path) -> DatastoreFacts:
         raise SnapshotError(error.strerror or "cannot be read", path=file, cure="Check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SnapshotError("damaged", path=file, cure=REMAKE) from None
-
-
-def _read_counts(path: Path, facts: DatastoreFacts) -> np.ndarray | None:
-    if facts.counts_sha256 is None:
-        return None
-    try:
-        if sha256_file(path) == facts.counts_sha256:
-            counts: np.ndarray = load_array(path)
-            if counts.shape == (facts.keys,):
-                return counts
-    except (OSError, ValueError, EOFError):
-        pass
-    raise SnapshotError("missing or changed since it was written", path=path, cure=REMAKE)

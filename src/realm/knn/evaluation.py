@@ -20,7 +20,6 @@ from realm.knn.scoring import ScoredTokens
 from realm.knn.settings import Mixing
 
 TOKENS_PER_BATCH = 2048
-RESAMPLES = 1000
 
 
 def perplexities(scored: ScoredTokens, mixing: Mixing, words: int | None) -> dict[str, Any]:
@@ -104,33 +103,10 @@ def translation_scores(hypotheses: Sequence[str], references: Sequence[str]) -> 
     Raises:
         MissingExtra: sacrebleu is not installed.
     """
-    sacrebleu = _sacrebleu()
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    return {
-        "bleu": float(bleu.corpus_score(list(hypotheses), [list(references)]).score),
-        "chrf": float(chrf.corpus_score(list(hypotheses), [list(references)]).score),
-    }
-
-
-def paired_bootstrap(baseline: Sequence[str], system: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """Whether ``system`` differs from ``baseline``: {"baseline_bleu", "bleu", "p"} by sacrebleu's paired bootstrap of BLEU.
-
-    Raises:
-        MissingExtra: sacrebleu is not installed.
-    """
-    sacrebleu = _sacrebleu()
-    from sacrebleu.significance import PairedTest
-
-    systems: Any = [("baseline", list(baseline)), ("system", list(system))]
-    test = PairedTest(systems, {"BLEU": sacrebleu.BLEU(references=[list(references)])}, None, test_type="bs", n_samples=RESAMPLES)
-    results: Any = test()[1]["BLEU"]
-    first, second = results
-    return {"baseline_bleu": float(first.score), "bleu": float(second.score), "p": float(second.p_value)}
-
-
-def _sacrebleu() -> Any:
     try:
-        from sacrebleu import metrics
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
     except ImportError:
         raise MissingExtra("BLEU and chrF", "knn") from None
-    return metrics
+    measures = {"bleu": BLEU(), "chrf": CHRF()}
+    return {name: float(measure.corpus_score(list(hypotheses), [list(references)]).score) for name, measure in measures.items()}

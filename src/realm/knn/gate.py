@@ -1,6 +1,6 @@
 """An adaptive a: a small network that says from the distances how far the neighbours can be trusted for one prediction."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,12 +65,9 @@ class Gate:
         inner = torch.tanh(x @ torch.tensor(self.inner, dtype=torch.float64).T + torch.tensor(self.inner_bias, dtype=torch.float64))
         return torch.sigmoid(inner @ torch.tensor(self.outer, dtype=torch.float64) + self.outer_bias)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Gate":
-        """What ``to_dict`` gave. Raises DataError: something else."""
+        """The gate of its fields. Raises DataError: something else."""
         try:
             lists = {name: tuple(float(x) for x in values[name]) for name in ("mean", "spread", "inner_bias", "outer")}
             inner = tuple(tuple(float(x) for x in row) for row in values["inner"])

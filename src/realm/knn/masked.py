@@ -62,7 +62,7 @@ class MaskedNetwork(Network):
         Raises:
             RunError: no such run, or its pre-training has not ended.
             CorpusError: it has no usable corpus.
-        ConfigError: its config.toml is damaged.
+            ConfigError: its config.toml is damaged.
         """
         paths = RunPaths(run)
         if not (paths.stage("pretrain") / "config.json").is_file():

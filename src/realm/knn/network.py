@@ -86,7 +86,13 @@ class HubNetwork(Network):
 
     @cached_property
     def tokenizer_sha256(self) -> str:
-        return tokenizer_sha256(self.tokenizer)
+        """The whole state of a fast tokenizer, else the vocabulary. Padding and truncation are left out: a call sets them."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            state: Any = sorted(self.tokenizer.get_vocab().items())
+        else:
+            state = json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
+        return hashlib.sha256(json.dumps(state, sort_keys=True).encode("utf-8")).hexdigest()
 
     @property
     def device(self) -> torch.device:
@@ -168,14 +174,3 @@ def _no_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def tokenizer_sha256(tokenizer: Any) -> str:
-    """The identity of a tokenizer of transformers: its whole state where it is a fast one, else its vocabulary.
-
-    Padding and truncation are left out: a call sets them.
-    """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    state = sorted(tokenizer.get_vocab().items()) if backend is None else json.loads(backend.to_str()) | {"padding": 0, "truncation": 0}
-    text = json.dumps(state, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -65,32 +65,19 @@ def prune(
         rows = np.sort(shuffled[:wanted]) if method == "random" else _unknown_rows(source, network, wanted, progress)
         keys = source.snapshot.vectors
         counts = None if counts is None else counts[rows]
-    chosen = np.arange(len(rows)) if method == "merge" else rows
+    chosen = np.arange(len(rows)) if method == "merge" else rows  # of ``keys``
     note: dict[str, Any] = {"method": method, "keep": keep, "from": len(source), **({} if method == "known" else {"seed": seed})}
-    _publish(source, directory, keys, chosen, source.snapshot.block_ids[rows], counts, note)
-    return Datastore.open(directory)
 
+    def parts(first_row: int) -> Iterator[np.ndarray]:
+        for start in range(first_row, len(chosen), PART_ROWS):
+            yield keys[chosen[start : start + PART_ROWS]]
 
-def _publish(
-    source: Datastore,
-    directory: Path,
-    keys: np.ndarray,
-    chosen: np.ndarray,
-    ids: np.ndarray,
-    counts: np.ndarray | None,
-    note: dict[str, Any],
-) -> None:
-    """The rows ``chosen`` of ``keys``, in parts, with the ids (numbers of wanted tokens) and counts that belong to them."""
     with publish_directory(directory) as staging:
         shutil.copytree(source.windows.path, staging / WINDOWS)
         counted = None if counts is None else publish_array(staging / COUNTS, counts.astype(np.int32))
-        facts = replace(source.facts, keys=len(ids), seconds=0.0, pruned=(*source.facts.pruned, note), counts_sha256=counted)
-
-        def parts(first_row: int) -> Iterator[np.ndarray]:
-            for start in range(first_row, len(chosen), PART_ROWS):
-                yield keys[chosen[start : start + PART_ROWS]]
-
-        publish_datastore(staging, facts, WindowSet(staging / WINDOWS), parts, ids)
+        facts = replace(source.facts, keys=len(rows), seconds=0.0, pruned=(*source.facts.pruned, note), counts_sha256=counted)
+        publish_datastore(staging, facts, WindowSet(staging / WINDOWS), parts, source.snapshot.block_ids[rows])
+    return Datastore.open(directory)
 
 
 def _unknown_rows(source: Datastore, network: Network | None, wanted: int, progress: Progress | None) -> np.ndarray:

@@ -126,8 +126,7 @@ def evaluate(
     per_token = {"model": scored.model_seconds / len(scored), "search": scored.search_seconds / len(scored)}
     found |= {"settings": settings_facts(mixing), "seconds_per_token": per_token}
     if session.network.kind == "translation" and beams:
-        pairs = list(read_pairs(sources, options))
-        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        texts, references = zip(*read_pairs(sources, options), strict=True)
         for name, index in (("without", None), ("with", session.index))[0 if alone else 1 :]:
             count = lambda done, total, name=name: progress(f"knn: translations {name}", done, total)  # noqa: E731
             made = translate(session.network, texts, index=index, mixing=mixing, beams=beams, progress=count)
@@ -175,14 +174,7 @@ def pruned(
 
 @torch.inference_mode()
 def generate(
-    session: Session,
-    text: str,
-    mixing: Mixing,
-    *,
-    tokens: int = 64,
-    beams: int = 1,
-    sample: bool = False,
-    seed: int = 0,
+    session: Session, text: str, mixing: Mixing, *, tokens: int = 64, beams: int = 1, sample: bool = False, seed: int = 0
 ) -> dict[str, Any]:
     """What the model says after ``text`` (or as its translation): {"text", "generated", "settings"}.
 

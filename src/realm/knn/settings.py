@@ -1,7 +1,7 @@
 """How neighbours are mixed in: k, a (fixed, or by a gate), temperature, metric; what ``realm knn tune`` finds and the others read."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,7 @@ class Mixing:
         return weights, share_of_neighbours(a, weights)
 
     def save(self, path: Path) -> None:
-        gate = None if self.gate is None else self.gate.to_dict()
-        write_json(path, {"k": self.k, "a": self.a, "temperature": self.temperature, "metric": self.metric, "gate": gate})
+        write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> "Mixing":

@@ -51,14 +51,6 @@ class TextOptions:
         return context, stride
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A sentence, its translation, and where the two stand."""
-
-    source: str
-    target: str
-
-
 class TextWindows:
     """Windows of sources for one network; iterate once. ``words`` and ``skipped`` are right when that has ended.
 
@@ -91,12 +83,12 @@ class TextWindows:
 
     def _of_pairs(self) -> Iterator[Window]:
         longest, start = self.network.longest, decoder_start(self.network.model)
-        for pair in read_pairs(self.sources, self.options):
-            source, target = self._ids(pair.source), self._ids(pair.target, as_target=True)
+        for text, translation in read_pairs(self.sources, self.options):
+            source, target = self._ids(text), self._ids(translation, as_target=True)
             if longest is not None and max(len(source), len(target)) > longest:
                 self.skipped += 1
                 continue
-            self.words += len(pair.target.replace(self._unknown, " ").split())
+            self.words += len(translation.replace(self._unknown, " ").split())
             wanted = np.array(target, np.int32)
             read = np.concatenate([np.array([start], np.int32), wanted[:-1]])
             yield Window(read, np.arange(len(wanted), dtype=np.int32), wanted, np.array(source, np.int32))
@@ -116,8 +108,8 @@ def decoder_start(model: Any) -> int:
     return int(start)
 
 
-def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[Pair]:
-    """Pairs of JSONL files (also .gz, .xz).
+def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[tuple[str, str]]:
+    """Sentences and their translations of JSONL files (also .gz, .xz).
 
     Raises:
         DataError: a file is missing, or a row lacks one of the two texts; the message names file and line.
@@ -129,15 +121,11 @@ def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[Pair]:
             source, target = (row.get(name) for name in wanted)
             if not all(isinstance(text, str) and text.strip() for text in (source, target)):
                 raise DataError(f"no text in '{wanted[0]}' or '{wanted[1]}'", path=path, line=number, cure=cure)
-            yield Pair(str(source), str(target))
+            yield str(source), str(target)
 
 
 def build_from_texts(
-    directory: Path,
-    network: HubNetwork,
-    sources: Sequence[Path],
-    options: TextOptions | None = None,
-    **how: Unpack[DatastoreOptions],
+    directory: Path, network: HubNetwork, sources: Sequence[Path], options: TextOptions | None = None, **how: Unpack[DatastoreOptions]
 ) -> Datastore:
     """A datastore of documents (for a language model) or of pairs of sentences (for a translation model).
 
@@ -151,7 +139,6 @@ def build_from_texts(
         "window": options.fitted(network.longest),
         "options": asdict(options),
     }
-
     run = TextWindows(network, sources, options)
     windows = partial(ensure_windows, directory, made_from, run, lambda: run.facts)
     return build_datastore(directory, network, windows, **how)

@@ -92,7 +92,7 @@ class WindowSet:
         self.path = path
         header = _read_header(path / HEADER)
         self.facts: dict[str, Any] = header["facts"]
-        arrays = {name: _mapped(path / f"{name}.npy", header["files"][name], verify) for name in ARRAYS}
+        arrays = {name: mapped_array(path / f"{name}.npy", header["files"][name], verify) for name in ARRAYS}
         self._ids, self._sources, self._places = arrays["ids"], arrays["sources"], arrays["places"]
         self.targets = arrays["targets"]
         self._ends = np.stack([arrays["id_ends"], arrays["source_ends"], arrays["target_ends"]])
@@ -207,7 +207,8 @@ def _read_header(path: Path) -> dict[str, Any]:
     raise SnapshotError("damaged", path=path, cure=REMAKE)
 
 
-def _mapped(path: Path, described: dict[str, Any], verify: bool) -> np.ndarray:
+def mapped_array(path: Path, described: dict[str, Any], verify: bool) -> np.ndarray:
+    """A one-dimensional ``.npy`` file, mapped, if it is as {"count", "sha256"} describe it. Raises SnapshotError: it is not."""
     try:
         array = load_array(path, "r" if described["count"] else None)
         damaged = array.shape != (described["count"],) or (verify and sha256_file(path) != described["sha256"])

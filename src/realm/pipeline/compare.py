@@ -28,13 +28,7 @@ LEARNT = tuple(stage for stage in STAGES if stage != "eval")
 
 
 def compare(
-    recipe: Recipe,
-    out: Path,
-    *,
-    rows: Sequence[str] = (),
-    retrievers: Sequence[Path] = (),
-    seeds: int = 1,
-    progress: Progress,
+    recipe: Recipe, out: Path, *, rows: Sequence[str] = (), retrievers: Sequence[Path] = (), seeds: int = 1, progress: Progress
 ) -> dict[str, Any]:
     """Train and measure the rows; what is published or measured is not done again.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.data.check import require_readable
-from realm.data.judged import Judged, load_judged
+from realm.data.judged import load_judged
 from realm.data.questions import QuestionFile, QuestionOptions, dataset_names, read_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, require_share
@@ -79,12 +79,17 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
     depths = wanted.depths or run.recipe.eval.k
     counting = (progress or Progress(quiet=True)).count
     found = {name: _evaluate(run, relevance, file.questions, depths, wanted, counting) for name, file in files.items()}
-    _leave(found, wanted, relevance)
+    if wanted.predictions is not None:
+        write_predictions(wanted.predictions, {name: one.readings for name, one in found.items()})
+    if wanted.trec is not None:
+        for name, one in found.items():
+            write_trec(wanted.trec, name, one.rankings, relevance)
+    judged = {name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()}
     every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
     return {
         **_rates(every, depths),
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
-        "judged": _judge(run, collections, depths, counting),
+        "judged": judged,
         "match": relevance.match,
         "abstain_below": wanted.abstain_below,
         **_remarks(run, list(files.values()), relevance),
@@ -113,14 +118,6 @@ def _evaluate(
     return _Found(rankings, [replace(reading, answer=reading.answer.abstaining(wanted.abstain_below)) for reading in readings])
 
 
-def _leave(found: dict[str, _Found], wanted: Wanted, relevance: Relevance) -> None:
-    if wanted.predictions is not None:
-        write_predictions(wanted.predictions, {name: one.readings for name, one in found.items()})
-    if wanted.trec is not None:
-        for name, one in found.items():
-            write_trec(wanted.trec, name, one.rankings, relevance)
-
-
 def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     """Rates of some questions; None where nothing was measured."""
     rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWERS, *SEARCHED))}
@@ -129,11 +126,6 @@ def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     if found.readings:
         rates |= reading_summary(found.readings) | selective_facts(found.readings)
     return rates
-
-
-def _judge(run: OpenRun, collections: dict[str, Judged], depths: SequenceOf[int], counting: Any) -> dict[str, Any]:
-    store = run.inputs.store
-    return {name: evaluate_judged(run.source, store, judged, depths, counting=counting) for name, judged in collections.items()}
 
 
 def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> dict[str, Any]:

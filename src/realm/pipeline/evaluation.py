@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from functools import partial
 from typing import Any
 
 from realm.candidates import Source
@@ -13,12 +12,13 @@ from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, retrieval_facts, source_over, stage_facts
+from realm.recipes.baselines.closed_book import run_closed_book
+from realm.recipes.baselines.scaled import run_bm25
+from realm.recipes.context import StageContext, load_stage, retrieval_facts, source_over, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation, refresh_index
 from realm.storage.files import files_sha256, read_json, write_json
-from realm.train.distributed import on_first
 
 LAST_ROWS = 5
 """Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
@@ -85,15 +85,5 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
 
 def evaluate_baselines(context: StageContext) -> None:
     """Closed book and BM25 + reader: each trains, evaluates and writes its own row, unless that is done."""
-    from realm.recipes.baselines.bm25 import run_bm25
-    from realm.recipes.baselines.closed_book import run_closed_book
-
-    for name, run in (("closed_book", run_closed_book), ("bm25", run_bm25)):
-        if not on_first(partial(_is_done, context, name)):
-            run(context)
-
-
-def _is_done(context: StageContext, name: str) -> bool:
-    """Whether a baseline is trained and evaluated."""
-    published = is_published(context, name, fingerprint(context, name, "pretrain"))
-    return published and read_json(context.paths.results / f"{name}.json") is not None
+    run_closed_book(context)
+    run_bm25(context)

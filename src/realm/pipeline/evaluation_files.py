@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,17 +18,14 @@ NOTHING = "none"
 """Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
 
 
-def write_predictions(path: Path, readings: Mapping[str, SequenceOf[JudgedAnswer]]) -> None:
+def write_predictions(path: Path, readings: Mapping[str, Sequence[JudgedAnswer]]) -> None:
     """One object a question: dataset, id, question, prediction, p, confidence, abstained, answers, correct, f1, and what was read.
 
     ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
     evidence ``start`` and ``end`` count from the beginning of the document.
     """
-    with publish_file(path) as file:
-        for dataset, answered in readings.items():
-            for reading in answered:
-                line = json.dumps({"dataset": dataset, **_prediction(reading)}, ensure_ascii=False, allow_nan=False)
-                file.write((line + "\n").encode("utf-8", "replace"))
+    rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
+    _write(path, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
 
 
 def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
@@ -60,7 +56,7 @@ def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
     }
 
 
-def write_trec(directory: Path, name: str, rankings: SequenceOf[Ranking], relevance: Relevance) -> None:
+def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevance: Relevance) -> None:
     """Rankings and judgements of one dataset in TREC's formats, so that outside tools can measure them.
 
     NAME.run: blocks by block id. NAME.answer.qrels: those of them that hold an answer, so that success at k is recall by answer.
@@ -85,12 +81,12 @@ def write_trec(directory: Path, name: str, rankings: SequenceOf[Ranking], releva
     _write(directory / f"{name}.documents.qrels", lines)
 
 
-def _run_lines(question: str, ids: SequenceOf[str], scores: SequenceOf[float]) -> Iterator[str]:
+def _run_lines(question: str, ids: Sequence[str], scores: Sequence[float]) -> Iterator[str]:
     for rank, (name, score) in enumerate(zip(ids, falling(scores), strict=True), 1):
         yield f"{_token(question)} Q0 {_token(name)} {rank} {score!r} realm"
 
 
-def _qrels_lines(question: str, ids: SequenceOf[Any]) -> Iterator[str]:
+def _qrels_lines(question: str, ids: Sequence[Any]) -> Iterator[str]:
     """A relevant document a line; a question without any has one that is not relevant."""
     yield from (f"{_token(question)} 0 {_token(str(name))} 1" for name in ids)
     if not len(ids):

@@ -150,7 +150,8 @@ class _Probe:
         if recipe.pretrain.from_ict:
             rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
         if recipe.pretrain.steps:
-            task = self._pretrain_task()
+            task = PretrainTask(context, model)
+            task.generation = self.generation
             rows["pretrain"] = self._time(task, recipe.pretrain.steps)
             _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
             if task.held_out:
@@ -233,11 +234,6 @@ class _Probe:
         snapshot = Snapshot.open(index, corpus_id=facts.corpus_id, tokenizer_sha256=facts.tokenizer_sha256, document_embedder_sha256=None)
         kind = self.context.recipe.index.kind
         return Generation(snapshot, embedder, lambda of: make_index(of.vectors, of.block_ids, kind=kind))
-
-    def _pretrain_task(self) -> PretrainTask:
-        task = PretrainTask(self.context, self.model)
-        task.generation = self.generation
-        return task
 
     def _reading_task(self, questions: list[Question]) -> ReadingTask:
         """The task that the recipe's reader and document side ask for."""

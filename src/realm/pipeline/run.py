@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,20 +26,10 @@ from realm.train.metrics import MetricsLog
 from realm.train.sinks import open_sinks
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What the steps of one start share."""
-
-    paths: RunPaths
-    recipe: Recipe
-    progress: Progress
-    context: StageContext
-
-    @property
-    def asks(self) -> bool:
-        return bool(self.recipe.eval_files)
+WITHOUT_QUESTIONS = (
+    "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
+    'realm index search {run} "..."; to go on, name question files in the recipe and start the same command again.'
+)
 
 
 def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:
@@ -80,8 +69,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     skipped: list[str] = []
     if set(wanted) - {"corpus"}:
         check_corpus(paths, loaded)
-        run = _Run(paths, loaded, progress, open_run_context(paths, loaded, progress))
-        results, skipped = _train(run, wanted)
+        results, skipped = _train(open_run_context(paths, loaded, progress), wanted)
         on_first(lambda: str(write_report(paths)))
     progress.close()
     for reason in skipped:
@@ -127,49 +115,32 @@ def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> Sta
     )
 
 
-def unused_stages(recipe: Recipe) -> set[str]:
-    """Stages whose networks nothing would start from."""
-    return {stage for stage, used in (("ict", recipe.pretrain.from_ict), ("warm", recipe.pretrain.from_warm)) if not used}
+TRAIN: dict[str, Callable[[StageContext], None]] = {"warm": run_warm, "ict": run_ict, "pretrain": run_pretrain, "finetune": run_finetune}
 
 
-TRAIN: dict[str, Callable[[StageContext], None]] = {
-    "warm": run_warm,
-    "ict": run_ict,
-    "pretrain": run_pretrain,
-    "finetune": run_finetune,
-}
-
-
-def _train(run: _Run, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _train(context: StageContext, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Every wanted stage with its evaluation. Returns results by name, and why stages were skipped."""
     results: dict[str, dict[str, Any]] = {}
     skipped: list[str] = []
-    unused = unused_stages(run.recipe)
+    recipe, paths = context.recipe, context.paths
+    used = {"ict": recipe.pretrain.from_ict, "warm": recipe.pretrain.from_warm}
     for stage in wanted:
-        if stage in unused:
+        if not used.get(stage, True):
             skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
-        elif stage in ("finetune", "eval") and not run.recipe.train_files:
-            skipped += [] if skipped else [_without_questions(run)]
+        elif stage in ("finetune", "eval") and not recipe.train_files:
+            skipped += [] if skipped else [WITHOUT_QUESTIONS.format(run=paths.root)]
         elif stage in TRAIN:
-            with timed(run.paths, stage):
-                TRAIN[stage](run.context)
-            if stage in ("ict", "pretrain") and run.asks:
-                with timed(run.paths, "eval"):
-                    results[stage] = on_first(partial(evaluate_stage, run.context, stage))
-        elif stage == "eval" and not run.asks:
+            with timed(paths, stage):
+                TRAIN[stage](context)
+            if stage in ("ict", "pretrain") and recipe.eval_files:
+                with timed(paths, "eval"):
+                    results[stage] = on_first(partial(evaluate_stage, context, stage))
+        elif stage == "eval" and not recipe.eval_files:
             skipped.append("No questions to evaluate on ([eval] qa is empty): eval was skipped.")
         elif stage == "eval":
-            with timed(run.paths, "eval"):
-                results["finetune"] = on_first(partial(evaluate_stage, run.context, "finetune"))
-            if run.recipe.eval.baselines:
-                with timed(run.paths, "baselines"):
-                    evaluate_baselines(run.context)
+            with timed(paths, "eval"):
+                results["finetune"] = on_first(partial(evaluate_stage, context, "finetune"))
+            if recipe.eval.baselines:
+                with timed(paths, "baselines"):
+                    evaluate_baselines(context)
     return results, skipped
-
-
-def _without_questions(run: _Run) -> str:
-    root = run.paths.root
-    return (
-        "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
-        f'realm index search {root} "..."; to go on, name question files in the recipe and start the same command again.'
-    )

@@ -87,7 +87,7 @@ def answer_all(
     for at in range(0, len(questions), batch):
         part = list(questions[at : at + batch])
         for question, answer in zip(part, answerer.answer([q.text for q in part], k=k), strict=True):
-            rows = relevance.store.rows_of(_ids(answer))
+            rows = relevance.store.rows_of(np.array([e.block_id for e in answer.evidence], np.int64))
             oracle = bool(relevance.by_answer(question, rows).any())
             readings.append(JudgedAnswer(question, answer, is_correct(answer.answer, question), f1_of(answer.answer, question), oracle))
         if counting:
@@ -150,8 +150,3 @@ def evaluate_answers(
 ) -> dict[str, Any]:
     """The summary of answers from the best ``read`` blocks."""
     return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))
-
-
-def _ids(answer: Answer) -> np.ndarray:
-    """Block ids of the blocks that were read. int64 [k]."""
-    return np.array([e.block_id for e in answer.evidence], np.int64)

@@ -1,7 +1,6 @@
 """Retrieval measured against judgements: documents ranked by their best block, scored by ir-measures (nDCG@10, reciprocal rank, recall)."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ from realm.progress import Counting
 from realm.recipes.scoring import bootstrap_interval
 
 BATCH = 64
-FEATURE = "measuring retrieval against judgements"
 
 
 def evaluate_judged(
-    source: Source, store: BlockStore, judged: Judged, depths: SequenceOf[int], *, counting: Counting | None = None
+    source: Source, store: BlockStore, judged: Judged, depths: Sequence[int], *, counting: Counting | None = None
 ) -> dict[str, Any]:
     """{"n", "ndcg_10", "ndcg_10_interval", "mrr", "mrr_interval", "recall": {depth: value}, "unknown_documents"}.
 
@@ -34,7 +32,7 @@ def evaluate_judged(
         import ir_measures
         from ir_measures import RR, R, nDCG
     except ImportError:
-        raise MissingExtra(FEATURE, "eval") from None
+        raise MissingExtra("measuring retrieval against judgements", "eval") from None
     wanted = {document for grades in judged.grades.values() for document in grades}
     unknown = wanted - set(store.documents())
     if unknown == wanted:
@@ -96,7 +94,7 @@ def best_of_documents(store: BlockStore, rows: np.ndarray, scores: np.ndarray, d
     return list(found), list(found.values())
 
 
-def falling(scores: SequenceOf[float]) -> list[float]:
+def falling(scores: Sequence[float]) -> list[float]:
     """Scores that fall strictly, as little changed as float32 allows: outside tools sort by score alone, and break ties otherwise."""
     strict: list[float] = []
     last = np.float32(np.inf)

@@ -56,9 +56,6 @@ class Pairs:
         self.partners = Partners(context.store)
         self.held_out, self.training = hold_out(self.sentences.keys, HELD_OUT, least=1)
 
-    def query(self, item: int, *key: int | str) -> MaskedQuery:
-        return self.sentences.query(item, generator("warm", self.context.seed, *key))
-
     def example(self, item: int, position: int) -> tuple[MaskedQuery, list[int]]:
         """A masked sentence and the wordpieces it is read with.
 
@@ -88,7 +85,7 @@ class Pairs:
     def test(self, encoder: KnowledgeAugmentedEncoder) -> FilledShares:
         """Fill the held-out spans with their block and with the null document."""
         encoder.eval()
-        queries = [self.query(item, "held out", item) for item in self.held_out]
+        queries = [self.sentences.query(item, generator("warm", self.context.seed, "held out", item)) for item in self.held_out]
         where, what, slots = self.slots(queries)
         own = self.context.store.rows_of(np.array([q.origin for q in queries])).tolist()
         shares = []

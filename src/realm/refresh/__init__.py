@@ -5,7 +5,7 @@ and the index's publisher, ``generation`` opens the answer (drawn in docs/refres
 trainer, refresher and searcher may be one process, several, or several machines, and any of them may be killed.
 """
 
-from realm.refresh.additions import add_difference, embed_difference, missing_rows
+from realm.refresh.additions import add_difference, missing_rows
 from realm.refresh.embedding import EmbedOptions, embed_corpus
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
@@ -17,7 +17,6 @@ __all__ = [
     "Generation",
     "add_difference",
     "embed_corpus",
-    "embed_difference",
     "missing_rows",
     "open_generation",
     "publish_parameters",

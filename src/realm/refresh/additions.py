@@ -3,13 +3,11 @@
 import numpy as np
 
 from realm.data.blocks import BlockInputs
-from realm.errors import SnapshotError
 from realm.index.delta import append_delta
 from realm.index.merging import merge_shards
-from realm.index.snapshot import current_generation
 from realm.paths import RunPaths
 from realm.refresh.embedding import ALONE, EmbedOptions, Progress, embed_parts
-from realm.refresh.generation import Generation, extended, open_generation
+from realm.refresh.generation import Generation, extended
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path
 from realm.refresh.refresher import segments_of
@@ -22,10 +20,10 @@ def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
     return np.flatnonzero(store.live & ~held_already)
 
 
-def embed_difference(
-    paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, number: int | None = None, options: EmbedOptions = ALONE
+def add_difference(
+    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
 ) -> tuple[Generation, int]:
-    """Embed blocks added since a generation (the newest by default) with its own embedder, as a delta of the same generation.
+    """Embed blocks added since a generation with its own embedder, as a delta of the same generation.
 
     A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
     is taken up again.
@@ -36,15 +34,6 @@ def embed_difference(
     Returns:
         The generation with them, and how many blocks were embedded.
     """
-    if current_generation(paths.index) is None:
-        raise SnapshotError("no index yet", path=paths.index, cure="Train first: realm run RECIPE.toml")
-    return add_difference(open_generation(paths, inputs, number), paths, inputs, progress, options=options)
-
-
-def add_difference(
-    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
-) -> tuple[Generation, int]:
-    """``embed_difference`` of a generation that is open."""
     if not len(missing_rows(generation, inputs)):
         return generation, 0
     with publishing(paths.index):

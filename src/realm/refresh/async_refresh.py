@@ -6,7 +6,6 @@ import time
 
 from realm.errors import SnapshotError, TrainingError
 from realm.nn.model import RealmModel
-from realm.refresh.embedding import ALONE
 from realm.refresh.generation import Generation
 from realm.refresh.index_source import IndexSource, RefreshContext
 from realm.refresh.parameters import forget_requests, parameters_path, read_facts, request_index, requested
@@ -30,9 +29,7 @@ class AsyncRefresh(IndexSource):
     """
 
     def __init__(self, context: RefreshContext, process: RefresherProcess | None):
-        self.context = context
-        self.generation: Generation | None = None
-        self.made_with = (0, False)
+        super().__init__(context)
         self._process = process
         self._seen: tuple[int, int] | None = None
         self._asked = 0  # step of the last request
@@ -43,10 +40,11 @@ class AsyncRefresh(IndexSource):
         return 0 if self._process is None else self._process.restarts
 
     def resume(self, number: int) -> Generation:
-        self._forget(above=number)
-        self.generation = self.context.open(number)
-        self._asked = self.generation.step
-        return self.generation
+        # Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in.
+        self._forgotten = forget_requests(self.context.paths, number)
+        found = super().resume(number)
+        self._asked = found.step
+        return found
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
         schedule = self.context.schedule
@@ -64,10 +62,9 @@ class AsyncRefresh(IndexSource):
     def finalize(self, step: int, model: RealmModel) -> Generation:
         if self._process is not None:
             self._process.stop()  # this process is the one that publishes now
-            self.generation, self.made_with = self.context.embed_here(step, model, ALONE)
-            return self.generation
+            return super().finalize(step, model)
         if self.generation is None:
-            self._forget(above=0)
+            self._forgotten = forget_requests(self.context.paths, 0)
         self._ask(step, model, exact=True)
         return self._wait(step, model, step, exact=True)
 
@@ -78,10 +75,6 @@ class AsyncRefresh(IndexSource):
     def close(self) -> None:
         if self._process is not None:
             self._process.stop()
-
-    def _forget(self, above: int) -> None:
-        """Whatever was asked for after the checkpoint belongs to steps that are forgotten: it must not be swapped in."""
-        self._forgotten = forget_requests(self.context.paths, above)
 
     def _ask(self, step: int, model: RealmModel, *, exact: bool = False) -> None:
         paths, status = self.context.paths, read_status(self.context.paths.index)

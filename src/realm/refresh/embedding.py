@@ -78,12 +78,7 @@ PartsOf = Callable[[Embedder, Path, BlockInputs, np.ndarray, EmbedOptions, Progr
 
 
 def embed_parts(
-    embedder: Embedder,
-    params: Path,
-    inputs: BlockInputs,
-    rows: np.ndarray,
-    options: EmbedOptions,
-    progress: Progress | None,
+    embedder: Embedder, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, progress: Progress | None
 ) -> Parts:
     """What ``publish_snapshot`` takes: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
 

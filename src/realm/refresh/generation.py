@@ -1,9 +1,10 @@
-"""An opened generation: the index, and the embedder that made it."""
+"""A generation: the index, and the embedder that made it, opened together; and all of a run's generations read through and checked."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +15,13 @@ from realm.data.blocks import BlockInputs
 from realm.errors import RealmError, SnapshotError
 from realm.index.live import LiveIndex
 from realm.index.mips import MipsIndex
-from realm.index.snapshot import Snapshot
+from realm.index.snapshot import Snapshot, read_generation
+from realm.index.sparse import verify_sparse
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.parameters import parameters_path, read_facts
-from realm.storage.generations import generation_path, published_generations, quarantine
+from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations, quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -134,3 +136,26 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
     if foreign or (facts is not None and facts.sha256 != state_sha256(published)):
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     return published
+
+
+def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[str, Any]], list[str]]:
+    """Read every byte of every published generation, of its sparse index and of its parameters.
+
+    Returns:
+        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were put aside before. "blocks" is None if
+        their number is not known, "problem" if nothing is wrong, else one line.
+    """
+    manifest = inputs.store.manifest
+    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
+    found = []
+    for number in published_generations(paths.index):
+        row: dict[str, Any] = {"generation": number, "blocks": None, "problem": None}
+        found.append(row)
+        try:
+            snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
+            row["blocks"] = len(snapshot.block_ids)
+            load_parameters(paths, snapshot)
+            verify_sparse(paths.index, number)
+        except RealmError as error:
+            row["problem"] = str(error)
+    return found, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))

@@ -1,12 +1,13 @@
-"""Which index a trainer searches from which step on: one protocol for every mode, and what they all need to know of the run.
+"""Which index a trainer searches from which step on: one interface for every mode, and what they all need to know of the run.
 
 ``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process, ``replay`` repeats the
 swaps of another run, ``ranked`` lets one rank decide for all.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -64,30 +65,27 @@ class RefreshContext:
         """A published generation, where the trainer computes."""
         return open_generation(self.paths, self.inputs, number, device=self.device)
 
-    def embed_here(self, step: int, model: RealmModel, options: EmbedOptions) -> tuple[Generation, tuple[int, bool]]:
-        """The index of the parameters as they are, made by this process; and its threads, and whether in bfloat16."""
-        protect, progress = self.protect(), self.progress
-        found = refresh_index(model, self.inputs, self.paths, step=step, protect=protect, options=options, progress=progress)
-        return found, (torch.get_num_threads(), options.bf16)
-
     def prune(self) -> None:
         """Delete generations that nobody needs any more. No refresher may hold the index."""
         with publishing(self.paths.index):
             prune_run(self.paths, self.protect())
 
 
-class IndexSource(Protocol):
+class IndexSource(ABC):
     """Where a trainer gets its index from. What has a body here is that of a source without processes or state of its own.
 
-    Attributes:
+    Args:
         context: of the stage.
+
+    Attributes:
         generation: what is searched; None before the first.
         made_with: CPU threads that embedded it, and whether in bfloat16: its last bits depend on them.
     """
 
-    context: RefreshContext
-    generation: Generation | None
-    made_with: tuple[int, bool]
+    def __init__(self, context: RefreshContext):
+        self.context = context
+        self.generation: Generation | None = None
+        self.made_with = (0, False)
 
     @property
     def restarts(self) -> int:
@@ -96,15 +94,16 @@ class IndexSource(Protocol):
 
     def resume(self, number: int) -> Generation:
         """Go on with the generation that a checkpoint was searching."""
-        ...
+        self.generation = self.context.open(number)
+        return self.generation
 
+    @abstractmethod
     def between(self, step: int, model: RealmModel) -> Generation | None:
         """The generation to search from this step on, if it is another one now."""
-        ...
 
     def finalize(self, step: int, model: RealmModel) -> Generation:
         """The index of the parameters as they are after the last step, in float32: it outlives the stage."""
-        ...
+        return self._embed(step, model, ALONE)
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries besides the number of the generation."""
@@ -122,28 +121,21 @@ class IndexSource(Protocol):
         """End what was started."""
         return
 
+    def _embed(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
+        """The index of the parameters as they are, made by this process."""
+        context = self.context
+        self.generation = refresh_index(
+            model, context.inputs, context.paths, step=step, protect=context.protect(), options=options, progress=context.progress
+        )
+        self.made_with = (torch.get_num_threads(), options.bf16)
+        return self.generation
+
 
 class Inline(IndexSource):
     """Refreshes in the trainer's process, between two steps."""
-
-    def __init__(self, context: RefreshContext):
-        self.context = context
-        self.generation: Generation | None = None
-        self.made_with = (0, False)
-
-    def resume(self, number: int) -> Generation:
-        self.generation = self.context.open(number)
-        return self.generation
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
         schedule = self.context.schedule
         if not schedule.due(step):
             return None
-        return self.finalize(step, model) if step == schedule.steps else self._refresh(step, model, self.context.options)
-
-    def finalize(self, step: int, model: RealmModel) -> Generation:
-        return self._refresh(step, model, ALONE)
-
-    def _refresh(self, step: int, model: RealmModel, options: EmbedOptions) -> Generation:
-        self.generation, self.made_with = self.context.embed_here(step, model, options)
-        return self.generation
+        return self.finalize(step, model) if step == schedule.steps else self._embed(step, model, self.context.options)

@@ -1,7 +1,7 @@
 """The two locks of a run's ``index/``: of its one publisher, held for as long as that works, and of its requests, held for a moment."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from realm.errors import SnapshotError
@@ -39,13 +39,10 @@ def deciding(index: Path) -> Iterator[None]:
 
 @contextmanager
 def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
-    try:
-        index.mkdir(parents=True, exist_ok=True)
-        lock = held(index, lambda named: SnapshotError(f"another process{named} {does}", path=index, cure=cure), name)
-        lock.__enter__()
-    except OSError as error:
-        raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            index.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(index, lambda named: SnapshotError(f"another process{named} {does}", path=index, cure=cure), name))
+        except OSError as error:
+            raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
         yield
-    finally:
-        lock.__exit__(None, None, None)

@@ -94,14 +94,10 @@ def read_facts(directory: Path) -> ParameterFacts | None:
 def next_number(paths: RunPaths) -> int:
     """A number that neither parameters nor an index ever had in this run, one that is being built or was taken back included."""
     used = [*generation_numbers(paths.params), *building_numbers(paths.index)]
-    return max(next_generation(paths.index), 1 + max(used, default=0), _noted(paths))
-
-
-def _noted(paths: RunPaths) -> int:
-    try:
-        return int((paths.params / NEXT).read_text("ascii"))
-    except (FileNotFoundError, ValueError):
-        return 1
+    noted = 1
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        noted = int((paths.params / NEXT).read_text("ascii"))
+    return max(next_generation(paths.index), 1 + max(used, default=0), noted)
 
 
 def requested(paths: RunPaths) -> int | None:

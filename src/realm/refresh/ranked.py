@@ -25,9 +25,7 @@ class Ranked(IndexSource):
     """
 
     def __init__(self, first: IndexSource):
-        self.context = first.context
-        self.generation: Generation | None = None
-        self.made_with = (0, False)
+        super().__init__(first.context)
         self._first = first
 
     @property
@@ -38,7 +36,11 @@ class Ranked(IndexSource):
         return self._go_over(on_first(lambda: self._first.resume(number).number))
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
-        number = on_first(lambda: _number(self._first.between(step, model)))
+        def ask() -> int | None:
+            found = self._first.between(step, model)
+            return None if found is None else found.number
+
+        number = on_first(ask)
         return None if number is None else self._go_over(number)
 
     def finalize(self, step: int, model: RealmModel) -> Generation:
@@ -65,7 +67,3 @@ class Ranked(IndexSource):
         else:
             self.generation = self.context.open(number)
         return self.generation
-
-
-def _number(found: Generation | None) -> int | None:
-    return None if found is None else found.number

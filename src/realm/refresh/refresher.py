@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +140,7 @@ def read_status(index: Path) -> Status | None:
         return None
 
 
+@dataclass
 class Refresher:
     """Answers requests for an index, newest first; a request overtaken by a newer one is never built.
 
@@ -151,21 +152,13 @@ class Refresher:
         parts_of: who embeds.
     """
 
-    def __init__(
-        self,
-        paths: RunPaths,
-        inputs: BlockInputs,
-        options: EmbedOptions,
-        progress: Progress | None = None,
-        parts_of: PartsOf = embed_parts,
-    ):
-        self._paths = paths
-        self._inputs = inputs
-        self._options = options
-        self._progress = progress
-        self._parts_of = parts_of
-        self._beat = 0
-        self._told = 0.0
+    paths: RunPaths
+    inputs: BlockInputs
+    options: EmbedOptions
+    progress: Progress | None = None
+    parts_of: PartsOf = embed_parts
+    _beat: int = field(default=0, init=False)
+    _told: float = field(default=0.0, init=False)
 
     def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
         """Tick until ``ended`` says so.
@@ -173,7 +166,7 @@ class Refresher:
         Raises:
             SnapshotError: another process builds this index, or the disk refuses.
         """
-        with publishing(self._paths.index):
+        with publishing(self.paths.index):
             while not ended():
                 if self.tick() is None:
                     self._say(None, 0, 0, 0.0)
@@ -184,7 +177,7 @@ class Refresher:
 
         The caller holds the index (``publishing``).
         """
-        number = requested(self._paths)
+        number = requested(self.paths)
         if number is None:
             return None
         self._say(number, 0, 0, 0.0, now=True)
@@ -192,28 +185,28 @@ class Refresher:
             self._build(number)
         except (RealmError, FileNotFoundError):
             # The trainer withdraws a request when it makes a newer one: then that one is next.
-            if requested(self._paths) == number:
+            if requested(self.paths) == number:
                 raise
         return number
 
     def _build(self, number: int) -> None:
-        directory = parameters_path(self._paths, number)
+        directory = parameters_path(self.paths, number)
         facts = read_facts(directory) or ParameterFacts(step=0, sha256="")
         embedder = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False)
-        embedder.to(torch.device(self._options.devices[0] if self._options.devices else "cpu"))
-        self._inputs = BlockInputs(self._inputs.store.newest(), self._inputs.featurizer)
+        embedder.to(torch.device(self.options.devices[0] if self.options.devices else "cpu"))
+        self.inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         started = time.perf_counter()
         first: list[int] = []  # rows that a killed process had done
 
-        def progress(done: int, total: int) -> None:
+        def tell(done: int, total: int) -> None:
             first.append(done) if not first else None
             self._say(number, done, total, (done - first[0]) / max(1e-9, time.perf_counter() - started))
-            if self._progress is not None:
-                self._progress(done, total)
+            if self.progress is not None:
+                self.progress(done, total)
 
-        options = replace(self._options, bf16=self._options.bf16 and not facts.exact)
-        build_generation(self._paths, self._inputs, number, embedder, facts.step, options, progress, self._parts_of)
-        prune_run(self._paths, frozenset(facts.protect))
+        options = replace(self.options, bf16=self.options.bf16 and not facts.exact)
+        build_generation(self.paths, self.inputs, number, embedder, facts.step, options, tell, self.parts_of)
+        prune_run(self.paths, frozenset(facts.protect))
 
     def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:
         if not now and time.monotonic() - self._told < BEAT_SECONDS:
@@ -222,4 +215,4 @@ class Refresher:
         self._beat += 1
         left = round((total - done) / speed, 1) if speed else None
         status = Status(os.getpid(), socket.gethostname(), self._beat, generation, done, total, round(speed, 1), left)
-        write_json(self._paths.index / STATUS, asdict(status))
+        write_json(self.paths.index / STATUS, asdict(status))

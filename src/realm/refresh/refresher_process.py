@@ -82,16 +82,15 @@ class RefresherProcess:
         if time.monotonic() >= self._not_before:
             if self._process is not None:
                 self.restarts += 1
-                _input_of(self._process).close()
+                self._process.communicate()  # it has ended: closes the pipe
             self._start()
 
     def stop(self) -> None:
         """End it: first by closing its standard input, then by force."""
         if self._process is None:
             return
-        _input_of(self._process).close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.communicate(timeout=PATIENCE)  # closes the pipe and waits
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -113,12 +112,6 @@ class RefresherProcess:
         except OSError:
             lines = []
         return lines[-1] if lines else "it said nothing"
-
-
-def _input_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    """The pipe that a child waits on."""
-    assert process.stdin is not None
-    return process.stdin
 
 
 def main(root: Path, device: str) -> int:

@@ -14,7 +14,7 @@ import torch
 
 from realm.errors import ConfigError, TrainingError
 from realm.nn.model import RealmModel
-from realm.refresh.embedding import ALONE, EmbedOptions
+from realm.refresh.embedding import EmbedOptions
 from realm.refresh.generation import Generation
 from realm.refresh.index_source import IndexSource, RefreshContext
 from realm.refresh.locks import publishing
@@ -89,9 +89,7 @@ class Replay(IndexSource):
     """
 
     def __init__(self, context: RefreshContext, swaps: list[Swap]):
-        self.context = context
-        self.generation: Generation | None = None
-        self.made_with = (0, False)
+        super().__init__(context)
         self.kept: dict[int, int] = {}
         # The first of a step: a second one was made for what comes after the stage, and is made for that again.
         self._swaps = {swap.step: swap for swap in reversed(swaps)}
@@ -103,19 +101,11 @@ class Replay(IndexSource):
     def restore(self, state: dict[str, Any]) -> None:
         self.kept = {int(step): number for step, number in state["kept"].items()}
 
-    def resume(self, number: int) -> Generation:
-        self.generation = self.context.open(number)
-        return self.generation
-
     def between(self, step: int, model: RealmModel) -> Generation | None:
         if step in self._needed:
             self._keep(step, model)
         swap = self._swaps.get(step)
         return None if swap is None else self._swap(swap)
-
-    def finalize(self, step: int, model: RealmModel) -> Generation:
-        self.generation, self.made_with = self.context.embed_here(step, model, ALONE)
-        return self.generation
 
     def _keep(self, step: int, model: RealmModel) -> None:
         number = self.kept.get(step) or next_number(self.context.paths)

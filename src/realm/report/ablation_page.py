@@ -4,9 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from realm.report.chart import short
-from realm.report.document import document
-from realm.report.markup import Html, tag
-from realm.report.markup import table as html_table
+from realm.report.markup import Html, document, table, tag
 
 WIDTH, LEFT, RIGHT, STEP, TOP, BOTTOM = 720, 270, 24, 24, 12, 30
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -24,10 +22,10 @@ def ablation_page(name: str, head: Sequence[str], rows: Sequence[Sequence[str]],
         note: what the headings mean.
         plots: for each title rows with a fraction for each seed.
     """
-    shown = html_table(list(head), [list(row) for row in rows], "Mean over seeds")
+    shown = table(list(head), [list(row) for row in rows], "Mean over seeds")
     figures = [tag("section", tag("h2", title), dot_plot(title, plot)) for title, plot in plots.items()]
-    table = tag("section", tag("h2", "Results"), shown, tag("p", note, class_="note"), class_="results")
-    main = tag("main", tag("header", tag("p", "REALM ablation", class_="kicker"), tag("h1", name)), table, *figures)
+    results = tag("section", tag("h2", "Results"), shown, tag("p", note, class_="note"), class_="results")
+    main = tag("main", tag("header", tag("p", "REALM ablation", class_="kicker"), tag("h1", name)), results, *figures)
     return document(f"{name} – REALM ablation", main)
 
 
@@ -36,15 +34,8 @@ def dot_plot(title: str, rows: Plot) -> Html:
     height = TOP + STEP * len(rows) + BOTTOM
     lines = [_row(i, name, values) for i, (name, values) in enumerate(rows)]
     last = ", ".join(f"{name} {short(statistics.fmean(values))}" for name, values in rows if values)
-    return tag(
-        "svg",
-        tag("title", title),
-        _grid(height),
-        *lines,
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="img",
-        aria_label=f"{title}: {last}",
-    )
+    size = {"viewBox": f"0 0 {WIDTH} {height}"}
+    return tag("svg", tag("title", title), _grid(height), *lines, **size, role="img", aria_label=f"{title}: {last}")
 
 
 def _grid(height: int) -> Html:

@@ -1,6 +1,6 @@
 """A bar chart as an SVG file of its own: one bar a row, an interval as a whisker, colours inside the file."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from realm.report.chart import short
 from realm.report.markup import tag
@@ -12,28 +12,23 @@ STYLE = (
 )
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One bar: its label, a rate 0..1, and the ends of its interval."""
+def bar_chart(title: str, bars: Sequence[tuple[str, float, Sequence[float]]]) -> str:
+    """The chart as text, in percent; the longest bar or whisker fills the width.
 
-    label: str
-    value: float
-    interval: tuple[float, float]
-
-
-def bar_chart(title: str, bars: list[Bar]) -> str:
-    """The chart as text, in percent; the longest bar or whisker fills the width."""
-    most = max([0.01, *(max(bar.value, bar.interval[1]) for bar in bars)])
+    Args:
+        bars: label, a rate 0..1, and the two ends of its interval.
+    """
+    most = max([0.01, *(max(value, ends[1]) for _, value, ends in bars)])
     scale = (WIDTH - LABELS - RIGHT) / most
     rows = []
-    for i, bar in enumerate(bars):
+    for i, (label, value, ends) in enumerate(bars):
         y = TOP + i * ROW
-        low, high = (LABELS + end * scale for end in bar.interval)
+        low, high = (LABELS + end * scale for end in ends)
         rows += [
-            tag("text", bar.label, x=LABELS - 8, y=y + 17, text_anchor="end"),
-            tag("rect", x=LABELS, y=y + 4, width=f"{bar.value * scale:.1f}", height=ROW - 8),
+            tag("text", label, x=LABELS - 8, y=y + 17, text_anchor="end"),
+            tag("rect", x=LABELS, y=y + 4, width=f"{value * scale:.1f}", height=ROW - 8),
             tag("line", class_="whisker", x1=f"{low:.1f}", x2=f"{high:.1f}", y1=y + ROW / 2, y2=y + ROW / 2),
-            tag("text", short(100 * bar.value), x=f"{max(high, LABELS + bar.value * scale) + 6:.1f}", y=y + 17),
+            tag("text", short(100 * value), x=f"{max(high, LABELS + value * scale) + 6:.1f}", y=y + 17),
         ]
     height = TOP + len(bars) * ROW + 10
     axis = tag("line", class_="axis", x1=LABELS, x2=LABELS, y1=TOP, y2=height - 8)

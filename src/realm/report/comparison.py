@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from realm.data.loader import generator
-from realm.report.bars import Bar, bar_chart
+from realm.report.bars import bar_chart
 from realm.report.plain import aligned, csv_text
 from realm.storage.files import write_atomic
 
@@ -100,7 +100,7 @@ def write_comparison(out: Path, found: Mapping[str, Any]) -> None:
     write_atomic(out / "compare.txt", as_text(found))
     write_atomic(out / "compare.csv", as_csv(found))
     write_atomic(out / "compare.tex", as_latex(found))
-    bars = [Bar(row["title"], row["em"], (row["em_interval"][0], row["em_interval"][1])) for row in found["rows"]]
+    bars = [(row["title"], row["em"], row["em_interval"]) for row in found["rows"]]
     write_atomic(out / "compare.svg", bar_chart(f"Exact match on {found['n']} questions, with 95 % intervals", bars))
 
 

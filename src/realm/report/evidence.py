@@ -25,23 +25,12 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
 
 def _answer(answer: dict[str, Any]) -> Html:
     heading = tag("h3", answer.get("question", ""), class_="question")
-    said = tag(
-        "p",
-        tag("strong", answer.get("answer") or "no answer"),
-        tag("span", f"p = {short(number(answer.get('p')))}", class_="p"),
-        class_="answer",
-    )
-    evidence = [e for e in as_list(answer.get("evidence")) if isinstance(e, dict)]
-    items = [_evidence(e) for e in evidence[:SHOWN_EVIDENCE]]
+    p = tag("span", f"p = {short(number(answer.get('p')))}", class_="p")
+    said = tag("p", tag("strong", answer.get("answer") or "no answer"), p, class_="answer")
+    evidence = records(answer.get("evidence"))
+    read = tag("ol", *map(_evidence, evidence[:SHOWN_EVIDENCE]), class_="evidence") if evidence else None
     more = f"{SHOWN_EVIDENCE} of the {len(evidence)} documents read are shown" if len(evidence) > SHOWN_EVIDENCE else None
-    return tag(
-        "article",
-        heading,
-        said,
-        tag("ol", *items, class_="evidence") if items else None,
-        tag("p", more, class_="note") if more else None,
-        class_="card",
-    )
+    return tag("article", heading, said, read, tag("p", more, class_="note") if more else None, class_="card")
 
 
 def _evidence(item: dict[str, Any]) -> Html:
@@ -95,7 +84,7 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
 
 def explained_table(found: dict[str, Any], caption: str) -> Html | None:
     """The documents read with a sentence and their numbers; ``found`` holds candidates as Explanation.to_dict() has them."""
-    rows = [_candidate(c) for c in as_list(found.get("candidates")) if isinstance(c, dict)]
+    rows = [_candidate(c) for c in records(found.get("candidates"))]
     return table(["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"], rows, caption) if rows else None
 
 
@@ -110,7 +99,7 @@ def cloze(found: dict[str, Any]) -> Html:
 
 
 def _predictions(found: dict[str, Any]) -> Html | None:
-    shown = [p for p in as_list(found.get("predictions")) if isinstance(p, dict)]
+    shown = records(found.get("predictions"))
     if not shown:
         return None
     items = [tag("li", str(p.get("text", "")), tag("span", short(number(p.get("p"))), class_="p")) for p in shown]
@@ -147,3 +136,8 @@ def probability(rate: float | None) -> str:
 def as_list(value: Any) -> list[Any]:
     """``value`` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def records(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list; none where it is no list."""
+    return [item for item in as_list(value) if isinstance(item, dict)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from realm.report.chart import short
-from realm.report.evidence import as_list, cloze, explained_table, meter, probability, signed
+from realm.report.evidence import cloze, explained_table, meter, probability, records, signed
 from realm.report.markup import Html, join, table, tag
 from realm.report.read import number
 
@@ -46,7 +46,7 @@ def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _refresh(row: dict[str, Any]) -> list[Any]:
-    candidates = [c for c in as_list(row.get("candidates")) if isinstance(c, dict)]
+    candidates = records(row.get("candidates"))
     documents = sorted((c for c in candidates if not c.get("null")), key=lambda c: -(number(c.get("p_z")) or 0.0))
     null = next((number(c.get("p_z")) for c in candidates if c.get("null")), None)
     items = [_document(c) for c in documents[:SHOWN_DOCUMENTS]]

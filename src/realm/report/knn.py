@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.report.chart import Series, line_chart, short
-from realm.report.document import document
-from realm.report.markup import Html, table, tag
+from realm.report.markup import Html, document, table, tag
 from realm.storage.files import write_atomic
 
 MEASURES = (
@@ -53,14 +52,10 @@ def write_sizes(path: Path, found: dict[str, Any]) -> None:
     measured = [(mixed, alone, label) for mixed, alone, label in MEASURES if _value(found, mixed) is not None]
     points = [found, *found["pruned"]]
     rows = [
-        [
-            " then ".join(point["pruned_by"]) or "all pairs",
-            f"{point['keys']:,}",
-            *(_short(_value(point, mixed)) for mixed, _, _ in measured),
-        ]
+        [" then ".join(point["pruned_by"]) or "all pairs", f"{point['keys']:,}", *(short(_value(point, mixed)) for mixed, _, _ in measured)]
         for point in points
     ]
-    rows.append(["model alone", "–", *(_short(_value(found, alone)) for _, alone, _ in measured)])
+    rows.append(["model alone", "–", *(short(_value(found, alone)) for _, alone, _ in measured)])
     sections = {"Measured": (table(["Datastore", "Keys", *(label for _, _, label in measured)], rows, "Quality"),)}
     if found["pruned"]:
         charts = [tag("figure", tag("figcaption", label), _sizes_chart(points, mixed, alone, label)) for mixed, alone, label in measured]
@@ -96,7 +91,3 @@ def _value(found: dict[str, Any], name: str) -> float | None:
     first, _, second = name.partition(".")
     value = found.get(first)
     return value.get(second) if second and value else value
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else short(value)

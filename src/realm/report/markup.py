@@ -1,6 +1,7 @@
 """HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup."""
 
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 EMPTY_ELEMENTS = ("br", "meta", "circle", "line", "path", "rect", "col")
@@ -37,3 +38,18 @@ def table(head: list[Any], rows: list[list[Any]], caption: str, *, above: Html |
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     inner = tag("table", tag("caption", caption), tag("thead", above, heading), tag("tbody", *body))
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def document(title: str, main: Html) -> str:
+    """A whole HTML page as text: one file that fetches nothing and runs nothing, whatever text it shows."""
+    style = Html((files("realm.report") / "style.css").read_text("utf-8"))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        tag("title", title),
+        tag("style", style),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"

@@ -8,10 +8,9 @@ from realm.paths import RunPaths
 from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
 from realm.report.confidence import confidence_section
-from realm.report.document import document
 from realm.report.evidence import answers_section, explanation_section
 from realm.report.followed import followed_section
-from realm.report.markup import Html, join, table, tag
+from realm.report.markup import Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
@@ -46,12 +45,9 @@ def render(run: RunRecord) -> str:
         advice(run),
         _recipe(run),
     ]
-    main = tag("main", _header(run), *[section for section in sections if section])
+    header = tag("header", tag("p", "REALM report", class_="kicker"), tag("h1", run.name), _tiles(run), _facts(run))
+    main = tag("main", header, *[section for section in sections if section])
     return document(f"{run.name} – REALM report", main)
-
-
-def _header(run: RunRecord) -> Html:
-    return tag("header", tag("p", "REALM report", class_="kicker"), tag("h1", run.name), _tiles(run), _facts(run))
 
 
 def _tiles(run: RunRecord) -> Html | None:
@@ -70,13 +66,8 @@ def _tiles(run: RunRecord) -> Html | None:
         )
         tiles.append(("Gold recall@5", percent(after), note))
     if (utility := run.stage("pretrain").last("marginal_utility")) is not None:
-        tiles.append(
-            (
-                "Marginal utility",
-                f"+{short(utility)}" if utility > 0 else short(utility),
-                "what documents add to log p(y|x); above 0 they help",
-            )
-        )
+        shown = f"+{short(utility)}" if utility > 0 else short(utility)
+        tiles.append(("Marginal utility", shown, "what documents add to log p(y|x); above 0 they help"))
     if not tiles:
         return None
     boxes = [tag("div", tag("dt", name), tag("dd", value, class_="value"), tag("dd", note, class_="note")) for name, value, note in tiles]
@@ -167,9 +158,9 @@ def _recipe(run: RunRecord) -> Html | None:
     return tag("section", tag("h2", "Recipe"), tag("details", tag("summary", f"{len(rows)} settings"), shown), class_="plain")
 
 
-def percent(rate: float | None) -> str:
+def percent(rate: float) -> str:
     """A rate 0..1 as people read it."""
-    return "–" if rate is None else f"{100 * rate:.1f} %"
+    return f"{100 * rate:.1f} %"
 
 
 def _hundredths(rate: float | None) -> str:

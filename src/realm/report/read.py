@@ -3,7 +3,8 @@
 import math
 import tomllib
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,7 @@ class RunRecord:
 
 def read_run(paths: RunPaths) -> RunRecord:
     """Read metrics, results, stage facts, recipe and corpus manifest, whatever of them is there."""
-    rows = _Rows()
-    for row in MetricsLog(paths.metrics).rows():
-        rows.add(row)
+    rows = _Rows(MetricsLog(paths.metrics).rows())
     found = {path.parent.name: read_json(path) for path in sorted(paths.root.glob("stages/*/stage.json"))}
     facts = {name: value for name, value in found.items() if isinstance(value, dict)}
     names = sorted({*rows.columns, *facts}, key=_stage_order)
@@ -82,26 +81,25 @@ def read_run(paths: RunPaths) -> RunRecord:
     )
 
 
-@dataclass
 class _Rows:
     """Rows of metrics.jsonl by stage and column."""
 
-    columns: dict[str, dict[str, list[Point]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    times: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    alarms: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, row: Any) -> None:
-        step = number(row.get("step")) if isinstance(row, dict) else None
-        if step is None or "stage" not in row:
-            return
-        stage = str(row["stage"])
-        if (when := number(row.get("time"))) is not None:
-            self.times[stage].append(when)
-        if "alarm" in row:
-            self.alarms.append(row)
-        for name, value in row.items():
-            if name not in ("stage", "step", "time") and (known := number(value)) is not None:
-                self.columns[stage][name].append((step, known))
+    def __init__(self, rows: Iterable[Any]):
+        self.columns: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+        self.times: dict[str, list[float]] = defaultdict(list)
+        self.alarms: list[dict[str, Any]] = []
+        for row in rows:
+            step = number(row.get("step")) if isinstance(row, dict) else None
+            if step is None or "stage" not in row:
+                continue
+            stage = str(row["stage"])
+            if (when := number(row.get("time"))) is not None:
+                self.times[stage].append(when)
+            if "alarm" in row:
+                self.alarms.append(row)
+            for name, value in row.items():
+                if name not in ("stage", "step", "time") and (known := number(value)) is not None:
+                    self.columns[stage][name].append((step, known))
 
 
 def number(value: Any) -> float | None:

@@ -1,12 +1,21 @@
 """One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
-from realm.report.chart import Series, line_chart, short
+from realm.report.chart import Series, line_chart, short, thinned
 from realm.report.markup import Html, join, table, tag
 from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord
-from realm.report.shares import time_shares
+from realm.train.metrics import PARTS
 
 MOST_ROWS = 60
+PARTS_SHOWN = {
+    "data": "choosing sentences and building inputs",
+    "search": "embedding the queries and searching the index",
+    "forward": "both networks, and the loss",
+    "backward": "gradients, optimiser, checkpoints, logging",
+    "waiting": "refreshes, swaps of the index, evaluation",
+    "watching": "measuring the numbers of this page",
+}
+"""What a training step does in each of its parts."""
 
 
 def stages_section(run: RunRecord) -> Html | None:
@@ -25,7 +34,7 @@ def _stage(stage: StageRecord) -> Html:
         tag("p", known["about"], class_="about") if known["about"] else None,
         _outcome(stage),
         tag("div", *telling, class_="charts") if telling else None,
-        time_shares(stage),
+        _time_shares(stage),
         tag("details", tag("summary", "Learning rate, gradients and other machinery"), tag("div", *machinery, class_="charts"))
         if machinery
         else None,
@@ -74,7 +83,28 @@ def _numbers(stage: StageRecord) -> Html:
             values.setdefault(step, {})[name] = value
     steps = sorted(values)
     every = max(1, -(-len(steps) // MOST_ROWS))
-    kept = steps[::every] if (len(steps) - 1) % every == 0 else [*steps[::every], steps[-1]]
-    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in kept]
+    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in thinned(steps, MOST_ROWS)]
     caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
     return tag("details", tag("summary", caption), table(["step", *names], rows, caption))
+
+
+def _time_shares(stage: StageRecord) -> Html | None:
+    """One bar a part of the step, over all rows of the stage by their time; None where nothing was measured."""
+    steps = {part: dict(stage.columns.get(f"share_{part}", [])) for part in PARTS}
+    weight = dict(stage.columns.get("seconds_per_step", []))
+    known = [step for step in weight if all(step in values for values in steps.values())]
+    total = sum(weight[step] for step in known)
+    if not known or total <= 0:
+        return None
+    shares = {part: sum(weight[step] * values[step] for step in known) / total for part, values in steps.items()}
+    rows = [
+        tag(
+            "div",
+            tag("dt", part),
+            tag("dd", tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, share)):.1f}%"), class_="bar", aria_hidden="true")),
+            tag("dd", f"{100 * share:.1f} %", class_="share"),
+            tag("dd", PARTS_SHOWN[part], class_="note"),
+        )
+        for part, share in shares.items()
+    ]
+    return tag("div", tag("p", "Where the time went", class_="smallhead"), tag("dl", *rows, class_="shares"))

@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from realm import __version__
 from realm.errors import RealmError
 from realm.serve.documents import Documents
-from realm.serve.guard import Guard, Rules, told
+from realm.serve.guard import Guard, Rules
 from realm.serve.pages import page_routes
-from realm.serve.refusals import Refusal
+from realm.serve.refusals import Refusal, refusal_of
 from realm.serve.routes import document_routes, question_routes, state_routes
 from realm.serve.serving import Serving
 
@@ -48,8 +48,8 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
     return app
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    return told(error).response()
+async def _refused(request: Request, error: Any) -> Response:
+    return (refusal_of(error) if isinstance(error, RealmError) else error).response()
 
 
 async def _invalid(request: Request, error: Any) -> Response:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from realm.serve.refusals import Refusal, queue_full
@@ -20,13 +20,12 @@ Compute = Callable[[Hashable, list[Any]], list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """One payload on its way, and who waits for it."""
+    """One payload on its way, and what somebody waits for."""
 
     key: Hashable
     payload: Any
-    loop: asyncio.AbstractEventLoop
-    waiter: "asyncio.Future[Any]"
     deadline: float
+    result: Future[Any] = field(default_factory=Future)
 
 
 class Batcher:
@@ -68,22 +67,20 @@ class Batcher:
             Refusal: 503 if there is no room for all of them, 504 if they are not done after ``seconds``.
             Exception: whatever ``compute`` raised.
         """
-        loop = asyncio.get_running_loop()
         deadline = time.monotonic() + seconds
-        jobs = [_Job(key, payload, loop, loop.create_future(), deadline) for payload in payloads]
+        jobs = [_Job(key, payload, deadline) for payload in payloads]
         with self._changed:
             if self._closed:
                 raise Refusal(503, "stopping", "the server is being stopped", retry_after=5)
             if len(self._jobs) + len(jobs) > self._waiting:
-                self._jobs = deque(job for job in self._jobs if not job.waiter.done())  # nobody waits for these any more
+                self._jobs = deque(job for job in self._jobs if not job.result.done())  # nobody waits for these any more
             if len(self._jobs) + len(jobs) > self._waiting:
                 raise queue_full("questions")
             self._jobs.extend(jobs)
             self._changed.notify()
-        done = asyncio.gather(*(job.waiter for job in jobs))
         try:
             async with asyncio.timeout(seconds):
-                return list(await done)
+                return list(await asyncio.gather(*(asyncio.wrap_future(job.result) for job in jobs)))
         except TimeoutError:
             raise Refusal(504, "deadline", "there was no answer in the time that the request gives (timeout_ms)") from None
 
@@ -114,7 +111,10 @@ class Batcher:
                 if not (actions or batch or self._jobs) and self._closed:
                     return
             for action, done in actions:
-                _settle(action, done)
+                try:
+                    done.set_result(action())
+                except Exception as error:
+                    done.set_exception(error)
             if batch:
                 self._answer(batch)
 
@@ -125,7 +125,7 @@ class Batcher:
         now = time.monotonic()
         while self._jobs and len(batch) < self._most:
             job = self._jobs.popleft()
-            if job.waiter.done() or job.deadline < now:
+            if job.result.done() or job.deadline < now:
                 continue
             (batch if not batch or job.key == batch[0].key else others).append(job)
         self._jobs.extendleft(reversed(others))
@@ -135,12 +135,13 @@ class Batcher:
         started = time.monotonic()
         results = self._results(batch)
         self._told(len(batch), time.monotonic() - started)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Any]]] = {}
         for job, result in zip(batch, results, strict=True):
-            by_loop.setdefault(job.loop, []).append((job, result))
-        for loop, pairs in by_loop.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, pairs)
+            if not job.result.set_running_or_notify_cancel():
+                continue  # nobody wants it any more
+            if isinstance(result, Exception):
+                job.result.set_exception(result)
+            else:
+                job.result.set_result(result)
 
     def _results(self, batch: list[_Job]) -> list[Any]:
         """One result or exception for each job."""
@@ -150,22 +151,3 @@ class Batcher:
             if len(batch) == 1:
                 return [error]
             return [result for job in batch for result in self._results([job])]
-
-
-def _settle(action: Callable[[], None], done: "Future[None]") -> None:
-    try:
-        action()
-        done.set_result(None)
-    except Exception as error:
-        done.set_exception(error)
-
-
-def _deliver(pairs: list[tuple[_Job, Any]]) -> None:
-    """In the loop that waits: hand results over, unless nobody wants them any more."""
-    for job, result in pairs:
-        if job.waiter.done():
-            continue
-        if isinstance(result, Exception):
-            job.waiter.set_exception(result)
-        else:
-            job.waiter.set_result(result)

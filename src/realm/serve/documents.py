@@ -43,11 +43,7 @@ class Documents:
             Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too many changes wait.
             RealmError: the corpus or the index cannot be written to now.
         """
-
-        def known(store: BlockStore, ids: list[str]) -> None:
-            _refuse(409, "exists", "there already", [name for name in ids if len(store.live_rows_of_document(name))])
-
-        return self._store("added", documents, known, add_documents)
+        return self._store("added", documents, add_documents)
 
     def replace(self, documents: Sequence[Document]) -> dict[str, Any]:
         """Replace documents that are there.
@@ -56,11 +52,7 @@ class Documents:
             Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text, 503 too many changes wait.
             RealmError: as for ``add``.
         """
-
-        def unknown(store: BlockStore, ids: list[str]) -> None:
-            _refuse(404, "unknown", "not there", [name for name in ids if not len(store.live_rows_of_document(name))])
-
-        return self._store("replaced", documents, unknown, update_documents)
+        return self._store("replaced", documents, update_documents)
 
     def remove(self, ids: Sequence[str]) -> dict[str, Any]:
         """Remove documents: no answer that is given from now on holds them.
@@ -81,7 +73,7 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changed("removed", len(names))
+        self._serving.meter.changes.labels("removed").inc(len(names))
         return {"removed": names, "versions": current.versions}
 
     def get(self, doc_id: str) -> dict[str, Any]:
@@ -109,10 +101,8 @@ class Documents:
         following = start + limit if start + limit < total else None
         return {"documents": listed, "total": total, "next": following, "versions": current.versions}
 
-    def _store(
-        self, kind: str, documents: Sequence[Document], check: Callable[[BlockStore, list[str]], None], change: Callable[..., Any]
-    ) -> dict[str, Any]:
-        """Write the documents to a file of the run and have the corpus read it, strictly."""
+    def _store(self, kind: str, documents: Sequence[Document], change: Callable[..., Any]) -> dict[str, Any]:
+        """Write the documents to a file of the run and have the corpus read it, strictly. ``kind``: added or replaced."""
         ids = [canonical_line(document.id) for document in documents]
         empty = [given.id for given, name in zip(documents, ids, strict=True) if not name]
         _refuse(422, "invalid", "empty once control characters are taken out", empty)
@@ -120,7 +110,11 @@ class Documents:
 
         def act() -> None:
             store = self._newest()
-            check(store, ids)
+            there = [name for name in ids if len(store.live_rows_of_document(name))]
+            if kind == "added":
+                _refuse(409, "exists", "there already", there)
+            else:
+                _refuse(404, "unknown", "not there", [name for name in ids if name not in there])
             with _written(self._serving.paths.root / UPLOADS, documents) as file:
                 try:
                     change(store.path, [file], strict=True, workers=1)
@@ -131,7 +125,7 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changed(kind, len(ids))
+        self._serving.meter.changes.labels(kind).inc(len(ids))
         store = current.inputs.store
         stored = [{"id": name, "blocks": len(store.live_rows_of_document(name))} for name in ids]
         return {"documents": stored, "versions": current.versions}

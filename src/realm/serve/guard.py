@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from realm.errors import RealmError
 from realm.serve.limits import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.pages import is_page
-from realm.serve.refusals import Refusal, refusal_of
+from realm.serve.refusals import Refusal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -174,8 +173,7 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
 def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers of a response, with those that every response carries."""
     own = list(headers)
-    kept = any(name.lower() == NO_STORE[0] for name, _ in own)
-    return [*own, *HEADERS] if kept else [*own, *HEADERS, NO_STORE]
+    return own + HEADERS + [NO_STORE] * all(name.lower() != NO_STORE[0] for name, _ in own)
 
 
 def urlsplit_or_none(origin: str) -> str | None:
@@ -228,13 +226,3 @@ def _log_failure(error: Exception) -> None:
     """Where it happened and what kind it is. The message of an error may hold a document's text, so it stays out of the log."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.error("a request failed: %s\n%s", type(error).__name__, frames)
-
-
-def told(error: Exception) -> Refusal:
-    """What a client is told of an error that a route met."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, RealmError):
-        return refusal_of(error)
-    _log_failure(error)
-    return Refusal(500, "internal", "the server failed; its log says where")

@@ -1,8 +1,7 @@
 """Memory that is free inside the process, given back to the system."""
 
+import contextlib
 import ctypes
-import functools
-from collections.abc import Callable
 
 
 def give_back() -> None:
@@ -11,17 +10,5 @@ def give_back() -> None:
     Each change of what is served makes large pieces of memory and frees others, in whichever thread the change came, and glibc keeps what
     is free for that thread: without this the process of a server grows for hours, though what it holds does not.
     """
-    if (trim := _trim()) is not None:
-        trim(0)
-
-
-@functools.cache
-def _trim() -> Callable[[int], int] | None:
-    """glibc's ``malloc_trim``; None with other C libraries."""
-    try:
-        found = ctypes.CDLL(None).malloc_trim
-    except (OSError, TypeError, AttributeError):
-        return None
-    found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int
-    trim: Callable[[int], int] = found
-    return trim
+    with contextlib.suppress(OSError, TypeError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))

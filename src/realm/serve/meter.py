@@ -17,8 +17,8 @@ class Meter:
         self._batches = Histogram("realm_batch_size", "Questions computed together.", buckets=sizes, registry=self.registry)
         self._computing = Histogram("realm_batch_seconds", "Seconds of one batch.", buckets=SECONDS, registry=self.registry)
         self._parts = Counter("realm_answer_seconds", "Seconds of answering by part.", ("part",), registry=self.registry)
-        self._swaps = Counter("realm_swaps", "States of corpus, index or networks taken into service.", registry=self.registry)
-        self._changes = Counter("realm_document_changes", "Documents changed over HTTP.", ("kind",), registry=self.registry)
+        self.swaps = Counter("realm_swaps", "States of corpus, index or networks taken into service.", registry=self.registry)
+        self.changes = Counter("realm_document_changes", "Documents changed over HTTP.", ("kind",), registry=self.registry)
         self._waiting = Gauge("realm_waiting", "Questions that wait for the model.", registry=self.registry)
         self._versions = Gauge("realm_version", "Versions that answers are made with.", ("of",), registry=self.registry)
 
@@ -36,14 +36,6 @@ class Meter:
         """A question was answered: its shares of embedding, search and reading."""
         for part, value in timings_ms.items():
             self._parts.labels(part).inc(value / 1000)
-
-    def swapped(self) -> None:
-        """Another state is served."""
-        self._swaps.inc()
-
-    def changed(self, kind: str, count: int) -> None:
-        """Documents were added, replaced or removed."""
-        self._changes.labels(kind).inc(count)
 
     def text(self, waiting: int, versions: dict[str, int]) -> bytes:
         """All of it in Prometheus's text format."""

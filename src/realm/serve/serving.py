@@ -7,8 +7,8 @@ and put in its place while nothing is computed, so that no request is dropped an
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from realm.storage.locks import held
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"
 """Where documents lie in the run while they are taken in; holds the lock of the one server of a run."""
-Seen = tuple[Any, ...]
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +54,6 @@ class Serving:
         self._seen = self._networks_seen()
         current = _ready(open_run(root))
         self._only = self._only_server()
-        self._only.__enter__()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
         self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH, told=self.meter.batch)
         self._stopped = threading.Event()
@@ -101,7 +99,7 @@ class Serving:
                 self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True
-            if not self._corpus_changed():
+            if current_version(self.paths.corpus) == self.current.inputs.store.version:
                 return False
             self._swap(self._with_added(self.current))
             return True
@@ -124,7 +122,7 @@ class Serving:
         self._stopped.set()
         self._watcher.join()
         self.batcher.close()
-        self._only.__exit__(None, None, None)
+        self._only.close()
 
     def _compute(self, question: Any, payloads: list[Any]) -> list[Any]:
         results: list[Result] = question(self.current, payloads)
@@ -145,13 +143,10 @@ class Serving:
             self.current = current
 
         self.batcher.between(put)
-        self.meter.swapped()
+        self.meter.swaps.inc()
         give_back()  # the state before has gone, or goes with the next batch
 
-    def _corpus_changed(self) -> bool:
-        return current_version(self.paths.corpus) != self.current.inputs.store.version
-
-    def _networks_seen(self) -> Seen:
+    def _networks_seen(self) -> tuple[Any, ...]:
         """What tells one training from the next: the notes of the stages whose networks answer."""
         return tuple(_stat(self.paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(self.paths, stage))
 
@@ -167,16 +162,18 @@ class Serving:
                     logger.warning("a change of the run could not be taken up, the old state is served: %s", said)
                 self._told = said
 
-    @contextmanager
-    def _only_server(self) -> Iterator[None]:
-        """Be the one server of this run; what a killed one left half taken in goes."""
+    def _only_server(self) -> ExitStack:
+        """Be the one server of this run until the result is closed; what a killed one left half taken in goes."""
         uploads = self.paths.root / UPLOADS
         uploads.mkdir(exist_ok=True)
         cure = "One process serves a run; end that one first"
-        with held(uploads, lambda named: RunError(f"another process{named} serves this run", path=self.paths.root, cure=cure)):
-            for left in uploads.glob("*.jsonl"):
-                left.unlink()
-            yield
+        stack = ExitStack()
+        stack.enter_context(
+            held(uploads, lambda named: RunError(f"another process{named} serves this run", path=self.paths.root, cure=cure))
+        )
+        for left in uploads.glob("*.jsonl"):
+            left.unlink()
+        return stack
 
 
 def _able_to_answer(opened: OpenRun) -> OpenRun:

@@ -12,13 +12,6 @@ from realm.explain import Prediction
 from realm.opening import Hit
 from realm.serve.limits import LIMITS
 
-MASK = "[MASK]"
-
-
-def _known(value: str) -> Any:
-    return Field(description=value)
-
-
 Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=r"\S")]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
 DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
@@ -223,7 +216,7 @@ class StageShape(BaseModel):
     seconds: float | None
     facts: dict[str, Any]
     curves: dict[str, list[tuple[float, float]]]
-    charts: list[dict[str, Any]] = _known("as realm.report.pictures.Picture: caption, lines, unit, zero, machinery")
+    charts: list[dict[str, Any]] = Field(description="as realm.report.pictures.Picture: caption, lines, unit, zero, machinery")
 
 
 class RunResponse(BaseModel):
@@ -231,10 +224,10 @@ class RunResponse(BaseModel):
 
     run: str
     realm: str
-    reader: bool = _known("whether questions can be answered; search works without")
+    reader: bool = Field(description="whether questions can be answered; search works without")
     versions: Versions
-    corpus: dict[str, int] = _known("documents, blocks, unsearchable")
-    index: dict[str, Any] = _known("generation, step, blocks, dim")
+    corpus: dict[str, int] = Field(description="documents, blocks, unsearchable")
+    index: dict[str, Any] = Field(description="generation, step, blocks, dim")
     limits: dict[str, float]
     stages: list[StageShape]
     results: list[dict[str, Any]]

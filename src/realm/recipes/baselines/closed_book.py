@@ -21,6 +21,7 @@ from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
 from realm.nn.model import RealmModel
+from realm.recipes.baselines.scaled import is_measured
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
 from realm.recipes.finetune.task import files_of, training_questions
 from realm.recipes.pretrain.sentences import pretraining_sentences
@@ -170,7 +171,10 @@ def question_steps(recipe: Recipe, questions: int) -> int:
 
 
 def run_closed_book(context: StageContext) -> None:
-    """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``."""
+    """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``, unless that
+    is done."""
+    if is_measured(context, "closed_book"):
+        return
     mark = fingerprint(context, "closed_book", "pretrain")
     started = time.perf_counter()
     questions = training_questions(context)[0]
@@ -182,19 +186,15 @@ def run_closed_book(context: StageContext) -> None:
         section = dataclasses.replace(recipe.warm, lr=LR, steps=steps, batch=BATCH, accumulate=1)
         train(context, SentencesTask(context, model), section, mark)
         task = QuestionsTask(context, model, questions)
-        _name_skipped(context, task)
+        if patterns := task.skipped["patterns"]:
+            why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
+            why += f" {LONGEST_ANSWER} wordpieces"
+            context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
         section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
         steps = train(context, task, section, mark)
         publish_stage(context, "closed_book", model, mark, {"steps": steps, "questions": len(task.items), "skipped": task.skipped})
         on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
     on_first(lambda: _evaluate(context, questions, started))
-
-
-def _name_skipped(context: StageContext, task: QuestionsTask) -> None:
-    if task.skipped["patterns"]:
-        learnt, patterns, too_long = len(task.items), task.skipped["patterns"], task.skipped["too_long"]
-        why = f"{patterns} with patterns, which cannot be written, and {too_long} with answers of more than {LONGEST_ANSWER} wordpieces"
-        context.say(f"closed book: learns from {learnt} questions; skipped are {why}")
 
 
 def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:

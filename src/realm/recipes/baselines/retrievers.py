@@ -5,8 +5,7 @@ import itertools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +79,7 @@ class TfIdfCandidates(ScaledSource):
             scores[self._places[begin:end]] += self._weights[begin:end] * (math.log1p(often) * idf * idf)
         return scores
 
-    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         k = min(k, len(self.rows))
         rows, best = np.full((len(texts), k), NO_ROW, np.int64), np.zeros((len(texts), k), np.float32)
         for i, text in enumerate(texts):
@@ -107,7 +106,7 @@ class FusedCandidates(ScaledSource):
         self.lexical = lexical.requires_grad_(False)
 
     @torch.no_grad()
-    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         self.dense.eval()  # dropout would make other ranks of the same retriever
         lists = [source(texts, questions, k).rows for source in (self.dense, self.lexical)]
         rows, best = np.full((len(texts), k), NO_ROW, np.int64), np.zeros((len(texts), k), np.float32)
@@ -121,7 +120,7 @@ class FusedCandidates(ScaledSource):
         return int(self.dense.index.info()["bytes"]) + self.lexical.index_bytes()
 
 
-def fused_scores(lists: SequenceOf[np.ndarray]) -> dict[int, float]:
+def fused_scores(lists: Sequence[np.ndarray]) -> dict[int, float]:
     """Row -> reciprocal-rank score over several rankings (rows best first, NO_ROW where there is none)."""
     scores: dict[int, float] = {}
     for ranking in lists:
@@ -161,7 +160,7 @@ class SentenceEmbedder:
         return self.embedder.body.spec.hidden
 
     @torch.inference_mode()
-    def embed(self, texts: SequenceOf[str]) -> torch.Tensor:
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """float32 [b, d] of texts, cut to what the body takes."""
         return self.embedder([self.featurizer.query(ids) for ids in self.tokenizer.encode(texts)]).float()
 
@@ -198,7 +197,7 @@ class SentenceCandidates(ScaledSource):
         self._embedder = embedder
         self.index = LiveIndex(vectors, np.asarray(inputs.store.block_ids)[rows], inputs.store)
 
-    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         self.network.eval()
         found = Retriever(self._embedder.embed, self.index).retrieve(list(texts), min(k, len(self.index)), null=False)
         rows = np.full(found.block_ids.shape, NO_ROW, np.int64)

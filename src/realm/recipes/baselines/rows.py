@@ -20,11 +20,10 @@ from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
-from realm.recipes.baselines.bm25 import bm25_candidates
 from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
 from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
-from realm.recipes.baselines.scaled import scaled_answerer, train_scaled
+from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import (
     StageContext,
@@ -43,7 +42,7 @@ from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, trai
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.refresh import open_generation, refresh_index
 from realm.refresh.generation import Generation
-from realm.storage.files import files_sha256, write_json
+from realm.storage.files import files_sha256, read_json, write_json
 
 SAMPLE = 512
 """Sentences from which the wordpieces that the closed-book encoder read are reckoned."""
@@ -84,21 +83,12 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
-    done = read_row(path)
+    done: Row | None = read_json(path)
     if done is None or done.get("fingerprint") != mark:
         row = contender.measure(context, load_datasets(files))
         done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **row}
         write_json(path, done)
     return done
-
-
-def read_row(path: Path) -> Row | None:
-    """A measured row; None where there is none or a damaged one."""
-    try:
-        row = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
@@ -129,12 +119,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 def answer_facts(hits: list[bool]) -> Row:
     """EM with its interval, and the hits themselves for paired tests."""
-    return {
-        "n": len(hits),
-        "em": sum(hits) / len(hits),
-        "em_interval": list(bootstrap_interval(hits)),
-        "hits": [int(hit) for hit in hits],
-    }
+    return {"n": len(hits), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits)), "hits": [int(hit) for hit in hits]}
 
 
 def count_parameters(networks: list[nn.Module]) -> int:
@@ -215,19 +200,13 @@ def _fused(context: StageContext) -> FusedCandidates:
     return FusedCandidates(dense, bm25_candidates(context))
 
 
-def _prepare_closed_book(context: StageContext) -> None:
-    done = read_row(context.paths.results / "closed_book.json") is not None
-    if not (done and is_published(context, "closed_book", fingerprint(context, "closed_book", "pretrain"))):
-        run_closed_book(context)
-
-
 def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
     model, questions = load_stage(context, "closed_book"), pooled(datasets)
     started = time.perf_counter()
     hits = share_correct(context, model, questions)
     seconds = time.perf_counter() - started
-    train_em = (read_row(context.paths.results / "closed_book.json") or {}).get("train_em")
+    train_em = (read_json(context.paths.results / "closed_book.json") or {}).get("train_em")
     return answer_facts(hits) | {
         "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
         "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
@@ -254,7 +233,7 @@ CONTENDERS = (
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
     Contender("finetune", "REALM", run_finetune, _measure_realm),
     _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
-    Contender("closed_book", "Closed book", _prepare_closed_book, _measure_closed_book),
+    Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),
 )
 
 

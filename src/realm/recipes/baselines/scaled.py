@@ -1,6 +1,6 @@
 """Readers on retrievers that do not learn: the same reader, initial weights, steps and seed as REALM's, on their own candidates."""
 
-from typing import Any
+import time
 
 import numpy as np
 import torch
@@ -8,9 +8,14 @@ from torch import nn
 
 from realm import losses
 from realm.answerer import Answerer
-from realm.candidates import ScaledSource
-from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, stage_facts, with_new_reader
+from realm.candidates import Bm25Candidates, ScaledSource
+from realm.data.questions import load_datasets, pooled
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, with_new_reader
+from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
+from realm.recipes.scoring import Relevance
+from realm.storage.files import read_json, write_json
+from realm.train.distributed import on_first
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
 """Where the scale of scores may start, half a doubling apart."""
@@ -20,16 +25,16 @@ ENOUGH = 0.05
 """Nats for which no larger scale is taken: where every answer is found first, the loss falls for ever."""
 
 
-def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> dict[str, Any]:
-    """Fine-tune a reader and the scale of the scores as the stage ``name``, unless that is done. Returns the stage's facts."""
-    if not is_published(context, name, mark):
-        model = with_new_reader(context, load_stage(context, "pretrain")).to(context.device)
-        questions, dev = training_questions(context)
-        task = ReadingTask(name, context, source.to(context.device), model.reader, questions, dev)
-        nn.init.constant_(source.scale, starting_scale(task))
-        facts = train_reader(context, task, mark) | task.calibration() | {"scale": float(source.scale.detach())}
-        publish_stage(context, name, model.with_parts(embedder=None, document_embedder=None), mark, facts)
-    return stage_facts(context.paths, name)
+def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> None:
+    """Fine-tune a reader and the scale of the scores as the stage ``name``, unless that is done."""
+    if is_published(context, name, mark):
+        return
+    model = with_new_reader(context, load_stage(context, "pretrain")).to(context.device)
+    questions, dev = training_questions(context)
+    task = ReadingTask(name, context, source.to(context.device), model.reader, questions, dev)
+    nn.init.constant_(source.scale, starting_scale(task))
+    facts = train_reader(context, task, mark) | task.calibration() | {"scale": float(source.scale.detach())}
+    publish_stage(context, name, model.with_parts(embedder=None, document_embedder=None), mark, facts)
 
 
 @torch.inference_mode()
@@ -56,3 +61,36 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     facts, model = stage_facts(context.paths, name), load_stage(context, name)
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
     return Answerer(context.inputs, source, model.reader, versions={}, temperature=facts.get("temperature"))
+
+
+def is_measured(context: StageContext, name: str) -> bool:
+    """Whether a baseline is trained for this recipe and its row is written: ``results/NAME.json``."""
+
+    def looked_up() -> bool:
+        published = is_published(context, name, fingerprint(context, name, "pretrain"))
+        return published and read_json(context.paths.results / f"{name}.json") is not None
+
+    return on_first(looked_up)
+
+
+def bm25_candidates(context: StageContext) -> Bm25Candidates:
+    """BM25 over the run's live blocks."""
+    return Bm25Candidates(context.inputs, np.flatnonzero(context.store.live))
+
+
+def run_bm25(context: StageContext) -> None:
+    """Fine-tune a reader on BM25's candidates and write recall and EM to ``results/bm25.json``, unless that is done."""
+    if is_measured(context, "bm25"):
+        return
+    started = time.perf_counter()
+    source = bm25_candidates(context)
+    train_scaled(context, "bm25", source, fingerprint(context, "bm25", "pretrain"))
+
+    def evaluate() -> None:
+        answerer = scaled_answerer(context, "bm25", source)
+        relevance, test = Relevance(context.store, context.recipe.eval.match), pooled(load_datasets(context.recipe.eval_files))
+        row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k, context.count)
+        row |= evaluate_answers(answerer, relevance, test, context.recipe.read, context.count)
+        write_json(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})
+
+    on_first(evaluate)
