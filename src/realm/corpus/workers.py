@@ -26,6 +26,20 @@ Result = TypeVar("Result")
 FEW = 3
 
 
+def in_portions(items: Iterable[Item], size: Callable[[Item], int], full: int, most: int | None = None) -> Iterator[list[Item]]:
+    """Lists of items in order, each of a total ``size`` that reaches ``full``, or of ``most`` items; the last of what is left."""
+    portion: list[Item] = []
+    total = 0
+    for item in items:
+        portion.append(item)
+        total += size(item)
+        if total >= full or len(portion) == most:
+            yield portion
+            portion, total = [], 0
+    if portion:
+        yield portion
+
+
 def usable_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

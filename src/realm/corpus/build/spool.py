@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,6 @@ class SpoolBatch:
             return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
 
 
-def documents_batch(documents: Sequence[Document]) -> bytes:
-    """``documents`` as an Arrow stream of one batch."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_batch(_to_batch(documents))
-    return sink.getvalue().to_pybytes()
-
-
 def _from_batch(batch: pa.RecordBatch) -> list[Document]:
     columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
     return [
@@ -80,18 +73,11 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
     ]
 
 
-def _to_batch(documents: Sequence[Document]) -> pa.RecordBatch:
-    columns = [
-        [row.doc_id for row in documents],
-        [row.title for row in documents],
-        [row.text for row in documents],
-        [row.source for row in documents],
-        [row.line for row in documents],
-        [[edge for edges in row.sentences for edge in edges] for row in documents],
-        [row.caseless for row in documents],
-    ]
-    arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
+    """``documents`` as rows of ``SCHEMA``."""
+    columns = {name: [getattr(document, name) for document in documents] for name in SCHEMA.names}
+    columns["sentences"] = [list(chain.from_iterable(sentences)) for sentences in columns["sentences"]]
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
 class Spool:
@@ -220,7 +206,7 @@ class Spool:
 
     def _flush(self) -> None:
         if self._pending:
-            self._write(_to_batch(self._pending))
+            self._write(documents_batch(self._pending))
             self._pending, self._pending_chars = [], 0
 
     def _write(self, batch: pa.RecordBatch) -> None:

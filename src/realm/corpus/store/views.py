@@ -157,11 +157,10 @@ class Segment:
         number = bisect_right(self._starts, row) - 1
         return self.view(number), row - self._starts[number]
 
-
-def segment_span_hashes(segment: Segment, first_row: int) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 [t], int64 [t]): hash of the normalised text and block of every span occurrence; blocks are numbered from ``first_row``."""
-    views = [view.lists("span_hashes") for view in segment.batches]
-    if not views:
-        return np.empty(0, np.uint64), np.empty(0, np.int64)
-    counts = np.concatenate([np.diff(view.offsets) for view in views])
-    return np.concatenate([view.values for view in views]), np.repeat(np.arange(first_row, first_row + segment.rows), counts)
+    def flat(self, name: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [t], int64 [t]): all values of a list column of hashes, and the row of each; rows are numbered from ``first_row``."""
+        views = [view.lists(name) for view in self.batches]
+        if not views:
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
+        counts = np.concatenate([np.diff(view.offsets) for view in views])
+        return np.concatenate([view.values for view in views]), np.repeat(np.arange(first_row, first_row + self.rows), counts)

@@ -13,7 +13,7 @@ from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
-from realm.corpus.workers import Workers
+from realm.corpus.workers import Workers, in_portions
 
 BROKEN_XML = "broken or truncated xml"
 
@@ -80,15 +80,8 @@ def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejec
 
 
 def _chunks(pages: Iterable[tuple[SiteInfo, WikiPage | Rejected]]) -> Iterator[Chunk]:
-    site, chunk, size = SiteInfo(), [], 0
-    for site, page in pages:
-        chunk.append(page)
-        size += 0 if isinstance(page, Rejected) else len(page.text)
-        if size >= CHUNK_CHARS:
-            yield site, chunk
-            chunk, size = [], 0
-    if chunk:
-        yield site, chunk
+    for portion in in_portions(pages, lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS):
+        yield portion[-1][0], [page for _, page in portion]
 
 
 def _cleaner(path: str) -> Callable[[Chunk], list[Record]]:
