@@ -46,11 +46,7 @@ def usable_cores() -> int:
 
 
 def started(count: int | None) -> "Workers":
-    """``count`` processes; None means as many as cores may be used.
-
-    Raises:
-        ConfigError: ``count`` is below 1.
-    """
+    """``count`` processes; None means as many as cores may be used. Raises ConfigError: ``count`` is below 1."""
     if count is not None and count < 1:
         raise ConfigError(f"workers = {count} is below 1")
     return Workers(usable_cores() if count is None else count)

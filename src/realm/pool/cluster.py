@@ -32,11 +32,7 @@ _imported: dict[str, str] = {}
 
 
 def ray() -> Any:
-    """The package.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """The package. Raises MissingExtra: it is not installed."""
     try:
         return importlib.import_module("ray")
     except ImportError:
@@ -87,11 +83,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
 
 @contextmanager
 def located() -> Iterator[None]:
-    """In an actor: an error that a user can cure says on which machine.
-
-    Raises:
-        PoolError: instead of any other of ours.
-    """
+    """In an actor: an error that a user can cure says on which machine. Raises PoolError: instead of any other of ours."""
     try:
         yield
     except RealmError as said:
@@ -106,11 +98,7 @@ def cause_of(error: Any) -> Exception:
 
 
 def _start(package: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect, or start.
-
-    Raises:
-        PoolError: see ``connected``.
-    """
+    """Connect, or start. Raises PoolError: see ``connected``."""
     try:
         if not options and address != "auto":
             _knock(address)
@@ -125,21 +113,13 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
 
 
 def _knock(address: str) -> None:
-    """See that somebody listens there: Ray itself would try for two minutes.
-
-    Raises:
-        OSError: nobody does.
-    """
+    """See that somebody listens there: Ray itself would try for two minutes. Raises OSError: nobody does."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _credentials(address: str) -> dict[str, str]:
-    """Settings for a cluster that is there: the user's own token is used, and one must be there.
-
-    Raises:
-        ConfigError: see ``connected``.
-    """
+    """Settings for a cluster that is there: the user's own token is used, and one must be there. Raises ConfigError: see ``connected``."""
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and "/" not in host):
         raise ConfigError(

@@ -152,11 +152,7 @@ class BlockStore:
         return _concatenate(parts, np.int32)
 
     def rows_of(self, block_ids: np.ndarray) -> np.ndarray:
-        """int64, same shape as ``block_ids``: their rows.
-
-        Raises:
-            KeyError: an id that is not in this version.
-        """
+        """int64, same shape as ``block_ids``: their rows. Raises KeyError: an id that is not in this version."""
         wanted = np.asarray(block_ids, dtype=np.int64)
         rows = self._find(wanted)
         if (rows < 0).any():

@@ -33,11 +33,7 @@ class LabelledSentence:
 
 
 def read_labelled(path: Path) -> list[LabelledSentence]:
-    """Read a file of labelled sentences, plain, .gz or .xz.
-
-    Raises:
-        DataError: no such file, a line that cannot be read, or no sentence.
-    """
+    """Read a file of labelled sentences, plain, .gz or .xz. Raises DataError: no such file, a line that cannot be read, or no sentence."""
     with open_text(path) as lines:
         stream = enumerate(lines, 1)
         first = next(((number, line) for number, line in stream if line.strip()), None)
