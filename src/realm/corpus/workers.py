@@ -83,7 +83,7 @@ class Workers:
         self,
         items: Iterable[Item],
         here: Callable[[Item], Result],
-        elsewhere: Callable[..., Callable[[Item], Result]],
+        elsewhere: Callable[..., Callable[[Item], Any]],
         arguments: tuple[Hashable, ...],
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, result) in the order of ``items``.

@@ -105,7 +105,7 @@ class RowIndex(ABC):
         self.set_live(live)
         self._prepare()
 
-    def _prepare(self) -> None:  # noqa: B027  # most kinds have something
+    def _prepare(self) -> None:  # noqa: B027
         """What a kind makes of its rows before the first search."""
 
     def __len__(self) -> int:

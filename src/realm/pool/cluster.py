@@ -4,12 +4,11 @@ import importlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,9 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
     """
     local = address == LOCAL
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
-    with _environment(settings), _directory(local) as directory:
+    # Where a local cluster keeps its sockets and logs.
+    place = tempfile.TemporaryDirectory(prefix="realm-ray-", ignore_cleanup_errors=True) if local else nullcontext()
+    with _environment(settings), place as directory:
         package = _imported_with(settings)
         options = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE, "_temp_dir": directory, "include_dashboard": False}
         try:
@@ -141,19 +142,6 @@ def _credentials(address: str) -> dict[str, str]:
 def _own_token() -> str:
     """For the local clusters of this process: Ray remembers the first token it saw."""
     return secrets.token_hex(32)
-
-
-@contextmanager
-def _directory(wanted: bool) -> Iterator[str | None]:
-    """Where a local cluster keeps its sockets and logs; gone afterwards."""
-    if not wanted:
-        yield None
-        return
-    path = tempfile.mkdtemp(prefix="realm-ray-")
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

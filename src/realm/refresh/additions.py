@@ -6,13 +6,13 @@ from realm.data.blocks import BlockInputs
 from realm.errors import SnapshotError
 from realm.index.delta import append_delta
 from realm.index.merging import merge_shards
-from realm.index.snapshot import current_generation
 from realm.paths import RunPaths
 from realm.refresh.embedding import ALONE, EmbedOptions, Progress, embed_parts
 from realm.refresh.generation import Generation, extended, open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path
 from realm.refresh.refresher import segments_of
+from realm.storage.generations import current_generation
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:

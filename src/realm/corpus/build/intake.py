@@ -4,7 +4,7 @@ Later passes (vocabulary, blocks) read the spool, so sources are read once and c
 about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,11 +92,13 @@ def take_in(
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
-    chunks = _chunks(SourceWalk(sources, source_options, workers, Place(*spool.place)))
-    work = partial(_take_in_chunk, casing is not None)
-    results = workers.in_order(chunks, work, _chunk_worker, (casing is not None,))
+    walk = SourceWalk(sources, source_options, workers, Place(*spool.place))
+    portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
+    chunks = (_Chunk(records, walk.place) for records in portions)
+    count_forms = casing is not None
+    results = workers.in_order(chunks, partial(_take_in_chunk, count_forms), partial, (_take_in_chunk, count_forms))
     for number, (chunk, taken) in enumerate(results, 1):
-        spool.add_batch(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
         spool.place = chunk.place
         if casing is not None:
             casing.merge(taken.forms)
@@ -116,15 +118,6 @@ def _resume(spool: Spool, rejected: RejectedList, known_ids: Keys[str], casing: 
     if not spool.complete:
         for doc_id in spool.document_ids():
             known_ids.add(doc_id)
-
-
-def _chunks(walk: SourceWalk) -> Iterator[_Chunk]:
-    for records in in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS):
-        yield _Chunk(records, walk.place)
-
-
-def _chunk_worker(count_forms: bool) -> Callable[[_Chunk], _TakenIn]:
-    return partial(_take_in_chunk, count_forms)
 
 
 def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:

@@ -27,8 +27,6 @@ SCHEMA = pa.schema(
         ("caseless", pa.bool_()),
     ]
 )
-# Characters of text in one batch of documents that are added one by one.
-BATCH_CHARS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,18 @@ class SpoolBatch:
     number: int
     rows: int
 
+    def columns(self) -> pa.RecordBatch:
+        """Its rows, mapped."""
+        return pa.ipc.open_file(pa.memory_map(str(self.path), "r")).get_batch(self.number)
+
     def documents(self) -> list[Document]:
         """The documents of the batch, in order."""
-        with pa.memory_map(str(self.path), "r") as file:
-            return _from_batch(pa.ipc.open_file(file).get_batch(self.number))
+        return _from_batch(self.columns())
 
     def caseless_documents(self) -> list[Document]:
         """Those that are ``caseless``; the text of the others is not read."""
-        with pa.memory_map(str(self.path), "r") as file:
-            batch = pa.ipc.open_file(file).get_batch(self.number)
-            return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
+        batch = self.columns()
+        return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
 
 
 def _from_batch(batch: pa.RecordBatch) -> list[Document]:
@@ -97,8 +97,6 @@ class Spool:
     def __init__(self, path: Path, resumable: bool = False):
         self._path = path
         self._resumable = resumable
-        self._pending: list[Document] = []
-        self._pending_chars = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._parts = 0
         self._batches: list[SpoolBatch] = []
@@ -110,20 +108,21 @@ class Spool:
         if resumable:
             self._take_up()
 
-    def add(self, document: Document) -> None:
-        """Append one document."""
-        self._pending.append(document)
-        self._pending_chars += len(document.text)
-        if self._pending_chars >= BATCH_CHARS:
-            self._flush()
-
-    def add_batch(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
+    def add(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
         """Append those documents of a batch that ``keep`` names."""
-        self._flush()
         if not all(keep):
             batch = batch.filter(pa.array(keep, pa.bool_()))
-        if batch.num_rows:
-            self._write(batch)
+        if not batch.num_rows:
+            return
+        path = self._part_path()
+        if self._writer is None:
+            self._sink = pa.OSFile(str(path), "wb")
+            self._writer = pa.ipc.new_file(self._sink, SCHEMA)
+        self._writer.write_batch(batch)
+        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
+        self._in_part += 1
+        self.documents += batch.num_rows
+        self.text_bytes += batch.column("text").nbytes
 
     def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
         """Make everything so far durable, so that another process can go on from here.
@@ -133,7 +132,6 @@ class Spool:
             forms: counts of surface forms since the last part.
             complete: no more will come.
         """
-        self._flush()
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
@@ -143,10 +141,6 @@ class Spool:
             self._save_facts({"rejected": list(rejected), "forms": dict(forms)})
         self._parts += 1
         self._in_part = 0
-
-    def close(self) -> None:
-        """End writing."""
-        self.end_part([], {}, complete=True)
 
     def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
         """What ``end_part`` was given, part by part."""
@@ -171,8 +165,7 @@ class Spool:
     def document_ids(self) -> Iterator[str]:
         """The ids in order; no text is read."""
         for batch in self._batches:
-            with pa.memory_map(str(batch.path), "r") as file:
-                yield from pa.ipc.open_file(file).get_batch(batch.number).column("doc_id").to_pylist()
+            yield from batch.columns().column("doc_id").to_pylist()
 
     def remove(self) -> None:
         """Delete the files."""
@@ -203,19 +196,3 @@ class Spool:
 
     def _facts_path(self, part: int) -> Path:
         return self._path / f"{part:06d}.json"
-
-    def _flush(self) -> None:
-        if self._pending:
-            self._write(documents_batch(self._pending))
-            self._pending, self._pending_chars = [], 0
-
-    def _write(self, batch: pa.RecordBatch) -> None:
-        path = self._part_path()
-        if self._writer is None:
-            self._sink = pa.OSFile(str(path), "wb")
-            self._writer = pa.ipc.new_file(self._sink, SCHEMA)
-        self._writer.write_batch(batch)
-        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
-        self._in_part += 1
-        self.documents += batch.num_rows
-        self.text_bytes += batch.column("text").nbytes

@@ -65,11 +65,6 @@ class BatchView:
         return view
 
 
-def _source(path: Path, size: int) -> pa.NativeFile:
-    """The bytes of a segment: mapped, or read where they are few (``storage.arrays``)."""
-    return pa.memory_map(str(path), "r") if worth_mapping(size) else pa.BufferReader(path.read_bytes())
-
-
 class Segment:
     """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a record batch is read when it is asked for.
 
@@ -87,7 +82,8 @@ class Segment:
             raise CorpusError("missing or truncated segment", path=self._path, cure="Build the corpus again")
         self.lookup = SegmentLookup(self._path, info.rows)
         try:
-            self._reader = pa.ipc.open_file(_source(self._path, info.bytes))
+            mapped = worth_mapping(info.bytes)
+            self._reader = pa.ipc.open_file(pa.memory_map(str(self._path), "r") if mapped else pa.BufferReader(self._path.read_bytes()))
         except (OSError, pa.ArrowInvalid) as error:
             raise self._damaged(str(error)) from error
         missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)

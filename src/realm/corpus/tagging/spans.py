@@ -1,8 +1,8 @@
 """What a salient-span tagger is, and how overlapping proposals are settled."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 
 class TaggedSpan(NamedTuple):
@@ -23,17 +23,10 @@ class SpanTagger(Protocol):
         """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
 
 
-@runtime_checkable
-class BatchTagger(Protocol):
-    """A tagger that is faster with many sentences at once, such as a network."""
-
-    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-        """The spans of each text."""
-
-
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-    """The spans of each text, at once if the tagger can."""
-    return tagger.tag_many(texts) if isinstance(tagger, BatchTagger) else [tagger.tag(text) for text in texts]
+    """The spans of each text, by ``tag_many`` of a tagger that is faster with many sentences at once, such as a network."""
+    many: Callable[[Sequence[str]], list[list[TaggedSpan]]] | None = getattr(tagger, "tag_many", None)
+    return [tagger.tag(text) for text in texts] if many is None else many(texts)
 
 
 _DATES = frozenset(["DATE", "TIME"])

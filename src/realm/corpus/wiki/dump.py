@@ -4,7 +4,7 @@ Left out without a word are redirects, other namespaces, other content models th
 is mostly those. What is damaged is rejected with a reason.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -40,8 +40,9 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
         CorpusError: a worker process died.
     """
     workers = workers or Workers(1)
-    chunks = _chunks(_read(path, workers.count))
-    for _, records in workers.in_order(chunks, _cleaner(str(path)), _cleaner, (str(path),)):
+    portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
+    chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)
+    for _, records in workers.in_order(chunks, partial(_clean_chunk, str(path)), partial, (_clean_chunk, str(path))):
         yield from records
 
 
@@ -77,15 +78,6 @@ def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejec
     for site, page in iter_pages(path, workers):
         if isinstance(page, Rejected) or (page.namespace == 0 and not page.redirect and page.model == "wikitext"):
             yield site, page
-
-
-def _chunks(pages: Iterable[tuple[SiteInfo, WikiPage | Rejected]]) -> Iterator[Chunk]:
-    for portion in in_portions(pages, lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS):
-        yield portion[-1][0], [page for _, page in portion]
-
-
-def _cleaner(path: str) -> Callable[[Chunk], list[Record]]:
-    return partial(_clean_chunk, path)
 
 
 def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
