@@ -62,7 +62,6 @@ class Workers:
     def __init__(self, count: int):
         self.count = count
         self._pool: ProcessPoolExecutor | None = None
-
         self._stop: Any = None
 
     def __enter__(self) -> "Workers":

@@ -26,7 +26,6 @@ from realm.corpus.build.packed import Packer
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Spool
 from realm.corpus.build.staging import Staging, staged_build
-from realm.corpus.sources import SourceOptions
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.keys import KeyRuns, TextKeys
 from realm.corpus.store.lookup import stored_keys
@@ -37,7 +36,7 @@ from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.tagging.specs import TaggerPlan
 from realm.corpus.tagging.truecase import CasingCounts
-from realm.corpus.workers import Workers, started
+from realm.corpus.workers import started
 from realm.errors import CorpusError
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
@@ -82,7 +81,12 @@ def build_corpus(
     given = options.given_tokenizer()
     with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
         casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
-        spool = _intake(staging, sources, options.source_options, rejected, casing, processes, progress)
+        (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        spool = Spool(staging.spool, resumable=True)  # with the documents that an interrupted build took in
+        take_in(sources, spool, rejected, TextKeys(), progress, options.source_options, casing=casing, workers=processes)
+        if not spool.documents:
+            raise nothing_usable(sources, rejected)
+        rejected.save(staging.corpus / manifests.REJECTED_FILE)
         tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
@@ -101,25 +105,6 @@ def _check(out: Path) -> None:
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
-
-
-def _intake(
-    staging: Staging,
-    sources: Sequence[Path],
-    source_options: SourceOptions,
-    rejected: RejectedList,
-    casing: CasingCounts | None,
-    workers: Workers,
-    progress: Progress | None,
-) -> Spool:
-    """The sources' documents, those that an interrupted build took in included."""
-    (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
-    spool = Spool(staging.spool, resumable=True)
-    take_in(sources, spool, rejected, TextKeys(), progress, source_options, casing=casing, workers=workers)
-    if not spool.documents:
-        raise nothing_usable(sources, rejected)
-    rejected.save(staging.corpus / manifests.REJECTED_FILE)
-    return spool
 
 
 def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:

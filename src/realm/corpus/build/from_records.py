@@ -72,7 +72,8 @@ def corpus_from_records(
         counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
         with SegmentFile(path, token_dtype(tokenizer.vocab_size), 0) as file:
             for texts in in_portions(_texts(records, origin), lambda _: 1, BATCH):
-                documents = [_document(text, file.rows + number, source) for number, text in enumerate(texts)]
+                numbered = enumerate(texts, file.rows)
+                documents = [Document(str(number), "", text, source, number + 1, split_sentences(text)) for number, text in numbered]
                 file.add(_rows(documents, tokenizer, tagger, room, counts))
                 if progress is not None:
                     progress("blocks", file.rows, None)
@@ -101,10 +102,6 @@ def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
     """What the tagger learns from."""
     for text in islice(_texts(records, origin), TAGGER_RECORDS):
         yield from (text[start:end] for start, end in split_sentences(text))
-
-
-def _document(text: str, number: int, source: str) -> Document:
-    return Document(str(number), "", text, source, number + 1, split_sentences(text))
 
 
 def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:
