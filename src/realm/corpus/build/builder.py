@@ -119,7 +119,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
     """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
     collocations = CollocationCounts()
     if plan.learns_collocations:
-        for document in spool.caseless_documents():
+        for document in chain.from_iterable(batch.caseless_documents() for batch in spool.tasks()):
             collocations.add(document.text[start:end] for start, end in document.sentences)
     return plan.tagger(casing or CasingCounts(), collocations)
 
@@ -127,7 +127,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
 def _training_texts(spool: Spool) -> Iterator[str]:
     """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
     every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
-    for document in islice(chain.from_iterable(spool.batches()), 0, None, every):
+    for document in islice(chain.from_iterable(batch.documents() for batch in spool.tasks()), 0, None, every):
         yield document.title
         yield document.text
 

@@ -5,7 +5,6 @@ part is overwritten by the next one.
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -149,27 +148,13 @@ class Spool:
             yield facts["rejected"], facts["forms"]
 
     def tasks(self) -> list[SpoolBatch]:
-        """All batches in order."""
+        """All batches in order, about a million characters each."""
         return list(self._batches)
-
-    def batches(self) -> Iterator[list[Document]]:
-        """The documents in order, about a million characters at a time."""
-        for batch in self._batches:
-            yield batch.documents()
-
-    def caseless_documents(self) -> Iterator[Document]:
-        """The documents with sentences in scripts without letter case, in order; the text of the others is not read."""
-        for batch in self._batches:
-            yield from batch.caseless_documents()
 
     def document_ids(self) -> Iterator[str]:
         """The ids in order; no text is read."""
         for batch in self._batches:
             yield from batch.columns().column("doc_id").to_pylist()
-
-    def remove(self) -> None:
-        """Delete the files."""
-        shutil.rmtree(self._path)
 
     def _save_facts(self, more: dict[str, Any]) -> None:
         if self._part_path().exists():

@@ -18,6 +18,7 @@ _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e|i(?:er|re)")
 # {{USA}}: a flag and the country's name, which is not known here; the code stands for it.
 _COUNTRY = re.compile(r"[A-Z]{3}")
+_ACCIDENTALS = {"flat": "♭", "sharp": "♯", "natural": "♮"}
 _NO_COUNTRIES = frozenset(["TOC", "CLR", "KIA", "WIA", "MIA", "POW", "NPO", "FAC"])
 
 
@@ -81,15 +82,6 @@ def _joined(separator: str) -> Writer:
     return lambda positional, named: separator.join(part for part in positional if part)
 
 
-def _bare_title(positional: list[str], named: dict[str, str]) -> str:
-    """French ``{{souverain2|Joseph II (empereur)}}``: a title without what tells it from others."""
-    return positional[0].partition(" (")[0] if positional else ""
-
-
-def _first_two(positional: list[str], named: dict[str, str]) -> str:
-    return " ".join(positional[:2])
-
-
 def _nihongo(positional: list[str], named: dict[str, str]) -> str:
     first, *rest = [part for part in positional if part] or [""]
     return f"{first} ({', '.join(rest[:2])})" if rest else first
@@ -97,10 +89,6 @@ def _nihongo(positional: list[str], named: dict[str, str]) -> str:
 
 def _ordinal(name: str) -> Writer:
     return lambda positional, named: " ".join([name, *positional[:1]])
-
-
-def _accidental(positional: list[str], named: dict[str, str]) -> str:
-    return {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(positional[0].lower() if positional else "", "")
 
 
 def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
@@ -129,7 +117,8 @@ _WRITERS: dict[str, Writer] = {
     **_by_name('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
     **_by_name("coord,coordinates", coordinates),
     **_by_name("höhe", height),
-    **_by_name("souverain,souverain2,souverain-", _bare_title),
+    # {{souverain2|Joseph II (empereur)}}: a title without what tells it from others.
+    **_by_name("souverain,souverain2,souverain-", lambda positional, named: "".join(positional[:1]).partition(" (")[0]),
     **_by_name("convert,cvt,conv", convert),
     **_by_name("unité,unit,maßeinheit", unit),
     **_by_name("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
@@ -140,8 +129,11 @@ _WRITERS: dict[str, Writer] = {
     **_by_name("gaps,chem", _joined("")),
     **_by_name("heure", hour),
     **_by_name("dash year", dash_year),
-    **_by_name("music", _accidental),
-    **_by_name("bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd", _first_two),
+    **_by_name("music", lambda positional, named: _ACCIDENTALS.get("".join(positional[:1]).lower(), "")),
+    **_by_name(
+        "bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd",
+        lambda positional, named: " ".join(positional[:2]),
+    ),
     **_by_name("frac,sfrac,fraction,fract", fraction),
     **_by_name("nihongo,nihongo2,nihongo3", _nihongo),
     **_by_name("val", value),
