@@ -18,7 +18,7 @@ import numpy as np
 from common import result
 from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.text.patterns import PatternSearch
 

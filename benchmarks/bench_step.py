@@ -31,7 +31,7 @@ from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.loader import generator
-from realm.data.masking.sentences import MaskedSentences
+from realm.data.masking import MaskedSentences
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
 from realm.nn.published.config import published_config

@@ -22,7 +22,7 @@ import numpy as np
 
 from common import result
 from realm.corpus.change.updates import update_documents
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import atlas_of
 from realm.demo.tables import Domain, Entity, load_domains, normalise_answer, render

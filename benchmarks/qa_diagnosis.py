@@ -23,7 +23,7 @@ from realm.answerer import Answerer
 from realm.candidates import Candidates, Source
 from realm.config import load_recipe
 from realm.data.check import check_question_file
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext, load_stage, open_context

@@ -11,8 +11,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.ict import InverseCloze
 from realm.data.loader import generator
-from realm.data.masking.kinds import salient_spans
-from realm.data.masking.sentences import MaskedSentences, hide_more
+from realm.data.masking import MaskedSentences, hide_more, salient_spans
 from realm.data.types import MaskedQuery
 
 

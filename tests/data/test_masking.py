@@ -13,9 +13,9 @@ from realm.corpus.build.options import BuildOptions
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
-from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS, MaskKind, RandomSpans, UniformTokens, salient_spans
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.masking.terms import Collocations, collocation_spans
+from realm.data.masking import MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS
+from realm.data.masking.terms import Collocations
 from realm.data.types import MaskedQuery
 from realm.text.wordpieces import word_table
 

@@ -7,7 +7,7 @@ import realm.data.partners
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
-from realm.data.masking.sentences import MaskedSentences
+from realm.data.masking import MaskedSentences
 from realm.data.partners import Partners
 from realm.data.types import MaskedQuery
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.qa import AnswerLocator, answer_wordpieces, locate_wordpieces
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.errors import DataError
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from realm.data.questions.converting import convert_questions
-from realm.data.questions.options import FORMATS, QuestionOptions
-from realm.data.questions.reading import load_questions, read_questions
+from realm.data.questions import QuestionOptions, convert_questions, load_questions, read_questions
+from realm.data.questions.options import FORMATS
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError, MissingExtra
 

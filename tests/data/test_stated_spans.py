@@ -12,9 +12,7 @@ from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
-from realm.data.masking.kinds import salient_spans
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.masking.stated import StatedSpans
+from realm.data.masking import MaskedSentences, StatedSpans, salient_spans
 
 SAME = "The bridge of Arvad was finished in 1932."
 DOCUMENTS = {

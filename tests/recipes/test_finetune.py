@@ -14,7 +14,7 @@ import torch
 from realm import losses
 from realm.config import Recipe, build_recipe, load_recipe
 from realm.data.qa import AnswerLocator, answer_wordpieces
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError
 from realm.nn.model import RealmModel, state_sha256

@@ -8,7 +8,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.text.literals import LikelyPatterns, folded, required_strings
 from realm.text.patterns import compiled_pattern
 

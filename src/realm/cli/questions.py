@@ -11,7 +11,7 @@ from realm.cli.arguments import Json, Run
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.data.questions.options import QuestionOptions
+    from realm.data.questions import QuestionOptions
 
 Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
@@ -37,7 +37,7 @@ class QuestionFlags:
 
     def options(self) -> "QuestionOptions":
         """What the readers are told."""
-        from realm.data.questions.options import QuestionOptions
+        from realm.data.questions import QuestionOptions
 
         return QuestionOptions(self.format, self.question_column, self.answers_column, self.id_column, self.separator)
 
@@ -72,7 +72,7 @@ def data_convert(
         out: the file to write.
         dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
     """
-    from realm.data.questions.converting import convert_questions
+    from realm.data.questions import convert_questions
 
     found = convert_questions(sources, out, dev=dev, options=reading.options())
     show.result(found, json)

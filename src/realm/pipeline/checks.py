@@ -6,8 +6,7 @@ from pathlib import Path
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.check import require_readable
-from realm.data.questions.datasets import dataset_names
-from realm.data.questions.reading import load_questions
+from realm.data.questions import dataset_names, load_questions
 from realm.errors import CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import written

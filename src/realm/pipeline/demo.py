@@ -10,7 +10,7 @@ from typing import Any
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import add_documents
 from realm.corpus.store.blocks import BlockStore
-from realm.data.questions.reading import load_questions
+from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.errors import DataError

@@ -8,9 +8,7 @@ from typing import Any
 
 from realm.data.check import require_readable
 from realm.data.judged import Judged, load_judged
-from realm.data.questions.datasets import dataset_names
-from realm.data.questions.options import QuestionOptions
-from realm.data.questions.reading import QuestionFile, read_questions
+from realm.data.questions import QuestionFile, QuestionOptions, dataset_names, read_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, require_share
 from realm.opening import OpenRun, open_run

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from realm.candidates import DenseCandidates
-from realm.data.questions.datasets import load_datasets, pooled
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
 from realm.nn.model import state_sha256

@@ -15,7 +15,7 @@ from realm.candidates import DenseCandidates
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.info import corpus_info
 from realm.data.loader import WHOLE, Share
-from realm.data.questions.datasets import load_datasets, pooled
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot

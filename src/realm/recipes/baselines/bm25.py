@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from realm.candidates import Bm25Candidates
-from realm.data.questions.datasets import load_datasets, pooled
+from realm.data.questions import load_datasets, pooled
 from realm.recipes.baselines.scaled import scaled_answerer, train_scaled
 from realm.recipes.context import StageContext, fingerprint
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval

@@ -17,7 +17,7 @@ from realm.config import Recipe
 from realm.data.featurize import mask_slots
 from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.questions.datasets import load_datasets, pooled
+from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
 from realm.nn.model import RealmModel

@@ -16,7 +16,7 @@ from torch import nn
 
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
-from realm.data.questions.datasets import Datasets, load_datasets, parts, pooled
+from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths

@@ -16,7 +16,7 @@ from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import Candidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.questions.datasets import Datasets, load_datasets, pooled
+from realm.data.questions import Datasets, load_datasets, pooled
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError

@@ -4,7 +4,7 @@ import math
 
 from realm.data.blocks import NULL_ROW
 from realm.data.loader import generator
-from realm.data.masking.sentences import MaskedSentences
+from realm.data.masking import MaskedSentences
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import Retrieved

@@ -4,11 +4,18 @@ from pathlib import Path
 
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CURRENT_FILE, read_manifest
-from realm.data.masking.exclusion import Exclusion, NoExclusion
-from realm.data.masking.kinds import MaskKind, RandomSpans, UniformTokens, salient_spans
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.masking.stated import NOWHERE_ELSE, StatedSpans
-from realm.data.masking.terms import collocation_spans
+from realm.data.masking import (
+    Exclusion,
+    MaskedSentences,
+    MaskKind,
+    RandomSpans,
+    StatedSpans,
+    UniformTokens,
+    collocation_spans,
+    salient_spans,
+)
+from realm.data.masking.exclusion import NoExclusion
+from realm.data.masking.stated import NOWHERE_ELSE
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
 from realm.text.wordpieces import word_table
