@@ -35,8 +35,9 @@ from realm.data.questions.reading import load_questions
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.live import LiveIndex
+from realm.index.manifest import SnapshotFacts
 from realm.index.mips import Hits
-from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
+from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext, new_model, open_context, with_new_reader

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from realm.index.compressed import CompressedIndex
-from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
+from realm.index.manifest import SnapshotFacts
+from realm.index.snapshot import Snapshot, publish_snapshot
 
 NAMES = {"corpus_id": "benchmark", "tokenizer_sha256": "0" * 64, "document_embedder_sha256": "0" * 64}
 EXCLUDED = 1000

@@ -19,8 +19,9 @@ from pathlib import Path
 from realm.data.questions.reading import load_questions
 from realm.data.types import Question
 from realm.storage.files import write_atomic
-from realm.text.answers import contains_answer, normalize_answer
+from realm.text.answers import normalize_answer
 from realm.text.files import open_text
+from realm.text.patterns import PatternSearch
 
 
 def in_share(document: str, share: float) -> bool:
@@ -31,7 +32,7 @@ def in_share(document: str, share: float) -> bool:
 def holding(texts: list[str], question: Question) -> list[int]:
     """Which of the texts, given in normalised form padded by spaces for strings, hold an answer of the question."""
     if question.answer_type == "regex":
-        return [at for at, text in enumerate(texts) if contains_answer(text, question.answers, "regex")]
+        return [at for at, text in enumerate(texts) if PatternSearch().found(text, question.answers)]
     needles = [f" {normalize_answer(answer)} " for answer in question.answers]
     return [at for at, text in enumerate(texts) if any(needle in text for needle in needles if needle.strip())]
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realm.corpus.build.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
-from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
+from realm.corpus.tagging.spans import CombinedTagger
 from realm.corpus.tagging.truecase import TruecaseTagger
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences

@@ -15,9 +15,10 @@ from realm.index import compressed, published_codes
 from realm.index.choice import make_index
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
+from realm.index.manifest import SnapshotFacts, SnapshotManifest
 from realm.index.native.kernel import Kernel
 from realm.index.published_codes import CODES, HEADER
-from realm.index.snapshot import Snapshot, SnapshotFacts, SnapshotManifest, publish_snapshot
+from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.storage import write_points
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}

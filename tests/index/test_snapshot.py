@@ -14,16 +14,10 @@ from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
-from realm.index.snapshot import (
-    Snapshot,
-    SnapshotFacts,
-    SnapshotManifest,
-    current_generation,
-    next_generation,
-    prune,
-    publish_snapshot,
-)
+from realm.index.manifest import SnapshotFacts, SnapshotManifest
+from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.storage import arrays
+from realm.storage.generations import current_generation, next_generation, prune
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
 
@@ -150,7 +144,7 @@ def test_killed_at_any_write_leaves_the_published_generation(name: str, call: in
 
 def test_a_generation_that_current_never_reached_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("realm.index.snapshot.advance_current", lambda *args: (_ for _ in ()).throw(Killed))
+        patch.setattr("realm.storage.generations.advance_current", lambda *args: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             publish(tmp_path, generation=1, step=7)
     assert (tmp_path / "000001").is_dir() and current_generation(tmp_path) is None

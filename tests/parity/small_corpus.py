@@ -18,7 +18,8 @@ from realm.data.blocks import open_inputs
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.index.exact import ExactIndex
-from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
+from realm.index.manifest import SnapshotFacts
+from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.reader import SpanScores, read_candidates
 from realm.paths import RunPaths

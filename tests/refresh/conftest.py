@@ -14,7 +14,8 @@ from torch import nn
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.index.delta import append_delta
 from realm.index.exact import ExactIndex
-from realm.index.snapshot import Snapshot, SnapshotFacts, publish_snapshot
+from realm.index.manifest import SnapshotFacts
+from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths

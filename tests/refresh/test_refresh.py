@@ -15,7 +15,6 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.index.snapshot import current_generation, published_generations
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
@@ -28,6 +27,7 @@ from realm.refresh import (
     publish_parameters,
     refresh_index,
 )
+from realm.storage.generations import current_generation, published_generations
 
 NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
 

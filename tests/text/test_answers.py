@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realm.text.answers import contains_answer, exact_match, f1, normalize_answer, regex_match
+from realm.text.answer_ranges import normalised_ranges
+from realm.text.answers import exact_match, f1, normalize_answer, regex_match
+from realm.text.patterns import PatternSearch
 
 CATASTROPHIC = "(a|a|aa)+$"
 HOSTILE_TEXT = "a" * 200 + "b"
@@ -141,7 +143,7 @@ def test_regex_match_gives_up_on_a_catastrophic_pattern() -> None:
 @given(st.text(alphabet="()[]{}*+?|\\^$.-ab1,:<>=!PLRpN", max_size=20))
 def test_no_pattern_raises(pattern: str) -> None:
     assert regex_match("aab1", [pattern], timeout_s=0.05) in (True, False)
-    assert contains_answer("aab1", [pattern], kind="regex", timeout_s=0.05) in (True, False)
+    assert PatternSearch(timeout_s=0.05).found("aab1", [pattern]) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one: str, other: str)
     ],
 )
 def test_contains_string(text: str, answers: list[str], found: bool) -> None:
-    assert contains_answer(text, answers) is found
+    assert bool(normalised_ranges(text, answers)) is found
 
 
 @pytest.mark.parametrize(
@@ -209,15 +211,10 @@ def test_contains_string(text: str, answers: list[str], found: bool) -> None:
     ],
 )
 def test_contains_regex(text: str, patterns: list[str], found: bool) -> None:
-    assert contains_answer(text, patterns, kind="regex", timeout_s=0.1) is found
-
-
-def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="kind"):
-        contains_answer("x", ["x"], kind="fuzzy")  # type: ignore[arg-type]
+    assert PatternSearch(timeout_s=0.1).found(text, patterns) is found
 
 
 def test_one_string_is_refused_as_references() -> None:
-    for function in (exact_match, regex_match, f1, contains_answer):
+    for function in (exact_match, regex_match, f1):
         with pytest.raises(TypeError, match="sequence"):
             function("abc", "abc")

@@ -15,7 +15,7 @@ from realm.errors import ConfigError, TrainingError
 from realm.nn.bodies import build_body
 from realm.nn.model import state_sha256
 from realm.nn.spec import bert_spec
-from realm.train.best import BestWeights, find_best
+from realm.train.best import BestWeights, shared_best
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
 from realm.train.metrics import MetricsLog
@@ -135,12 +135,12 @@ def test_recomputed_layers_give_the_same_gradients_dropout_included() -> None:
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     task = Weighed(scores=(0.1, 0.3, 0.2, 0.9, 0.9, 0.4, 0.5))
     train(task, tmp_path)
-    found = find_best(tmp_path / "checkpoints")
+    found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (3, 0.9)
     reference = Weighed()
     train(reference, tmp_path / "short", steps=3)  # weights after three steps, but for the schedule
     assert [path.name for path in (tmp_path / "checkpoints").glob("best-*")] == ["best-0000003"]
-    assert find_best(tmp_path / "short/checkpoints") is None
+    assert shared_best(tmp_path / "short/checkpoints") is None
 
 
 @pytest.mark.parametrize("killed_at", range(6))
@@ -153,7 +153,7 @@ def test_a_resumed_run_has_the_same_best(tmp_path: Path, killed_at: int) -> None
     task = Weighed(scores)
     train(task, tmp_path / "b")
     assert state_sha256(task.model) == state_sha256(whole.model)
-    best = [find_best(tmp_path / name / "checkpoints") for name in ("a", "b")]
+    best = [shared_best(tmp_path / name / "checkpoints") for name in ("a", "b")]
     assert best[0] is not None and best[1] is not None and best[0][:2] == best[1][:2] == (4, 0.9)
     assert best[0][2].read_bytes() == best[1][2].read_bytes()
 
@@ -164,14 +164,14 @@ def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path: Path) ->
         train(Weighed((0.1, 0.3, 0.2, 0.9, 0.0, 0.0, 0.0), killed_at=3), tmp_path)
     assert sorted(path.name for path in (tmp_path / "checkpoints").glob("best-*")) == ["best-0000001", "best-0000003"]
     train(Weighed((0.1, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0)), tmp_path)
-    found = find_best(tmp_path / "checkpoints")
+    found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (1, 0.3)
 
 
 def test_a_score_that_is_no_number_is_no_best(tmp_path: Path) -> None:
     best = BestWeights(tmp_path)
     best.offer(1, math.nan, nn.Linear(1, 1))
-    assert best.state() is None and find_best(tmp_path) is None
+    assert best.state() is None and shared_best(tmp_path) is None
 
 
 def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path: Path) -> None:

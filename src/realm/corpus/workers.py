@@ -26,17 +26,27 @@ Result = TypeVar("Result")
 FEW = 3
 
 
+def in_portions(items: Iterable[Item], size: Callable[[Item], int], full: int, most: int | None = None) -> Iterator[list[Item]]:
+    """Lists of items in order, each of a total ``size`` that reaches ``full``, or of ``most`` items; the last of what is left."""
+    portion: list[Item] = []
+    total = 0
+    for item in items:
+        portion.append(item)
+        total += size(item)
+        if total >= full or len(portion) == most:
+            yield portion
+            portion, total = [], 0
+    if portion:
+        yield portion
+
+
 def usable_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def started(count: int | None) -> "Workers":
-    """``count`` processes; None means as many as cores may be used.
-
-    Raises:
-        ConfigError: ``count`` is below 1.
-    """
+    """``count`` processes; None means as many as cores may be used. Raises ConfigError: ``count`` is below 1."""
     if count is not None and count < 1:
         raise ConfigError(f"workers = {count} is below 1")
     return Workers(usable_cores() if count is None else count)
@@ -52,7 +62,6 @@ class Workers:
     def __init__(self, count: int):
         self.count = count
         self._pool: ProcessPoolExecutor | None = None
-
         self._stop: Any = None
 
     def __enter__(self) -> "Workers":
@@ -73,7 +82,7 @@ class Workers:
         self,
         items: Iterable[Item],
         here: Callable[[Item], Result],
-        elsewhere: Callable[..., Callable[[Item], Result]],
+        elsewhere: Callable[..., Callable[[Item], Any]],
         arguments: tuple[Hashable, ...],
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, result) in the order of ``items``.

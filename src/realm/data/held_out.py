@@ -24,7 +24,8 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
     """
     if not held:
         return [], list(range(len(keys)))
-    hashes = _hash(keys)
+    blocks, sentences = keys.astype(np.uint64).T
+    hashes = _mix(_mix(blocks) + sentences)
     aside = hashes < np.uint64(2**64 // SHARE)
     if aside.sum() < least:
         aside[np.argsort(hashes, kind="stable")[:least]] = True
@@ -33,13 +34,8 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
     return chosen.tolist(), training.tolist() or list(range(len(keys)))
 
 
-def _hash(keys: np.ndarray) -> np.ndarray:
-    """uint64 [n], the same on every machine: splitmix64 over both numbers."""
-    blocks, sentences = keys.astype(np.uint64).T
-    return _mix(_mix(blocks) + sentences)
-
-
 def _mix(values: np.ndarray) -> np.ndarray:
+    """uint64 [n], the same on every machine: splitmix64."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -103,6 +103,10 @@ class RowIndex(ABC):
         self._values = check_values(values, len(self._vectors))
         self._removed: torch.Tensor | None = None
         self.set_live(live)
+        self._prepare()
+
+    def _prepare(self) -> None:  # noqa: B027
+        """What a kind makes of its rows before the first search."""
 
     def __len__(self) -> int:
         return len(self._vectors)

@@ -104,11 +104,7 @@ class Building:
         write_json(self.root / PROGRESS, note)
 
     def finish(self, block_ids: np.ndarray) -> Shard:
-        """Write the ids beside the vectors; after that ``dim`` is known.
-
-        Raises:
-            ValueError: rows are missing.
-        """
+        """Write the ids beside the vectors; after that ``dim`` is known. Raises ValueError: rows are missing."""
         if self.dim is None or self.rows != self._count:
             raise ValueError(f"{self.rows} vectors for {self._count} ids")
         reached("build: whole", self.root)

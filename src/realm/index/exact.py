@@ -9,7 +9,6 @@ import torch
 
 from realm.index.base import Hidden, RowIndex
 from realm.index.checks import checked_norms
-from realm.index.mips import Metric
 from realm.index.scan import Best, Scan
 
 SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows): 16 MiB in float32, 32 MiB in float64
@@ -26,16 +25,7 @@ class ExactIndex(RowIndex):
 
     kind = "exact"
 
-    def __init__(
-        self,
-        vectors: np.ndarray | torch.Tensor,
-        ids: np.ndarray,
-        live: np.ndarray | None = None,
-        *,
-        metric: Metric = "ip",
-        values: np.ndarray | None = None,
-    ):
-        super().__init__(vectors, ids, live, metric=metric, values=values)
+    def _prepare(self) -> None:
         self._norms = checked_norms(self._vectors)
         self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
 

@@ -16,7 +16,6 @@ from realm.errors import MissingExtra
 from realm.index.base import Hidden, RowIndex
 from realm.index.compressed import CompressedIndex
 from realm.index.exact import ExactIndex
-from realm.index.mips import Metric
 from realm.index.scan import SAFE_PRODUCT, Best
 
 MOST_LISTS = 4096
@@ -40,22 +39,13 @@ class _FaissIndex(RowIndex):
         (others): see RowIndex.
     """
 
-    def __init__(
-        self,
-        vectors: np.ndarray | torch.Tensor,
-        ids: np.ndarray,
-        live: np.ndarray | None = None,
-        *,
-        metric: Metric = "ip",
-        values: np.ndarray | None = None,
-    ):
+    def _prepare(self) -> None:
         try:
             import faiss
         except ImportError:
             raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
-        super().__init__(vectors, ids, live, metric=metric, values=values)
         self._faiss: Any = faiss
-        self._exact: ExactIndex | CompressedIndex = ExactIndex(self._vectors, ids, metric=metric)
+        self._exact: ExactIndex | CompressedIndex = ExactIndex(self._vectors, self._ids, metric=self._metric)
         self._selected: tuple[torch.Tensor, Any] | None = None
         # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
         self._usable = self._exact.largest_norm**2 < SAFE_PRODUCT and self._worthwhile()

@@ -53,8 +53,9 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
 def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
     """The vectors as they are stored and the ids int64 [r] of one shard; arguments and errors as for ``read_shard``."""
     shape = shard.rows, stored_width(manifest.dim, manifest.dtype)
-    vectors = _read(directory / shard.file, shard.sha256, shape, STORED[manifest.dtype], verify)
-    return vectors, _read(directory / shard.ids_file, shard.ids_sha256, (shard.rows,), np.dtype(np.int64), verify)
+    hashes = (shard.sha256, shard.ids_sha256) if verify else (None, None)
+    vectors = read_array(directory / shard.file, shape, STORED[manifest.dtype], ERRORS, sha256=hashes[0])
+    return vectors, read_array(directory / shard.ids_file, (shard.rows,), np.dtype(np.int64), ERRORS, sha256=hashes[1])
 
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
@@ -103,7 +104,3 @@ def _codes(single: np.ndarray) -> np.ndarray:
     scales = (np.abs(single).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float32)
     codes = np.rint(np.divide(single, scales, out=np.zeros_like(single), where=scales > 0)).clip(-127, 127).astype(np.int8)
     return np.concatenate([codes, scales.view(np.int8)], axis=1)
-
-
-def _read(path: Path, sha256: str, shape: tuple[int, ...], dtype: np.dtype, verify: bool) -> np.ndarray:
-    return read_array(path, shape, dtype, ERRORS, sha256=sha256 if verify else None)

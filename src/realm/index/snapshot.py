@@ -19,44 +19,15 @@ import numpy as np
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
-from realm.index.manifest import (
-    DTYPES,
-    DamagedSnapshot,
-    SnapshotFacts,
-    SnapshotManifest,
-    fields_of,
-    read_manifest,
-    write_manifest,
-)
+from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
 from realm.index.published_codes import publish_codes, read_codes
 from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_shard
+from realm.storage import generations
 from realm.storage.disk import writing
 from realm.storage.files import rename_durably
-from realm.storage.generations import (
-    BUILDING_SUFFIX,
-    advance_current,
-    current_generation,
-    generation_path,
-    next_generation,
-    prune,
-    published_generations,
-    quarantine,
-    remove,
-    steadily,
-)
 from realm.storage.sweeping import remove_dead_builds
 from realm.storage.write_points import reached
-
-__all__ = [
-    "Snapshot",
-    "SnapshotFacts",
-    "SnapshotManifest",
-    "current_generation",
-    "next_generation",
-    "prune",
-    "publish_snapshot",
-]
 
 logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"
@@ -118,12 +89,12 @@ class Snapshot:
         if generation is not None:
             return _first_valid(directory, [generation], expected, verify, asked=generation)
         while True:
-            numbers = published_generations(directory)[::-1]
+            numbers = generations.published_generations(directory)[::-1]
             try:
                 return _first_valid(directory, numbers, expected, verify)
             except SnapshotError:
                 # Newer ones may have been published, and all that we knew of deleted, while we looked.
-                if max(published_generations(directory), default=0) <= max(numbers, default=0):
+                if max(generations.published_generations(directory), default=0) <= max(numbers, default=0):
                     raise
 
 
@@ -136,13 +107,13 @@ def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | 
     damage: DamagedSnapshot | None = None
     foreign: SnapshotError | None = None
     for number in numbers:
-        path = generation_path(directory, number)
+        path = generations.generation_path(directory, number)
         try:
             return read_generation(path, number, expected, verify)
         except DamagedSnapshot as error:
             if path.is_dir():  # otherwise it was never there, or it was pruned while we looked
                 damage = error
-                quarantine(path, error)
+                generations.quarantine(path, error)
         except ForeignSnapshot as error:  # it may be whole and somebody's: it stays
             foreign = foreign or error
             logger.warning("generation %d is passed over: %s", number, error)
@@ -182,18 +153,19 @@ def publish_snapshot(
     if facts.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
     check_block_ids(block_ids, len(block_ids))
-    number = next_generation(directory) if generation is None else generation
-    final = generation_path(directory, number)
+    number = generations.next_generation(directory) if generation is None else generation
+    final = generations.generation_path(directory, number)
     with writing(final):
-        if final.is_dir() and number not in published_generations(directory):  # left by a publisher that was killed: nobody was told
+        # Left by a publisher that was killed: nobody was told.
+        if final.is_dir() and number not in generations.published_generations(directory):
             if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
                 with visible:
-                    advance_current(directory, number)
+                    generations.advance_current(directory, number)
                 return left
-            remove(final)
+            generations.remove(final)
         if final.exists():
             raise FileExistsError(final)
-        staging = final.with_name(final.name + BUILDING_SUFFIX)
+        staging = final.with_name(final.name + generations.BUILDING_SUFFIX)
         remove_dead_builds(directory, staging.name)
         if not callable(vectors):
             shutil.rmtree(staging, ignore_errors=True)
@@ -209,7 +181,7 @@ def publish_snapshot(
         with visible:
             rename_durably(staging, final)
             reached("generation: published", final)
-            advance_current(directory, number)
+            generations.advance_current(directory, number)
         (final / PROGRESS).unlink(missing_ok=True)
     return manifest
 
@@ -239,7 +211,7 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
     """
     # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
     revision = partial(read_manifest, path, generation)
-    return steadily(revision, lambda manifest: _read_revision(path, manifest, expected, verify), DamagedSnapshot)
+    return generations.steadily(revision, lambda manifest: _read_revision(path, manifest, expected, verify), DamagedSnapshot)
 
 
 def _read_revision(path: Path, manifest: SnapshotManifest, expected: dict[str, str | None], verify: bool) -> Snapshot:

@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ import numpy as np
 from realm.data.blocks import BlockInputs
 from realm.errors import ConfigError, PoolError
 from realm.nn.embedder import Embedder
-from realm.pool.cluster import cause_of, located, ray
+from realm.pool.cluster import cause_of, connected, located, ray
 from realm.refresh import embedding
 from realm.refresh.embedding import EmbedOptions, Progress, part_embedder
+from realm.refresh.external import open_recipe, serve_run
 
 START_SECONDS = 300.0
 """How long a pool does without any actor before it is given up."""
@@ -228,3 +230,25 @@ class _Work:
             self._pool.died(part)
         else:
             self._pool.give(actor)
+
+
+def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callable[[str], None], progress: Progress) -> None:
+    """``realm refresh RUN --ray``: answer a trainer's requests until pre-training has ended, as ``serve_run`` does.
+
+    Args:
+        root: the run, at the same place on every machine.
+        address: see ``connected``.
+        actors: how many embed; each with ``refresher.threads`` CPU threads, and a GPU of its own where the run computes on GPUs.
+        once, say, progress: see ``serve_run``.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        ConfigError: no token, no address, or no actors.
+        PoolError: no cluster, or none of its actors is up.
+        RunError, SnapshotError: see ``serve_run``.
+    """
+    threads = open_recipe(root)[1].refresher.threads
+    pool = BuilderPool(actors, say)  # refuses before anything starts
+    with connected(address, cpus=actors * threads), pool:
+        say(f"{actors} actors on {'this machine' if address == 'local' else address}")
+        serve_run(root, once=once, say=say, progress=progress, parts_of=pool.parts)

@@ -4,12 +4,11 @@ import importlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,7 @@ _imported: dict[str, str] = {}
 
 
 def ray() -> Any:
-    """The package.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """The package. Raises MissingExtra: it is not installed."""
     try:
         return importlib.import_module("ray")
     except ImportError:
@@ -75,7 +70,9 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
     """
     local = address == LOCAL
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
-    with _environment(settings), _directory(local) as directory:
+    # Where a local cluster keeps its sockets and logs.
+    place = tempfile.TemporaryDirectory(prefix="realm-ray-", ignore_cleanup_errors=True) if local else nullcontext()
+    with _environment(settings), place as directory:
         package = _imported_with(settings)
         options = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE, "_temp_dir": directory, "include_dashboard": False}
         try:
@@ -87,11 +84,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
 
 @contextmanager
 def located() -> Iterator[None]:
-    """In an actor: an error that a user can cure says on which machine.
-
-    Raises:
-        PoolError: instead of any other of ours.
-    """
+    """In an actor: an error that a user can cure says on which machine. Raises PoolError: instead of any other of ours."""
     try:
         yield
     except RealmError as said:
@@ -106,11 +99,7 @@ def cause_of(error: Any) -> Exception:
 
 
 def _start(package: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect, or start.
-
-    Raises:
-        PoolError: see ``connected``.
-    """
+    """Connect, or start. Raises PoolError: see ``connected``."""
     try:
         if not options and address != "auto":
             _knock(address)
@@ -125,21 +114,13 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
 
 
 def _knock(address: str) -> None:
-    """See that somebody listens there: Ray itself would try for two minutes.
-
-    Raises:
-        OSError: nobody does.
-    """
+    """See that somebody listens there: Ray itself would try for two minutes. Raises OSError: nobody does."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _credentials(address: str) -> dict[str, str]:
-    """Settings for a cluster that is there: the user's own token is used, and one must be there.
-
-    Raises:
-        ConfigError: see ``connected``.
-    """
+    """Settings for a cluster that is there: the user's own token is used, and one must be there. Raises ConfigError: see ``connected``."""
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and "/" not in host):
         raise ConfigError(
@@ -161,19 +142,6 @@ def _credentials(address: str) -> dict[str, str]:
 def _own_token() -> str:
     """For the local clusters of this process: Ray remembers the first token it saw."""
     return secrets.token_hex(32)
-
-
-@contextmanager
-def _directory(wanted: bool) -> Iterator[str | None]:
-    """Where a local cluster keeps its sockets and logs; gone afterwards."""
-    if not wanted:
-        yield None
-        return
-    path = tempfile.mkdtemp(prefix="realm-ray-")
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ import torch
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError
-from realm.index.snapshot import SnapshotFacts, publish_snapshot
+from realm.index.manifest import SnapshotFacts
+from realm.index.snapshot import publish_snapshot
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths

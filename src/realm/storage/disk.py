@@ -12,11 +12,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
-    """Turn the operating system's error into ours, around work that can be taken up again.
-
-    Raises:
-        Interrupted: there is no room left.
-    """
+    """Turn the operating system's error into ours, around work that can be taken up again. Raises Interrupted: there is no room left."""
     try:
         yield
     except OSError as error:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +69,7 @@ def published_generations(directory: Path) -> list[int]:
 
 def generation_numbers(directory: Path) -> list[int]:
     """Numbers of all directories that are named as generations, published or not, ascending."""
-    numbers = (_number(path.name) for path in directory.glob("[0-9]*") if path.is_dir())
-    return sorted(number for number in numbers if number is not None)
+    return sorted(_numbers(path.name for path in directory.glob("[0-9]*") if path.is_dir()))
 
 
 def current_generation(directory: Path) -> int | None:
@@ -84,13 +83,12 @@ def current_generation(directory: Path) -> int | None:
 def next_generation(directory: Path) -> int:
     """A number that no generation has had in this directory, from 1: above CURRENT and every directory, damaged ones included."""
     names = (path.name.removesuffix(QUARANTINE_SUFFIX) for path in directory.glob("[0-9]*"))
-    return 1 + max([number for name in names if (number := _number(name)) is not None] + [read_current(directory) or 0])
+    return 1 + max([*_numbers(names), read_current(directory) or 0])
 
 
 def building_numbers(directory: Path) -> list[int]:
     """Numbers of the generations that somebody has begun to build."""
-    numbers = (_number(path.name.removesuffix(BUILDING_SUFFIX)) for path in directory.glob(f"[0-9]*{BUILDING_SUFFIX}"))
-    return [number for number in numbers if number is not None]
+    return _numbers(path.name.removesuffix(BUILDING_SUFFIX) for path in directory.glob(f"[0-9]*{BUILDING_SUFFIX}"))
 
 
 def advance_current(directory: Path, generation: int) -> None:
@@ -109,6 +107,10 @@ def read_current(directory: Path) -> int | None:
 
 def _number(name: str) -> int | None:
     return int(name) if re.fullmatch(r"[0-9]{6,12}", name) else None
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [number for number in map(_number, names) if number is not None]
 
 
 def quarantine(path: Path, reason: Exception) -> None:
@@ -147,7 +149,5 @@ def remove(path: Path) -> None:
     os.rename(path, doomed)
     try:
         reached("generation: doomed", path)
+    finally:
         shutil.rmtree(doomed, ignore_errors=True)
-    except BaseException:  # Ctrl-C is one
-        shutil.rmtree(doomed, ignore_errors=True)
-        raise

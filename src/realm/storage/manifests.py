@@ -31,11 +31,7 @@ class Errors:
 
 
 def read_object(path: Path, errors: Errors) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        RealmError: of ``errors``.
-    """
+    """A JSON object. Raises RealmError: of ``errors``."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -55,11 +51,7 @@ def write_sealed(path: Path, values: dict[str, Any]) -> None:
 
 
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
-    """What :func:`write_sealed` was given.
-
-    Raises:
-        RealmError: of ``errors``: damaged, too, if a byte of it changed.
-    """
+    """What :func:`write_sealed` was given. Raises RealmError: of ``errors``: damaged, too, if a byte of it changed."""
     values = read_object(path, errors)
     if values.pop(CHECKSUM, None) != _checksum(values):
         raise errors.damaged("changed since it was published (checksum differs)", path=path)
@@ -77,9 +69,5 @@ def file_hashes(directory: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def changed_files(directory: Path, hashes: Mapping[str, str]) -> list[str]:
-    """Those whose bytes are not what ``file_hashes`` said.
-
-    Raises:
-        OSError: one is missing or cannot be read.
-    """
+    """Those whose bytes are not what ``file_hashes`` said. Raises OSError: one is missing or cannot be read."""
     return [name for name, found in file_hashes(directory, hashes).items() if found != hashes[name]]

@@ -26,7 +26,8 @@ def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
 def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
     """(start, end) of every place whose normalised words are an answer's, in order, as the text writes them.
 
-    The same words count as in ``contains_answer``. Punctuation around a place is left out, and so are articles before and after it.
+    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Deleted punctuation joins words, so
+    "New York" is not in "New York-based". Punctuation around a place is left out, and so are articles before and after it.
     """
     words, owners = _words_of(text)
     needles = {tuple(normalize_answer(answer).split()) for answer in answers} - {()}

@@ -1,4 +1,4 @@
-"""Is this answer right? Pure functions on strings: normalisation, exact match, regex match, F1, presence in a text.
+"""Is this answer right? Pure functions on strings: normalisation, exact match, regex match, F1.
 
 Numbers are comparable with the papers because normalisation, exact match and regex match decide as the official open-QA evaluation
 does (google-research/language, ``language/orqa/utils/eval_utils.py``), quirks included; F1 is SQuAD's. What does not live here: spans,
@@ -10,7 +10,6 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
 
 from realm.text.patterns import pattern_matches
 
@@ -67,28 +66,6 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     _refuse_single_string(answers)
     predicted = normalize_answer(prediction).split()
     return max((_word_f1(predicted, normalize_answer(answer).split()) for answer in answers), default=0.0)
-
-
-def contains_answer(text: str, answers: Sequence[str], kind: Literal["string", "regex"] = "string", timeout_s: float = 0.5) -> bool:
-    """Whether a text holds any answer: the criterion of recall by answer.
-
-    Args:
-        answers: references, or patterns when ``kind`` is "regex".
-        kind: "string": the normalised answer's words stand in the normalised text in a row. Words, not characters: "art" is not in "party".
-            An answer without words ("the", "?") is in no text. Deleted punctuation joins words, so "New York" is not in "New York-based".
-            "regex": the pattern matches anywhere in the raw text, with the flags, errors and time limit of :func:`regex_match`.
-
-    Raises:
-        ValueError: an unknown ``kind``.
-    """
-    _refuse_single_string(answers)
-    if kind == "regex":
-        return any(pattern_matches(pattern, text, timeout_s, anywhere=True) for pattern in answers)
-    if kind != "string":
-        raise ValueError(f"kind must be 'string' or 'regex', not {kind!r}")
-    # Normalised words hold no white space and stand one space apart: a padded substring is a run of whole words.
-    padded = f" {normalize_answer(text)} "
-    return any(needle and f" {needle} " in padded for needle in map(normalize_answer, answers))
 
 
 def _word_f1(predicted: list[str], reference: list[str]) -> float:

@@ -16,11 +16,11 @@ MEAN_S = 5e-4
 Found = TypeVar("Found")
 
 
-def pattern_matches(pattern: str, text: str, timeout_s: float, *, anywhere: bool = False) -> bool:
-    """Whether a pattern matches at the start of a text, or anywhere in it. One that is invalid or exceeds the limit matches nothing."""
+def pattern_matches(pattern: str, text: str, timeout_s: float) -> bool:
+    """Whether a pattern matches at the start of a text. One that is invalid or exceeds the limit matches nothing."""
     compiled = compiled_pattern(pattern)
     try:
-        return compiled is not None and _match(compiled, text, timeout_s, anywhere)
+        return compiled is not None and compiled.match(text, timeout=timeout_s) is not None
     except (TimeoutError, MemoryError):
         return False
 
@@ -38,11 +38,6 @@ def compiled_pattern(pattern: str) -> "regex.Pattern[str] | None":
             return regex.compile(pattern, _FLAGS)
     except (re.error, regex.error, ValueError, OverflowError, RecursionError):
         return None
-
-
-def _match(compiled: "regex.Pattern[str]", text: str, timeout_s: float, anywhere: bool) -> bool:
-    found = compiled.search(text, timeout=timeout_s) if anywhere else compiled.match(text, timeout=timeout_s)
-    return found is not None
 
 
 class PatternSearch:
@@ -67,11 +62,11 @@ class PatternSearch:
 
     def found(self, text: str, patterns: Iterable[str]) -> bool:
         """Whether any of the patterns matches somewhere in the text."""
-        return any(self._tried(pattern, lambda compiled: _match(compiled, text, self.timeout_s, True), False) for pattern in patterns)
+        return any(self._tried(one, lambda compiled: compiled.search(text, timeout=self.timeout_s) is not None, False) for one in patterns)
 
     def begins(self, text: str, pattern: str) -> bool:
         """Whether the pattern matches at the start of the text, as of an answer that is right."""
-        return self._tried(pattern, lambda compiled: _match(compiled, text, self.timeout_s, False), False)
+        return self._tried(pattern, lambda compiled: compiled.match(text, timeout=self.timeout_s) is not None, False)
 
     def ranges(self, text: str, pattern: str) -> list[tuple[int, int]]:
         """(start, end) of the pattern's matches in the text, in order and not overlapping. Matches without a character do not count."""

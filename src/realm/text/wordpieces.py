@@ -27,7 +27,7 @@ def word_table(tokenizer: TextTokenizer) -> WordTable:
     if any(entry.startswith(CONTINUES) and entry != CONTINUES for entry in entries):
         starts = [not entry.startswith(CONTINUES) for entry in entries]
     elif any(entry.startswith(BEGINS) for entry in entries):
-        starts = [entry.startswith(BEGINS) or not _has_letters(entry) or _unspaced(entry) for entry in entries]
+        starts = [entry.startswith(BEGINS) or not _has_letters(entry) or max(map(ord, entry)) >= FIRST_UNSPACED for entry in entries]
     else:
         starts = [True] * len(entries)
     return WordTable(np.array(starts, bool), np.array([_has_letters(entry) for entry in entries], bool))
@@ -42,7 +42,3 @@ def _entry(tokenizer: TextTokenizer, number: int) -> str:
 
 def _has_letters(entry: str) -> bool:
     return any(character.isalnum() for character in entry)
-
-
-def _unspaced(entry: str) -> bool:
-    return any(ord(character) >= FIRST_UNSPACED for character in entry)

@@ -59,21 +59,18 @@ class BestWeights:
                 shutil.rmtree(directory)
 
 
-def find_best(path: Path) -> tuple[int, float, Path] | None:
-    """Step, score and weights of the best that a stage which has ended left in its checkpoint directory; None without any."""
-    rows = [(json.loads((found / SCORE).read_text("utf-8")), found / WEIGHTS) for found in path.glob("best-[0-9]*[0-9]")]
-    if not rows:
-        return None
-    facts, weights = max(rows, key=lambda row: float(row[0]["score"]))
-    return int(facts["step"]), float(facts["score"]), weights
-
-
 def shared_best(path: Path) -> tuple[int, float, Path] | None:
-    """What :func:`find_best` finds on the first rank, on every rank."""
+    """Step, score and weights of the best that a stage which has ended left in its checkpoint directory; None without any.
+
+    What the first rank finds, on every rank.
+    """
 
     def find() -> list[Any] | None:
-        found = find_best(path)
-        return None if found is None else [*found[:2], str(found[2])]
+        rows = [(json.loads((found / SCORE).read_text("utf-8")), found / WEIGHTS) for found in path.glob("best-[0-9]*[0-9]")]
+        if not rows:
+            return None
+        facts, weights = max(rows, key=lambda row: float(row[0]["score"]))
+        return [int(facts["step"]), float(facts["score"]), str(weights)]
 
     found = on_first(find)
     return None if found is None else (found[0], found[1], Path(found[2]))

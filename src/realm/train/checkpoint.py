@@ -21,6 +21,8 @@ from realm.storage.write_points import reached
 from realm.train.distributed import on_first
 
 FORMAT = 1
+KEPT = 2
+"""So many of the newest checkpoints stay."""
 log = logging.getLogger(__name__)
 
 
@@ -45,13 +47,11 @@ class CheckpointDirectory:
     """``step-N`` directories of one stage.
 
     Args:
-        keep: how many of the newest stay.
         fingerprint: what the checkpoints depend on (configuration, data); others are refused.
     """
 
-    def __init__(self, path: Path, *, keep: int = 2, fingerprint: str):
+    def __init__(self, path: Path, *, fingerprint: str):
         self.path = path
-        self.keep = keep
         self.fingerprint = fingerprint
 
     def save(self, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class CheckpointDirectory:
                 {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
             )
         reached("checkpoint: pruned", target)
-        for old in self._steps()[: -self.keep]:
+        for old in self._steps()[:-KEPT]:
             shutil.rmtree(old)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from realm.corpus.build.packing import PackingCounts
 from realm.corpus.build.spool import Spool
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.info import span_repetition
-from realm.corpus.store.keys import KEY_BYTES
-from realm.corpus.store.lookup import KeySet, finish_segment
+from realm.corpus.store.keys import KEY_BYTES, Keys
+from realm.corpus.store.lookup import finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import token_dtype
-from realm.corpus.store.views import Segment, segment_span_hashes
+from realm.corpus.store.views import Segment
 from realm.corpus.workers import Workers
 
 
@@ -65,7 +66,7 @@ class Packing:
 
 
 def write_segment(
-    directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, seen: KeySet, rows: int | None = None
+    directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, seen: Keys[bytes], rows: int | None = None
 ) -> CorpusManifest:
     """Write the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
 
@@ -109,7 +110,7 @@ def write_segment(
     )
 
 
-def _unseen(keys: bytes, seen: KeySet) -> np.ndarray:
+def _unseen(keys: bytes, seen: Keys[bytes]) -> np.ndarray:
     """bool [rows]: the first of every key."""
     keep = np.zeros(len(keys) // KEY_BYTES, np.bool_)
     for row in range(len(keep)):
@@ -122,10 +123,8 @@ def _unseen(keys: bytes, seen: KeySet) -> np.ndarray:
 
 def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:
     """Span statistics of a first version."""
-    parts, first = [], 0
-    for info in manifest.segments:
-        segment = Segment(directory / manifests.SEGMENTS_DIRECTORY, info)
-        parts.append(segment_span_hashes(segment, first_row=first))
-        first += info.rows
+    starts = accumulate((info.rows for info in manifest.segments), initial=0)
+    segments = (Segment(directory / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments)
+    parts = [segment.flat("span_hashes", start) for segment, start in zip(segments, starts, strict=False)]
     distinct, single_block = span_repetition(parts)
     return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)

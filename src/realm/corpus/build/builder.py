@@ -26,7 +26,6 @@ from realm.corpus.build.packed import Packer
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Spool
 from realm.corpus.build.staging import Staging, staged_build
-from realm.corpus.sources import SourceOptions
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.keys import KeyRuns, TextKeys
 from realm.corpus.store.lookup import stored_keys
@@ -37,7 +36,7 @@ from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger
 from realm.corpus.tagging.specs import TaggerPlan
 from realm.corpus.tagging.truecase import CasingCounts
-from realm.corpus.workers import Workers, started
+from realm.corpus.workers import started
 from realm.errors import CorpusError
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
@@ -82,7 +81,12 @@ def build_corpus(
     given = options.given_tokenizer()
     with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
         casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
-        spool = _intake(staging, sources, options.source_options, rejected, casing, processes, progress)
+        (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        spool = Spool(staging.spool, resumable=True)  # with the documents that an interrupted build took in
+        take_in(sources, spool, rejected, TextKeys(), progress, options.source_options, casing=casing, workers=processes)
+        if not spool.documents:
+            raise nothing_usable(sources, rejected)
+        rejected.save(staging.corpus / manifests.REJECTED_FILE)
         tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
@@ -103,25 +107,6 @@ def _check(out: Path) -> None:
         raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
 
 
-def _intake(
-    staging: Staging,
-    sources: Sequence[Path],
-    source_options: SourceOptions,
-    rejected: RejectedList,
-    casing: CasingCounts | None,
-    workers: Workers,
-    progress: Progress | None,
-) -> Spool:
-    """The sources' documents, those that an interrupted build took in included."""
-    (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
-    spool = Spool(staging.spool, resumable=True)
-    take_in(sources, spool, rejected, TextKeys(), progress, source_options, casing=casing, workers=workers)
-    if not spool.documents:
-        raise nothing_usable(sources, rejected)
-    rejected.save(staging.corpus / manifests.REJECTED_FILE)
-    return spool
-
-
 def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
     """A vocabulary of the documents: the one that an interrupted build trained, or a new one."""
     directory = staging.corpus / manifests.TOKENIZER_DIRECTORY
@@ -134,7 +119,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
     """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
     collocations = CollocationCounts()
     if plan.learns_collocations:
-        for document in spool.caseless_documents():
+        for document in chain.from_iterable(batch.caseless_documents() for batch in spool.tasks()):
             collocations.add(document.text[start:end] for start, end in document.sentences)
     return plan.tagger(casing or CasingCounts(), collocations)
 
@@ -142,7 +127,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
 def _training_texts(spool: Spool) -> Iterator[str]:
     """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
     every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
-    for document in islice(chain.from_iterable(spool.batches()), 0, None, every):
+    for document in islice(chain.from_iterable(batch.documents() for batch in spool.tasks()), 0, None, every):
         yield document.title
         yield document.text
 

@@ -26,6 +26,7 @@ from realm.corpus.store.segments import token_dtype
 from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.workers import in_portions
 from realm.errors import CorpusError, DataError
 from realm.storage import files
 from realm.text.canonical import canonical_text
@@ -70,8 +71,9 @@ def corpus_from_records(
         path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
         counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
         with SegmentFile(path, token_dtype(tokenizer.vocab_size), 0) as file:
-            for texts in _batches(_texts(records, origin)):
-                documents = [_document(text, file.rows + number, source) for number, text in enumerate(texts)]
+            for texts in in_portions(_texts(records, origin), lambda _: 1, BATCH):
+                numbered = enumerate(texts, file.rows)
+                documents = [Document(str(number), "", text, source, number + 1, split_sentences(text)) for number, text in numbered]
                 file.add(_rows(documents, tokenizer, tagger, room, counts))
                 if progress is not None:
                     progress("blocks", file.rows, None)
@@ -96,19 +98,10 @@ def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
             raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
 
 
-def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(texts, BATCH)):
-        yield batch
-
-
 def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
     """What the tagger learns from."""
     for text in islice(_texts(records, origin), TAGGER_RECORDS):
         yield from (text[start:end] for start, end in split_sentences(text))
-
-
-def _document(text: str, number: int, source: str) -> Document:
-    return Document(str(number), "", text, source, number + 1, split_sentences(text))
 
 
 def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:

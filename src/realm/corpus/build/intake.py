@@ -4,11 +4,11 @@ Later passes (vocabulary, blocks) read the spool, so sources are read once and c
 about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,23 +18,16 @@ from realm.corpus.build.walk import Place, SourceWalk
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.sources.provenance import source_name
+from realm.corpus.store.keys import Keys
 from realm.corpus.tagging.collocations import mostly_caseless
 from realm.corpus.tagging.truecase import CasingCounts
-from realm.corpus.workers import Workers
+from realm.corpus.workers import Workers, in_portions
 from realm.errors import CorpusError
 from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what is counted, count, count at the end or None) now and then."""
-
-
-class KnownIds(Protocol):
-    """Ids that are taken: a set, or a look-up in the corpus."""
-
-    def __contains__(self, doc_id: str, /) -> bool: ...
-
-    def add(self, doc_id: str, /) -> None: ...
 
 
 # Characters of text in one chunk of documents, and records if they are short: bounds the memory of every pass.
@@ -48,7 +41,7 @@ class _Chunk(NamedTuple):
     """Records that are taken in together, and the place in the sources behind them."""
 
     records: list[Record]
-    place: tuple[int, ...]
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -56,13 +49,13 @@ class _TakenIn:
     """What became of one chunk of records.
 
     Attributes:
-        documents: an Arrow stream of ``spool.SCHEMA``: cheap to hand from process to process.
+        documents: of ``spool.SCHEMA``: cheap to hand from process to process.
         positions: of each document in the chunk.
         rejected: (position, record).
         forms: counts of the words' surface forms.
     """
 
-    documents: bytes
+    documents: pa.RecordBatch
     positions: list[int]
     rejected: list[tuple[int, Rejected]]
     forms: dict[str, int]
@@ -72,7 +65,7 @@ def take_in(
     sources: Sequence[Path],
     spool: Spool,
     rejected: RejectedList,
-    known_ids: KnownIds,
+    known_ids: Keys[str],
     progress: Progress | None,
     source_options: SourceOptions = LOOK,
     *,
@@ -99,11 +92,13 @@ def take_in(
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
-    chunks = _chunks(SourceWalk(sources, source_options, workers, Place(*spool.place)))
-    work = partial(_take_in_chunk, casing is not None)
-    results = workers.in_order(chunks, work, _chunk_worker, (casing is not None,))
+    walk = SourceWalk(sources, source_options, workers, Place(*spool.place))
+    portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
+    chunks = (_Chunk(records, walk.place) for records in portions)
+    count_forms = casing is not None
+    results = workers.in_order(chunks, partial(_take_in_chunk, count_forms), partial, (_take_in_chunk, count_forms))
     for number, (chunk, taken) in enumerate(results, 1):
-        spool.add_batch(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
         spool.place = chunk.place
         if casing is not None:
             casing.merge(taken.forms)
@@ -114,7 +109,7 @@ def take_in(
     spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
 
 
-def _resume(spool: Spool, rejected: RejectedList, known_ids: KnownIds, casing: CasingCounts | None) -> None:
+def _resume(spool: Spool, rejected: RejectedList, known_ids: Keys[str], casing: CasingCounts | None) -> None:
     """Take up what the finished parts of the spool knew."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
@@ -123,23 +118,6 @@ def _resume(spool: Spool, rejected: RejectedList, known_ids: KnownIds, casing: C
     if not spool.complete:
         for doc_id in spool.document_ids():
             known_ids.add(doc_id)
-
-
-def _chunks(walk: SourceWalk) -> Iterator[_Chunk]:
-    chunk: list[Record] = []
-    chars = 0
-    for record in walk:
-        chunk.append(record)
-        chars += len(record.text) if isinstance(record, SourceDocument) else 0
-        if chars >= CHUNK_CHARS or len(chunk) >= CHUNK_RECORDS:
-            yield _Chunk(chunk, astuple(walk.place))
-            chunk, chars = [], 0
-    if chunk:
-        yield _Chunk(chunk, astuple(walk.place))
-
-
-def _chunk_worker(count_forms: bool) -> Callable[[_Chunk], _TakenIn]:
-    return partial(_take_in_chunk, count_forms)
 
 
 def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
@@ -173,13 +151,11 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless)
 
 
-def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: KnownIds, rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
+def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
     """The chunk's documents and which of them have a new id; what is wrong with the others is told to ``rejected``, in order."""
-    with pa.ipc.open_stream(taken.documents) as reader:
-        batch = reader.read_next_batch()
     refused = taken.rejected
     keep = []
-    for position, doc_id in zip(taken.positions, batch.column("doc_id").to_pylist(), strict=True):
+    for position, doc_id in zip(taken.positions, taken.documents.column("doc_id").to_pylist(), strict=True):
         keep.append(doc_id not in known_ids)
         if keep[-1]:
             known_ids.add(doc_id)
@@ -187,7 +163,7 @@ def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: KnownIds, re
             refused.append((position, Rejected(chunk[position].path, chunk[position].line, DUPLICATE_ID)))
     for _, record in sorted(refused, key=lambda entry: entry[0]):
         rejected.add(record)
-    return batch, keep
+    return taken.documents, keep
 
 
 def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:

@@ -46,11 +46,7 @@ class BuildOptions:
             raise ConfigError(f"block_length = {self.block_length} is below {SHORTEST_BLOCK}")
 
     def given_tokenizer(self) -> TextTokenizer | None:
-        """The tokenizer that was asked for; None if one is to be trained.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """The tokenizer that was asked for; None if one is to be trained. Raises DataError: it cannot be read."""
         if self.tokenizer is None or isinstance(self.tokenizer, TextTokenizer):
             return self.tokenizer
         path = Path(self.tokenizer)

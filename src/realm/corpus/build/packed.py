@@ -27,22 +27,20 @@ class PackedBatch:
     """The blocks of a batch of documents.
 
     Attributes:
-        rows: a segment's columns, as an Arrow stream of one batch; the block ids mean nothing yet.
+        rows: a segment's columns; the block ids mean nothing yet.
         keys: ``block_key`` of every row, one after the other.
         documents: int32 [rows], which document of the batch a row is of.
         counts: what packing did.
     """
 
-    rows: bytes
+    rows: pa.RecordBatch
     keys: bytes
     documents: np.ndarray
     counts: PackingCounts
 
     def kept(self, keep: np.ndarray) -> pa.RecordBatch:
         """The rows for which ``keep`` (bool [rows]) is true."""
-        with pa.ipc.open_stream(self.rows) as reader:
-            batch = reader.read_next_batch()
-        return batch if keep.all() else batch.filter(pa.array(keep))
+        return self.rows if keep.all() else self.rows.filter(pa.array(keep))
 
 
 class Packer:
@@ -75,14 +73,7 @@ class Packer:
             rows.add(document, title_ids, pieces, fill_blocks(pieces.lengths, room))
             position = stop
         columns = rows.to_arrow(tokens.ids, token_dtype(self._tokenizer.vocab_size))
-        return PackedBatch(_stream(columns), b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
-
-
-def _stream(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+        return PackedBatch(columns, b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
 
 
 def packer_elsewhere(corpus: str, block_length: int) -> Packer:

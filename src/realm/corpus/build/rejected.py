@@ -26,11 +26,7 @@ class RejectedList:
         self.counts: Counter[str] = Counter()
 
     def add(self, record: Rejected) -> None:
-        """Count and list one record.
-
-        Raises:
-            DataError: ``strict`` was asked for.
-        """
+        """Count and list one record. Raises DataError: ``strict`` was asked for."""
         if self._strict:
             cure = "Repair the record, or build without --strict to leave it out"
             raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)

@@ -5,9 +5,9 @@ part is overwritten by the next one.
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ SCHEMA = pa.schema(
         ("caseless", pa.bool_()),
     ]
 )
-# Characters of text in one batch of documents that are added one by one.
-BATCH_CHARS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,24 +50,18 @@ class SpoolBatch:
     number: int
     rows: int
 
+    def columns(self) -> pa.RecordBatch:
+        """Its rows, mapped."""
+        return pa.ipc.open_file(pa.memory_map(str(self.path), "r")).get_batch(self.number)
+
     def documents(self) -> list[Document]:
         """The documents of the batch, in order."""
-        with pa.memory_map(str(self.path), "r") as file:
-            return _from_batch(pa.ipc.open_file(file).get_batch(self.number))
+        return _from_batch(self.columns())
 
     def caseless_documents(self) -> list[Document]:
         """Those that are ``caseless``; the text of the others is not read."""
-        with pa.memory_map(str(self.path), "r") as file:
-            batch = pa.ipc.open_file(file).get_batch(self.number)
-            return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
-
-
-def documents_batch(documents: Sequence[Document]) -> bytes:
-    """``documents`` as an Arrow stream of one batch."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_batch(_to_batch(documents))
-    return sink.getvalue().to_pybytes()
+        batch = self.columns()
+        return _from_batch(batch.filter(batch.column("caseless"))) if batch.column("caseless").true_count else []
 
 
 def _from_batch(batch: pa.RecordBatch) -> list[Document]:
@@ -80,18 +72,11 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
     ]
 
 
-def _to_batch(documents: Sequence[Document]) -> pa.RecordBatch:
-    columns = [
-        [row.doc_id for row in documents],
-        [row.title for row in documents],
-        [row.text for row in documents],
-        [row.source for row in documents],
-        [row.line for row in documents],
-        [[edge for edges in row.sentences for edge in edges] for row in documents],
-        [row.caseless for row in documents],
-    ]
-    arrays = [pa.array(values, type=entry.type) for values, entry in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
+    """``documents`` as rows of ``SCHEMA``."""
+    columns = {name: [getattr(document, name) for document in documents] for name in SCHEMA.names}
+    columns["sentences"] = [list(chain.from_iterable(sentences)) for sentences in columns["sentences"]]
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
 class Spool:
@@ -111,8 +96,6 @@ class Spool:
     def __init__(self, path: Path, resumable: bool = False):
         self._path = path
         self._resumable = resumable
-        self._pending: list[Document] = []
-        self._pending_chars = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._parts = 0
         self._batches: list[SpoolBatch] = []
@@ -124,20 +107,21 @@ class Spool:
         if resumable:
             self._take_up()
 
-    def add(self, document: Document) -> None:
-        """Append one document."""
-        self._pending.append(document)
-        self._pending_chars += len(document.text)
-        if self._pending_chars >= BATCH_CHARS:
-            self._flush()
-
-    def add_batch(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
+    def add(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
         """Append those documents of a batch that ``keep`` names."""
-        self._flush()
         if not all(keep):
             batch = batch.filter(pa.array(keep, pa.bool_()))
-        if batch.num_rows:
-            self._write(batch)
+        if not batch.num_rows:
+            return
+        path = self._part_path()
+        if self._writer is None:
+            self._sink = pa.OSFile(str(path), "wb")
+            self._writer = pa.ipc.new_file(self._sink, SCHEMA)
+        self._writer.write_batch(batch)
+        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
+        self._in_part += 1
+        self.documents += batch.num_rows
+        self.text_bytes += batch.column("text").nbytes
 
     def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
         """Make everything so far durable, so that another process can go on from here.
@@ -147,7 +131,6 @@ class Spool:
             forms: counts of surface forms since the last part.
             complete: no more will come.
         """
-        self._flush()
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
@@ -158,10 +141,6 @@ class Spool:
         self._parts += 1
         self._in_part = 0
 
-    def close(self) -> None:
-        """End writing."""
-        self.end_part([], {}, complete=True)
-
     def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
         """What ``end_part`` was given, part by part."""
         for part in range(1, self._parts + 1):
@@ -169,28 +148,13 @@ class Spool:
             yield facts["rejected"], facts["forms"]
 
     def tasks(self) -> list[SpoolBatch]:
-        """All batches in order."""
+        """All batches in order, about a million characters each."""
         return list(self._batches)
-
-    def batches(self) -> Iterator[list[Document]]:
-        """The documents in order, about a million characters at a time."""
-        for batch in self._batches:
-            yield batch.documents()
-
-    def caseless_documents(self) -> Iterator[Document]:
-        """The documents with sentences in scripts without letter case, in order; the text of the others is not read."""
-        for batch in self._batches:
-            yield from batch.caseless_documents()
 
     def document_ids(self) -> Iterator[str]:
         """The ids in order; no text is read."""
         for batch in self._batches:
-            with pa.memory_map(str(batch.path), "r") as file:
-                yield from pa.ipc.open_file(file).get_batch(batch.number).column("doc_id").to_pylist()
-
-    def remove(self) -> None:
-        """Delete the files."""
-        shutil.rmtree(self._path)
+            yield from batch.columns().column("doc_id").to_pylist()
 
     def _save_facts(self, more: dict[str, Any]) -> None:
         if self._part_path().exists():
@@ -217,19 +181,3 @@ class Spool:
 
     def _facts_path(self, part: int) -> Path:
         return self._path / f"{part:06d}.json"
-
-    def _flush(self) -> None:
-        if self._pending:
-            self._write(_to_batch(self._pending))
-            self._pending, self._pending_chars = [], 0
-
-    def _write(self, batch: pa.RecordBatch) -> None:
-        path = self._part_path()
-        if self._writer is None:
-            self._sink = pa.OSFile(str(path), "wb")
-            self._writer = pa.ipc.new_file(self._sink, SCHEMA)
-        self._writer.write_batch(batch)
-        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
-        self._in_part += 1
-        self.documents += batch.num_rows
-        self.text_bytes += batch.column("text").nbytes

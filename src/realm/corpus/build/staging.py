@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +27,12 @@ from realm.storage.locks import LOCK_FILE
 FORMAT = "realm-build/2"
 
 
-@dataclass(frozen=True)
 class Staging:
-    """The places of one staged build."""
+    """The places of one staged build; ``corpus`` becomes the corpus directory."""
 
-    root: Path
-
-    @property
-    def corpus(self) -> Path:
-        """What becomes the corpus directory."""
-        return self.root / "corpus"
-
-    @property
-    def spool(self) -> Path:
-        return self.root / "documents"
-
-    @property
-    def mark(self) -> Path:
-        return self.root / "build.json"
+    def __init__(self, root: Path):
+        self.root = root
+        self.corpus, self.spool, self.mark = root / "corpus", root / "documents", root / "build.json"
 
     def save_segments(self, manifest: CorpusManifest, batches: int) -> None:
         """Note that the segments of ``manifest`` are finished and hold the first ``batches`` batches of the spool."""

@@ -1,9 +1,9 @@
 """A walk over the records of all sources that can be taken up where an interrupted one was."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from realm.corpus.records import Record
 from realm.corpus.sources import SourceOptions, iter_documents
@@ -11,8 +11,7 @@ from realm.corpus.streams import Cursor
 from realm.corpus.workers import Workers
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a walk is: so many records of one source are done.
 
     Attributes:

@@ -31,8 +31,8 @@ def forget_words(store: BlockStore) -> None:
         terms = {term for part in _parts(state, "collocations") for term in part["terms"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure="Build the corpus again") from error
-    gone_words, gone_terms = _held(store, np.flatnonzero(~store.live), words, terms)
-    gone_words, gone_terms = _not_held(store, np.flatnonzero(store.live), gone_words, gone_terms)
+    other_words, other_terms = _not_held(store, np.flatnonzero(~store.live), words, terms)
+    gone_words, gone_terms = _not_held(store, np.flatnonzero(store.live), words - other_words, terms - other_terms)
     if not gone_words and not gone_terms:
         return
     for part in _parts(state, "truecase"):
@@ -40,12 +40,6 @@ def forget_words(store: BlockStore) -> None:
     for part in _parts(state, "collocations"):
         part["terms"] = [term for term in part["terms"] if term not in gone_terms]
     files.write_atomic(path, json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def _held(store: BlockStore, rows: np.ndarray, words: set[str], terms: set[str]) -> tuple[set[str], set[str]]:
-    """Those of ``words`` and ``terms`` that stand in one of the blocks at ``rows``."""
-    absent_words, absent_terms = _not_held(store, rows, words, terms)
-    return words - absent_words, terms - absent_terms
 
 
 def _not_held(store: BlockStore, rows: np.ndarray, words: set[str], terms: set[str]) -> tuple[set[str], set[str]]:

@@ -59,7 +59,7 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
     """
     directory = corpus / manifests.SEGMENTS_DIRECTORY
     files.fsync_tree(staging)
-    number = _last_number(directory)
+    number = max((int(path.stem) for path in directory.glob("*.arrow")), default=0)  # the highest, whatever version it belongs to
     segments = list(manifest.segments[:kept])
     for info in manifest.segments[kept:]:
         number += 1
@@ -99,8 +99,3 @@ def _readable(corpus: Path, versions: range) -> Iterator[CorpusManifest]:
         except CorpusError:
             if version == versions[-1]:
                 raise
-
-
-def _last_number(segments: Path) -> int:
-    """The highest number of a segment file, whatever version it belongs to."""
-    return max((int(path.stem) for path in segments.glob("*.arrow")), default=0)

@@ -33,6 +33,7 @@ from realm.text.canonical import canonical_line
 
 UNKNOWN_ID = "unknown id"
 _NAMED_IDS = 5
+_NO_ROWS = np.empty(0, np.int64)
 
 
 def add_documents(
@@ -61,10 +62,10 @@ def add_documents(
         rejected = RejectedList(strict)
         spool = Spool(staging / "documents.arrow")
         take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
-        manifest = _append(store, staging, spool, _no_rows(), source_options, processes, progress)
+        manifest = _append(store, staging, spool, _NO_ROWS, source_options, processes, progress)
         if manifest.blocks == store.manifest.blocks:
             raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
-        return _publish_documents(store, staging, manifest, _no_rows(), rejected)
+        return _publish_documents(store, staging, manifest, _NO_ROWS, rejected)
 
 
 def update_documents(
@@ -141,21 +142,20 @@ class _KnownDocuments:
         self._new.add(doc_id)
 
 
-def _no_rows() -> np.ndarray:
-    return np.empty(0, np.int64)
-
-
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList) -> np.ndarray:
     """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending."""
-    gone = [_no_rows()]
-    for document in (document for batch in found.batches() for document in batch):
-        rows = store.live_rows_of_document(document.doc_id)
-        if not len(rows):
-            rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
-        elif not _holds(store, rows, document):
-            spool.add(document)
-            gone.append(rows)
-    spool.close()
+    gone = [_NO_ROWS]
+    for batch in found.tasks():
+        changed = []
+        for document in batch.documents():
+            rows = store.live_rows_of_document(document.doc_id)
+            changed.append(len(rows) > 0 and not _holds(store, rows, document))
+            if changed[-1]:
+                gone.append(rows)
+            elif not len(rows):
+                rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
+        spool.add(batch.columns(), changed)
+    spool.end_part([], {}, complete=True)
     return np.sort(np.concatenate(gone))
 
 

@@ -188,11 +188,7 @@ class RecordFile:
 
 
 def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
-    """Write records as numpy's pickle of an object array would be, one at a time.
-
-    Raises:
-        ValueError: another number of records.
-    """
+    """Write records as numpy's pickle of an object array would be, one at a time. Raises ValueError: another number of records."""
     written = 0
     with publish_file(path) as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (count,)})

@@ -55,13 +55,8 @@ def _page_record(record: Any, path: str, number: int) -> Record:
     data = record.content_stream().read(streams.LINE_LIMIT + 1)
     if len(data) > streams.LINE_LIMIT:
         return Rejected(path, number, TOO_LONG)
-    if _is_cut(record):
+    record.raw_stream.read()
+    if int(getattr(record.raw_stream, "limit", 0)) > 0:  # the file ends before the record does
         return Rejected(path, number, DAMAGED_FILE)
     charset = _CHARSET.search(record.http_headers.get_header("Content-Type") or "")
     return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number)
-
-
-def _is_cut(record: Any) -> bool:
-    """Whether the file ends before the record does."""
-    record.raw_stream.read()
-    return int(getattr(record.raw_stream, "limit", 0)) > 0

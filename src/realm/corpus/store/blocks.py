@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
@@ -39,6 +39,9 @@ class Block:
     char_start: int
     source: str
     line: int
+
+
+_BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
 
 
 @dataclass(frozen=True)
@@ -149,11 +152,7 @@ class BlockStore:
         return _concatenate(parts, np.int32)
 
     def rows_of(self, block_ids: np.ndarray) -> np.ndarray:
-        """int64, same shape as ``block_ids``: their rows.
-
-        Raises:
-            KeyError: an id that is not in this version.
-        """
+        """int64, same shape as ``block_ids``: their rows. Raises KeyError: an id that is not in this version."""
         wanted = np.asarray(block_ids, dtype=np.int64)
         rows = self._find(wanted)
         if (rows < 0).any():
@@ -178,15 +177,7 @@ class BlockStore:
     def block(self, row: int) -> Block:
         """The block at ``row``."""
         view, index = self._locate(row)
-        return Block(
-            block_id=int(view.block_ids[index]),
-            doc_id=view.scalar("doc_id", index),
-            title=view.scalar("title", index),
-            text=view.scalar("text", index),
-            char_start=view.scalar("char_start", index),
-            source=view.scalar("source", index),
-            line=view.scalar("line", index),
-        )
+        return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS))
 
     def sentences(self, row: int) -> SentenceTable:
         """The sentences of the block at ``row``; views."""
@@ -269,16 +260,11 @@ class BlockStore:
         """Every record batch, opened."""
         return [segment.view(number) for segment, number in self._places]
 
-    def _flat(self, name: str, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-        """All values of a list column and the row of each."""
-        views = [view.lists(name) for view in self._batches]
-        counts = _concatenate([np.diff(view.offsets) for view in views], np.int64)
-        return _concatenate([view.values for view in views], dtype), np.repeat(np.arange(len(self)), counts)
-
     @cached_property
     def _sentence_index(self) -> tuple[np.ndarray, np.ndarray]:
         """Sentence hashes in ascending order, and the row of each: 16 bytes a sentence."""
-        hashes, rows = self._flat("sentence_hashes", np.uint64)
+        parts = [segment.flat("sentence_hashes", start) for start, segment in zip(self._starts, self.segments, strict=False)]
+        hashes, rows = _concatenate([part[0] for part in parts], np.uint64), _concatenate([part[1] for part in parts], np.int64)
         order = np.argsort(hashes, kind="stable")
         return hashes[order], rows[order]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics, read_manifest
-from realm.corpus.store.views import Segment, segment_span_hashes
+from realm.corpus.store.views import Segment
 
 # Below these a retriever finds nothing to learn from: too few masks, or masks that no other block can explain.
 FEWEST_SPANS_PER_BLOCK = 0.5
@@ -50,7 +50,7 @@ def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segmen
     """
     gone = np.flatnonzero(store.live & ~live)
     starts = accumulate((segment.rows for segment in new), initial=len(store))
-    came = [segment_span_hashes(segment, start) for segment, start in zip(new, starts, strict=False)]
+    came = [segment.flat("span_hashes", start) for segment, start in zip(new, starts, strict=False)]
     touched = np.unique(
         np.concatenate([np.empty(0, np.uint64), *(store.span_hashes(row) for row in gone.tolist()), *(hashes for hashes, _ in came)])
     )

@@ -1,13 +1,24 @@
 """Sets of 16-byte keys that take little more than the keys themselves."""
 
 import hashlib
+from typing import Protocol, TypeVar
 
 import numpy as np
+
+Key = TypeVar("Key", bytes, str, contravariant=True)
 
 KEY_BYTES = 16
 _KEY = np.dtype(f"S{KEY_BYTES}")
 # Keys that wait in an ordinary set, which takes about 100 bytes for each.
 RECENT = 262_144
+
+
+class Keys(Protocol[Key]):
+    """What is there already, keys or ids: a set, one of those below, or a look-up in the corpus."""
+
+    def __contains__(self, key: Key, /) -> bool: ...
+
+    def add(self, key: Key, /) -> None: ...
 
 
 class KeyRuns:

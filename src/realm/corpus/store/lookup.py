@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -146,14 +145,6 @@ def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
 def _open(path: Path) -> np.ndarray:
     columns = read_array(path, (2, None), np.dtype(np.uint64), damage("look-up file"), mode="r")
     return columns.view(np.ndarray)  # the same mapping; slices of numpy's memmap class are slow
-
-
-class KeySet(Protocol):
-    """Keys of the blocks that are there: a set, or ``BlockKeys``."""
-
-    def __contains__(self, key: bytes, /) -> bool: ...
-
-    def add(self, key: bytes, /) -> None: ...
 
 
 class BlockKeys:

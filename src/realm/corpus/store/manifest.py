@@ -150,11 +150,7 @@ def manifest_path(corpus: Path, version: int) -> Path:
 
 
 def current_version(corpus: Path) -> int:
-    """The version in force.
-
-    Raises:
-        CorpusError: there is no corpus here, or ``CURRENT`` is damaged.
-    """
+    """The version in force. Raises CorpusError: there is no corpus here, or ``CURRENT`` is damaged."""
     path = corpus / CURRENT_FILE
     try:
         return int(path.read_text(encoding="ascii"))
@@ -202,11 +198,7 @@ def tombstones_name(version: int) -> str:
 
 
 def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
-    """int64, ascending: ids of removed blocks.
-
-    Raises:
-        CorpusError: missing or damaged.
-    """
+    """int64, ascending: ids of removed blocks. Raises CorpusError: missing or damaged."""
     if manifest.tombstones is None:
         return np.empty(0, np.int64)
     return read_array(corpus / manifest.tombstones, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))

@@ -65,11 +65,6 @@ class BatchView:
         return view
 
 
-def _source(path: Path, size: int) -> pa.NativeFile:
-    """The bytes of a segment: mapped, or read where they are few (``storage.arrays``)."""
-    return pa.memory_map(str(path), "r") if worth_mapping(size) else pa.BufferReader(path.read_bytes())
-
-
 class Segment:
     """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a record batch is read when it is asked for.
 
@@ -87,7 +82,8 @@ class Segment:
             raise CorpusError("missing or truncated segment", path=self._path, cure="Build the corpus again")
         self.lookup = SegmentLookup(self._path, info.rows)
         try:
-            self._reader = pa.ipc.open_file(_source(self._path, info.bytes))
+            mapped = worth_mapping(info.bytes)
+            self._reader = pa.ipc.open_file(pa.memory_map(str(self._path), "r") if mapped else pa.BufferReader(self._path.read_bytes()))
         except (OSError, pa.ArrowInvalid) as error:
             raise self._damaged(str(error)) from error
         missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)
@@ -157,11 +153,10 @@ class Segment:
         number = bisect_right(self._starts, row) - 1
         return self.view(number), row - self._starts[number]
 
-
-def segment_span_hashes(segment: Segment, first_row: int) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 [t], int64 [t]): hash of the normalised text and block of every span occurrence; blocks are numbered from ``first_row``."""
-    views = [view.lists("span_hashes") for view in segment.batches]
-    if not views:
-        return np.empty(0, np.uint64), np.empty(0, np.int64)
-    counts = np.concatenate([np.diff(view.offsets) for view in views])
-    return np.concatenate([view.values for view in views]), np.repeat(np.arange(first_row, first_row + segment.rows), counts)
+    def flat(self, name: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [t], int64 [t]): all values of a list column of hashes, and the row of each; rows are numbered from ``first_row``."""
+        views = [view.lists(name) for view in self.batches]
+        if not views:
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
+        counts = np.concatenate([np.diff(view.offsets) for view in views])
+        return np.concatenate([view.values for view in views]), np.repeat(np.arange(first_row, first_row + self.rows), counts)

@@ -2,7 +2,7 @@
 
 Every run of digits that no span holds yet is an anchor: what may stand before it ("Friday, March", "£", "mid-") is read backwards, and
 the forms of dates, quantities and plain numbers are tried from there. So the patterns, which are long, are tried at digits only. Words
-for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in date_forms.py and number_forms.py.
+for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in forms.toml.
 """
 
 import re
@@ -10,45 +10,34 @@ from typing import Any
 
 import regex
 
-from realm.corpus.tagging import date_forms, number_forms
+from realm.corpus.tagging.forms import ENGLISH_MONTHS, MONTHS, PATTERNS, UNITS, is_label, is_never_year
 from realm.corpus.tagging.spans import TaggedSpan
 
-# Not inside a word, a version (1.2.3), a phone number (555-1234), a path, an address, an assignment or a coordinate.
-_START = r"(?<![\p{L}\p{M}\p{N}_\u200c\u200d])(?<!\p{N}[.,:/\-–])(?<![./\-#@:=&?+§|°′″\\])"
-_END = r"(?![\p{L}\p{M}\p{N}_%|°′″\u200c\u200d])(?![.,:/\-–]\p{N})(?![-/]\p{L})"
-_MONTH_LISTS = {"months": date_forms.MONTHS, "english": date_forms.ENGLISH_MONTHS}
-_FORMS = regex.compile(
-    rf"(?:{_START}|{date_forms.AFTER_DAY})(?:(?P<date>{date_forms.DATE})(?:{_END}|{date_forms.BEFORE_DAY})"
-    rf"|(?:(?P<quantity>{number_forms.QUANTITY})|(?P<time>{date_forms.BARE_TIME})"
-    rf"|(?P<range>{date_forms.YEAR_RANGE})|(?P<year>{date_forms.YEAR}{number_forms.NO_STREET})"
-    rf"|(?P<plain>{number_forms.PLAIN}{number_forms.NO_STREET})){_END})",
-    units=number_forms.UNITS,
-    **_MONTH_LISTS,
-)
-_LED_FORMS = regex.compile(
-    rf"(?:{_START}|{date_forms.AFTER_DAY})(?:(?P<date>{date_forms.LED_DATE})(?:{_END}|{date_forms.BEFORE_DAY})"
-    rf"|(?P<quantity>{number_forms.LED_QUANTITY}){_END})",
-    units=number_forms.UNITS,
-    **_MONTH_LISTS,
-)
-_BEFORE = regex.compile(rf"(?r)(?<![\p{{L}}\p{{M}}\p{{N}}_])(?:{date_forms.BEFORE}|{number_forms.BEFORE})", **_MONTH_LISTS)
+_MONTHS = {"months": MONTHS, "english": ENGLISH_MONTHS}
+_FORMS = regex.compile(PATTERNS["form"], units=UNITS, **_MONTHS)
+_LED_FORMS = regex.compile(PATTERNS["led_form"], units=UNITS, **_MONTHS)
+_BEFORE = regex.compile(PATTERNS["before"], **_MONTHS)
 # The commonest case, a year before a comma or a full stop, needs no pattern of many branches.
-_CLEAR_YEAR = re.compile(rf"(?<=[ (]){date_forms.YEAR}(?=[,;)](?!\d)|\.(?:\s|$)|$)")
+_CLEAR_YEAR = re.compile(rf"(?<=[ (]){PATTERNS['year']}(?=[,;)](?!\d)|\.(?:\s|$)|$)")
 _DIGITS = regex.compile(r"\d+")
+_HAN_OR_HANGUL = regex.compile(r"[\p{Han}\p{Hangul}\p{Hiragana}\p{Katakana}]")
+_EAST_ASIAN = regex.compile(PATTERNS["east_asian"])
+_IN_WORDS = regex.compile(PATTERNS["in_words"], units=UNITS)
+_HINT, _ALONE = re.compile(PATTERNS["hint"]), re.compile(PATTERNS["alone"])
 
 
 class DateNumberTagger:
     """Tags "12 March 1969", "1914–18", "the 19th century", "10:30 a.m.", "1,200 kg", "$3.5 million", "twenty-three". Needs no corpus."""
 
     def tag(self, text: str) -> list[TaggedSpan]:
-        spans = number_forms.spelled(text)
+        spans = _spelled(text)
         anchor = _DIGITS.search(text)
         if anchor is None:
             return spans
         found = _from_digits(text, anchor)
         spans = _merged(spans, found) if spans else found
-        if not text.isascii() and date_forms.HAN_OR_HANGUL.search(text):
-            return _merged(spans, date_forms.east_asian(text))
+        if not text.isascii() and _HAN_OR_HANGUL.search(text):
+            return _merged(spans, _east_asian(text))
         return spans
 
     def state(self) -> dict[str, Any]:
@@ -74,15 +63,15 @@ def _span_at(text: str, reached: int, digit: int) -> TaggedSpan | None:
     match = None if before is None else _LED_FORMS.match(text, before.start())
     if match is None or match.end() <= digit:
         year = _CLEAR_YEAR.match(text, digit)
-        if year is not None and not number_forms.is_never_year(text, digit):
+        if year is not None and not is_never_year(text, digit):
             return TaggedSpan(digit, year.end(), "date")
         match = _FORMS.match(text, digit)
     if match is None:
         return None
     kind = match.lastgroup
-    if kind in ("plain", "time") and number_forms.is_label(text, match.start(), match.end()):
+    if kind in ("plain", "time") and is_label(text, match.start(), match.end()):
         return None
-    if kind == "year" and number_forms.is_never_year(text, match.start()):
+    if kind == "year" and is_never_year(text, match.start()):
         return None
     if kind == "range" and not _rises(match.group()):
         return None
@@ -99,3 +88,22 @@ def _merged(first: list[TaggedSpan], second: list[TaggedSpan]) -> list[TaggedSpa
     """Both lists in order; of the second only what overlaps nothing of the first."""
     free = [span for span in second if all(span.end <= other.start or other.end <= span.start for other in first)]
     return sorted([*first, *free])
+
+
+def _spelled(text: str) -> list[TaggedSpan]:
+    """Centuries and numbers written in words: from eleven on, or with a unit from two on; in order."""
+    spans: list[TaggedSpan] = []
+    for hint in _HINT.finditer(" " + text):
+        match = _IN_WORDS.match(text, hint.start())  # one further than the edge, one less than in the text
+        if match is None or (spans and match.start() < spans[-1].end):
+            continue
+        if match["date"]:
+            spans.append(TaggedSpan(match.start(), match.end(), "date"))
+        elif match["fraction"] or _ALONE.match(match["number"]) is None or (match["unit"] and match["number"].lower() != "one"):
+            spans.append(TaggedSpan(match.start(), match.end(), "number"))
+    return spans
+
+
+def _east_asian(text: str) -> list[TaggedSpan]:
+    """Dates and numbers of a Chinese, Japanese or Korean sentence, in order."""
+    return [TaggedSpan(match.start(), match.end(), match.lastgroup or "number") for match in _EAST_ASIAN.finditer(text)]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +33,14 @@ class LabelledSentence:
 
 
 def read_labelled(path: Path) -> list[LabelledSentence]:
-    """Read a file of labelled sentences, plain, .gz or .xz.
-
-    Raises:
-        DataError: no such file, a line that cannot be read, or no sentence.
-    """
+    """Read a file of labelled sentences, plain, .gz or .xz. Raises DataError: no such file, a line that cannot be read, or no sentence."""
     with open_text(path) as lines:
         stream = enumerate(lines, 1)
         first = next(((number, line) for number, line in stream if line.strip()), None)
         if first is None:
             raise DataError("no sentence in it", path=path, cure=_CURE)
-        whole = _chain(first, stream)
+        whole = chain([first], stream)
         return list(_from_json(path, whole) if first[1].lstrip().startswith("{") else _from_columns(path, whole))
-
-
-def _chain(first: tuple[int, str], rest: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
 
 
 def _from_json(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[LabelledSentence]:
@@ -71,7 +62,7 @@ def _from_json(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Labelle
 def _from_columns(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[LabelledSentence]:
     tokens: list[str] = []
     labels: list[str] = []
-    for number, line in _chain_end(lines):
+    for number, line in chain(lines, [(0, "")]):
         columns = line.split()
         if columns and columns[0] != "-DOCSTART-":
             if len(columns) < 2:
@@ -81,8 +72,3 @@ def _from_columns(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Labe
         elif tokens:
             yield LabelledSentence(tuple(tokens), tuple(labels))
             tokens, labels = [], []
-
-
-def _chain_end(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield from lines
-    yield 0, ""

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from realm.corpus.tagging.collocations import CollocationTagger
-from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
-from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import TruecaseTagger
 from realm.errors import CorpusError
 from realm.storage import files

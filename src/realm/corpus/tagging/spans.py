@@ -1,8 +1,8 @@
-"""What a salient-span tagger is, and how overlapping proposals are settled."""
+"""What a salient-span tagger is, how overlapping proposals are settled, and several taggers as one."""
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, Protocol
 
 
 class TaggedSpan(NamedTuple):
@@ -23,17 +23,10 @@ class SpanTagger(Protocol):
         """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
 
 
-@runtime_checkable
-class BatchTagger(Protocol):
-    """A tagger that is faster with many sentences at once, such as a network."""
-
-    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-        """The spans of each text."""
-
-
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-    """The spans of each text, at once if the tagger can."""
-    return tagger.tag_many(texts) if isinstance(tagger, BatchTagger) else [tagger.tag(text) for text in texts]
+    """The spans of each text, by ``tag_many`` of a tagger that is faster with many sentences at once, such as a network."""
+    many: Callable[[Sequence[str]], list[list[TaggedSpan]]] | None = getattr(tagger, "tag_many", None)
+    return [tagger.tag(text) for text in texts] if many is None else many(texts)
 
 
 _DATES = frozenset(["DATE", "TIME"])
@@ -58,3 +51,30 @@ def without_overlaps(proposals: Iterable[TaggedSpan]) -> list[TaggedSpan]:
         if all(span.end <= other.start or other.end <= span.start for other in kept):
             kept.append(span)
     return sorted(kept)
+
+
+class CombinedTagger:
+    """Several taggers at once: of overlapping spans the longest wins, then the one of the earlier tagger."""
+
+    def __init__(self, taggers: Sequence[SpanTagger]):
+        self.taggers = tuple(taggers)
+
+    def tag(self, text: str) -> list[TaggedSpan]:
+        return _settled([spans for tagger in self.taggers if (spans := tagger.tag(text))])
+
+    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+        """The spans of each text; every part sees all of them at once."""
+        if not self.taggers:
+            return [[] for _ in texts]
+        proposals = zip(*(tag_all(tagger, texts) for tagger in self.taggers), strict=True)
+        return [_settled([spans for spans in lists if spans]) for lists in proposals]
+
+    def state(self) -> dict[str, Any]:
+        return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}
+
+
+def _settled(lists: list[list[TaggedSpan]]) -> list[TaggedSpan]:
+    """The spans of several taggers without overlaps; one tagger's never overlap."""
+    if len(lists) < 2:
+        return lists[0] if lists else []
+    return without_overlaps(chain.from_iterable(lists))

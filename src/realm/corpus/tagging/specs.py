@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from realm.corpus.tagging.collocations import CollocationCounts, CollocationTagger
-from realm.corpus.tagging.combined import CombinedTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
 from realm.corpus.tagging.saved import MODEL_TAGGERS, model_tagger
-from realm.corpus.tagging.spans import SpanTagger
+from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.errors import ConfigError
 

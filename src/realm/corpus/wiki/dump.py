@@ -4,7 +4,7 @@ Left out without a word are redirects, other namespaces, other content models th
 is mostly those. What is damaged is rejected with a reason.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from realm.corpus.wiki.decompress import DamagedData, read_pieces
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
-from realm.corpus.workers import Workers
+from realm.corpus.workers import Workers, in_portions
 
 BROKEN_XML = "broken or truncated xml"
 
@@ -40,8 +40,9 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
         CorpusError: a worker process died.
     """
     workers = workers or Workers(1)
-    chunks = _chunks(_read(path, workers.count))
-    for _, records in workers.in_order(chunks, _cleaner(str(path)), _cleaner, (str(path),)):
+    portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
+    chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)
+    for _, records in workers.in_order(chunks, partial(_clean_chunk, str(path)), partial, (_clean_chunk, str(path))):
         yield from records
 
 
@@ -77,22 +78,6 @@ def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejec
     for site, page in iter_pages(path, workers):
         if isinstance(page, Rejected) or (page.namespace == 0 and not page.redirect and page.model == "wikitext"):
             yield site, page
-
-
-def _chunks(pages: Iterable[tuple[SiteInfo, WikiPage | Rejected]]) -> Iterator[Chunk]:
-    site, chunk, size = SiteInfo(), [], 0
-    for site, page in pages:
-        chunk.append(page)
-        size += 0 if isinstance(page, Rejected) else len(page.text)
-        if size >= CHUNK_CHARS:
-            yield site, chunk
-            chunk, size = [], 0
-    if chunk:
-        yield site, chunk
-
-
-def _cleaner(path: str) -> Callable[[Chunk], list[Record]]:
-    return partial(_clean_chunk, path)
 
 
 def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:

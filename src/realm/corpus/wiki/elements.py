@@ -6,14 +6,10 @@ end cost no second search.
 
 import re
 
-from realm.corpus.wiki.names import name_set
+from realm.corpus.wiki.names import TABLES, name_set
 
-_DROPPED = (
-    "ref|references|gallery|math|chem|ce|pre|syntaxhighlight|source|timeline|score|hiero|templatedata|imagemap|graph|mapframe|maplink"
-    "|inputbox|categorytree|includeonly|table|style|templatestyles|dynamicpagelist"
-)
 # Attributes stop at the next "<", so that no character is looked at from two openers.
-_OPENER = re.compile(rf"<(?:!--|(nowiki|{_DROPPED})(?=[\s/>])([^<>]*)>)", re.IGNORECASE)
+_OPENER = re.compile(rf"<(?:!--|(nowiki|{TABLES['dropped_elements'].strip()})(?=[\s/>])([^<>]*)>)", re.IGNORECASE)
 _TAG = re.compile(r"</?([a-z][a-z0-9]*)(?![a-z0-9])[^<>]*>", re.IGNORECASE)
 # TeX that reads as text: names, numbers and plain operators.
 _PLAIN_MATH = re.compile(r"[\w\s+\-=<>()\[\].,:;!/^*']{1,40}")
@@ -27,13 +23,7 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 APART = "\x1f"
 _MIXED = re.compile(rf"(?<=\d){APART}(?=\d+/)")
 
-_BLOCK_TAGS = name_set("""blockquote|center|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|section|td|th|tr|ul|caption|thead|tbody|table""")
-_INLINE_TAGS = name_set(
-    """abbr|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|nowiki|noinclude|onlyinclude|includeonly|q|rb|rp|rt
-    ruby|s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr|ref|references|indicator|langconvert|a|img|gallery
-    math|pre|source|syntaxhighlight|translate|tvar|languages|nobr|center|label|timeline|imagemap|templatestyles|ce|chem
-    poem|score"""
-)
+_BLOCK_TAGS, _INLINE_TAGS = name_set(TABLES["block_tags"]), name_set(TABLES["inline_tags"])
 _LITERAL = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}|'<>*#:;=&_-~"})
 
 

@@ -4,7 +4,9 @@ Names are those of large Wikipedias. A writer gets the positional and the named 
 """
 
 import re
+import tomllib
 from collections.abc import Callable
+from importlib.resources import files
 
 from realm.corpus.wiki.values import as_of, century, convert, coordinates, dash_year, date, fraction, grouped, height, hour, unit, value
 
@@ -16,6 +18,7 @@ _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e|i(?:er|re)")
 # {{USA}}: a flag and the country's name, which is not known here; the code stands for it.
 _COUNTRY = re.compile(r"[A-Z]{3}")
+_ACCIDENTALS = {"flat": "♭", "sharp": "♯", "natural": "♮"}
 _NO_COUNTRIES = frozenset(["TOC", "CLR", "KIA", "WIA", "MIA", "POW", "NPO", "FAC"])
 
 
@@ -79,15 +82,6 @@ def _joined(separator: str) -> Writer:
     return lambda positional, named: separator.join(part for part in positional if part)
 
 
-def _bare_title(positional: list[str], named: dict[str, str]) -> str:
-    """French ``{{souverain2|Joseph II (empereur)}}``: a title without what tells it from others."""
-    return positional[0].partition(" (")[0] if positional else ""
-
-
-def _first_two(positional: list[str], named: dict[str, str]) -> str:
-    return " ".join(positional[:2])
-
-
 def _nihongo(positional: list[str], named: dict[str, str]) -> str:
     first, *rest = [part for part in positional if part] or [""]
     return f"{first} ({', '.join(rest[:2])})" if rest else first
@@ -97,97 +91,54 @@ def _ordinal(name: str) -> Writer:
     return lambda positional, named: " ".join([name, *positional[:1]])
 
 
-def _accidental(positional: list[str], named: dict[str, str]) -> str:
-    return {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(positional[0].lower() if positional else "", "")
+def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
+    return {name.strip(): writer for name in names.split(",")}
 
 
-def _table(*rows: tuple[str, Writer]) -> dict[str, Writer]:
-    return {name.strip(): writer for names, writer in rows for name in names.split(",")}
+def _listed_writers() -> dict[str, Writer]:
+    """The writers of ``templates.toml``."""
+    tables = tomllib.loads((files("realm.corpus.wiki") / "templates.toml").read_text("utf-8"))
+    writers: dict[str, Writer] = {}
+    for text, names in tables["text"].items():
+        writers |= _by_name(names, _text(text))
+    for prefix, names in tables["before"].items():
+        writers |= _by_name(names, _before(prefix))
+    for place, names in tables["argument"].items():
+        number, *named = place.split()
+        writers |= _by_name(names, _argument(int(number), *named))
+    return writers
 
 
-_WRITERS: dict[str, Writer] = _table(
-    (
-        "nowrap,nobr,nobreak,j,nowraplinks,small,smaller,big,larger,large,midsize,em,strong,abbr,abbrv,tooltip,math,mvar,var,nobold",
-        _argument(0, "1"),
+_WRITERS: dict[str, Writer] = {
+    **_listed_writers(),
+    **_by_name("sup", lambda positional, named: f"<sup>{positional[0]}</sup>" if positional else ""),
+    **_by_name("sub", lambda positional, named: f"<sub>{positional[0]}</sub>" if positional else ""),
+    **_by_name("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
+    **_by_name('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
+    **_by_name("coord,coordinates", coordinates),
+    **_by_name("höhe", height),
+    # {{souverain2|Joseph II (empereur)}}: a title without what tells it from others.
+    **_by_name("souverain,souverain2,souverain-", lambda positional, named: "".join(positional[:1]).partition(" (")[0]),
+    **_by_name("convert,cvt,conv", convert),
+    **_by_name("unité,unit,maßeinheit", unit),
+    **_by_name("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
+    **_by_name("birth date and age,bda,birth year,dob", date),
+    **_by_name("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
+    **_by_name("as of,asof", as_of),
+    **_by_name("nombre,tmp,currency,format price", _joined(" ")),
+    **_by_name("gaps,chem", _joined("")),
+    **_by_name("heure", hour),
+    **_by_name("dash year", dash_year),
+    **_by_name("music", lambda positional, named: _ACCIDENTALS.get("".join(positional[:1]).lower(), "")),
+    **_by_name(
+        "bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd",
+        lambda positional, named: " ".join(positional[:2]),
     ),
-    ("noitalic,normal,italics,bold,smallcaps,sc,smallcaps2,strikethrough,underline,sic,as written,not a typo,proper name", _argument(0)),
-    ("flag,flagcountry,flagu,visible anchor,vanchor,linktext,keypress,tq,angle bracket,bracket,pad,sortname first,angbr", _argument(0)),
-    (
-        "quote,blockquote,cquote,quotation,centered pull quote,rquote,quote box,zitat,cita,citation bloc,цитата",
-        _argument(0, "text", "quote"),
-    ),
-    ("citation,« »,guil,guillemets,lien,unité/2", _argument(0, "fr", "texte")),
-    ("lang,transl,transliteration,langx,langue,lang-x,citation étrangère,foreign,script,rtl-lang,lang-rtl", _argument(1, "text")),
-    ("ill,interlanguage link,iw,ill-wd2,link-interwiki,red link,link,仮リンク,internal link helper,le,lien-de", _argument(0, "lt")),
-    ("tsl", _argument(2)),
-    ("sup", lambda positional, named: f"<sup>{positional[0]}</sup>" if positional else ""),
-    ("sub", lambda positional, named: f"<sub>{positional[0]}</sub>" if positional else ""),
-    ("coord,coordinates", coordinates),
-    ("höhe", height),
-    ("souverain,souverain2,souverain-", _bare_title),
-    ("carbon", _before("C")),
-    ("hydrogen", _before("H")),
-    ("oxygen", _before("O")),
-    ("nitrogen", _before("N")),
-    ("us patent", _before("U.S. Patent ")),
-    ("convert,cvt,conv", convert),
-    ("unité,unit,maßeinheit", unit),
-    ("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
-    ("birth date and age,bda,birth year,dob", date),
-    ("as of,asof", as_of),
-    ("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
-    ("nombre,tmp,currency,format price", _joined(" ")),
-    ("heure", hour),
-    ("railgauge,track gauge,vr,latin,x,anglais,allemand,nihongo4,tq2,ipaslink,ipalink,ipablink,nq,script/arabic", _argument(0)),
-    ("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
-    ("née", _before("née ")),
-    ("né", _before("né ")),
-    ("dash year", dash_year),
-    ("music", _accidental),
-    ("eqm", _text("⇌")),
-    ('-",\'"', _text('"')),
-    ("' \"", _text('&#39;"')),
-    ("etc.", _text(", etc.")),
-    ('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
-    ("circa,c.,ca.", _before("c. ")),
-    ("floruit,fl.", _before("fl. ")),
-    ("us$,usd,u.s. dollar", _before("US$")),
-    ("gbp,£,pound sterling", _before("£")),
-    ("€,eur,euro", _before("€")),
-    ("inr,indian rupee", _before("₹")),
-    ("a$,aud", _before("A$")),
-    ("c$,cad", _before("C$")),
-    ("hms", _before("HMS ")),
-    ("uss", _before("USS ")),
-    ("ss", _before("SS ")),
-    ("rms", _before("RMS ")),
-    ("mv", _before("MV ")),
-    ("uscgc", _before("USCGC ")),
-    ("hmas", _before("HMAS ")),
-    ("hmcs", _before("HMCS ")),
-    ("bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd", _first_two),
-    ("frac,sfrac,fraction,fract", fraction),
-    ("nihongo,nihongo2,nihongo3", _nihongo),
-    ("zh,zh-cn,ko,ja-hepburn", _argument(0, "t", "s", "c", "hangul")),
-    ("val", value),
-    ("s,s-,sp,s mini,siècle", century),
-    ("gaps,chem", _joined("")),
-    ("sort,sorting,resize,en langue,indication de langue", _argument(1)),
-    ("e,esp", _before("×10^")),
-    ("-1", _text("−1")),
-    ("spaces,nbsp,space,spc,thinsp,thin space,hair space,\u00a0,zwsp", _text(" ")),
-    ("snd,snds,spaced ndash,spaced en dash,spnd,dash,–", _text(" – ")),
-    ("ndash,en dash,endash", _text("–")),
-    ("mdash,em dash,mdashb,emdash,—", _text("—")),
-    ("!", _text("&#124;")),
-    ("=", _text("=")),
-    ("'", _text("&#39;")),
-    ("'s", _text("&#39;s")),  # never bare: the quotes of italics may stand before it
-    ("okina,ʻ", _text("ʻ")),
-    ("pi", _text("π")),
-    ("times", _text("×")),
-    ("dot,middot,·", _text(" · ")),
-)
+    **_by_name("frac,sfrac,fraction,fract", fraction),
+    **_by_name("nihongo,nihongo2,nihongo3", _nihongo),
+    **_by_name("val", value),
+    **_by_name("s,s-,sp,s mini,siècle", century),
+}
 
 _FUNCTIONS: dict[str, Callable[[str], str]] = {
     "formatnum": grouped,

@@ -100,15 +100,10 @@ def salient_spans(store: BlockStore, *, count: int = 1, max_masks: int = MAX_MAS
 
 
 class UniformTokens:
-    """Hides wordpieces at random, each as likely as any other, at BERT's rate. All of them become [MASK].
+    """Hides wordpieces at random, each as likely as any other, at BERT's rate, at least one. All of them become [MASK]."""
 
-    Args:
-        rate: share of the wordpieces, rounded; at least one.
-    """
-
-    def __init__(self, store: BlockStore, *, rate: float = RATE):
+    def __init__(self, store: BlockStore):
         self.store = store
-        self.rate = rate
 
     def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
         for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
@@ -118,7 +113,7 @@ class UniformTokens:
                 yield sentence, [(0, min(last - first, shown))]
 
     def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
-        count = min(max(1, round(self.rate * len(ids))), len(ids) - 1)
+        count = min(max(1, round(RATE * len(ids))), len(ids) - 1)
         return [(p, p + 1) for p in sorted(rng.permutation(len(ids))[:count].tolist())], []
 
 

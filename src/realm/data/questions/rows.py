@@ -40,11 +40,7 @@ Reader = Callable[[Path, QuestionOptions], Rows]
 
 
 def question_of(row: Row, path: Path) -> Question:
-    """The question of a row.
-
-    Raises:
-        DataError: no question, no answers, or a field of the wrong kind; file and line are named.
-    """
+    """The question of a row. Raises DataError: no question, no answers, or a field of the wrong kind; file and line are named."""
 
     def wrong(problem: str, cure: str = CURE) -> DataError:
         return DataError(problem, path=path, line=row.line, cure=cure)
