@@ -22,13 +22,13 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
 from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
-from realm.index.snapshot import current_generation
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
 from realm.recipes.context import new_model, open_context
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.scoring import Relevance
 from realm.refresh import Generation, open_generation, refresh_index
+from realm.storage.generations import current_generation
 
 DEPTHS = (1, 5, 20, 100)
 BLOCK_LENGTH = 160

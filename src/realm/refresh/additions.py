@@ -11,7 +11,6 @@ from realm.refresh.generation import Generation, extended
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path
 from realm.refresh.refresher import segments_of
-from realm.storage.generations import current_generation
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
