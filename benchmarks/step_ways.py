@@ -11,6 +11,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import Recipe
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.featurize import pad_batch
 from realm.data.types import Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
@@ -76,7 +77,8 @@ def way_loss(way: Way, model: RealmModel, work: Workload) -> Tensor:
         block_emb = embed(blocks, featurizer.block_length)[place]
     else:
         block_emb = embed(work.blocks(), featurizer.block_length)
-    scores = losses.relevance_scores(query_emb, block_emb.view(b, k, -1))
+    null = torch.from_numpy(work.retrieved.block_ids == NULL_BLOCK).to(query_emb.device)
+    scores = losses.relevance_scores(query_emb, block_emb.view(b, k, -1), null, model.embedder.null_offset)
     log_p_z = losses.candidate_log_probs(scores, torch.ones(b, k, dtype=torch.bool))
     where, what, slots = work.masks()
     filled = _filled(way, model, work.joint(), where.repeat_interleave(k, 0), what.repeat_interleave(k, 0), featurizer.joint_length)

@@ -20,6 +20,7 @@ from realm.nn.published.models import load_published
 from realm.opening import open_run
 from realm.pipeline.exporting import export_run
 from realm.pipeline.importing import import_published
+from realm.text.tokenizer import train_wordpiece
 
 from .conftest import KINDS, RECORDS, Publish, tensors_of
 
@@ -204,7 +205,10 @@ def test_no_start_for_training(
     import_published([publish(kind)], tmp_path / "imported")
     start = tmp_path / "imported" / "stages" / "pretrain"
     arguments = ["run", str(write_tiny(tmp_path / "tiny")), "--out", str(tmp_path / "run"), "--set", f"model.body={start}"]
-    assert main([*arguments, *(["--set", f"corpus.tokenizer={start}"] if tokenizer else [])]) == 2
+    if not tokenizer:  # left empty, it would be the body's
+        (tmp_path / "words").mkdir()
+        train_wordpiece(["quite other words"], 200).save(tmp_path / "words")
+    assert main([*arguments, "--set", f"corpus.tokenizer={start if tokenizer else tmp_path / 'words'}"]) == 2
     assert problem in capsys.readouterr().err
 
 

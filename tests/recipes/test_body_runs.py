@@ -34,7 +34,7 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     directory = tmp_path_factory.mktemp("body")
     tokenizer = train_wordpiece(TEXTS, 300)
-    shape = {"vocab_size": tokenizer.vocab_size, "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "max_length": 64}
+    shape = {"vocab_size": tokenizer.vocab_size, "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "max_length": 512}
     values = dict(bert_spec(dropout=0.1, attention_dropout=0.1, **shape).config)
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model(values.pop("model_type"), **values)).save_pretrained(directory)
@@ -102,7 +102,7 @@ def test_pre_training_starts_the_null_document_at_its_share(body: Path, document
     shares = [row["p_null"] for row in rows if "p_null" in row]
     assert shares and all(0.05 < share < 0.6 for share in shares)
     offset = open_run(tmp_path / "run").networks.pretrained().embedder.null_offset
-    assert offset is not None and float(offset) != 0.0
+    assert offset is not None and float(offset.detach()) != 0.0
 
 
 def test_other_words_are_refused(body: Path, documents: Path, tmp_path: Path) -> None:
@@ -114,6 +114,12 @@ def test_other_words_are_refused(body: Path, documents: Path, tmp_path: Path) ->
     with Progress() as progress, pytest.raises(ConfigError, match="vocabulary is not the corpus's") as caught:
         run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
     assert "leave corpus.tokenizer empty" in str(caught.value)
+
+
+def test_blocks_longer_than_the_body_reads_are_refused(body: Path, documents: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(body, documents, corpus={"sources": [str(documents)], "block_length": 500})
+    with Progress() as progress, pytest.raises(ConfigError, match="reads 512 wordpieces, and a question with a block has up to 563"):
+        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
 
 
 def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:

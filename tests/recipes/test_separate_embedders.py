@@ -9,6 +9,7 @@ import torch
 
 from realm import losses
 from realm.config import load_recipe
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NULL_ROW
 from realm.explain import explain
 from realm.nn.embedder import Embedder
@@ -72,7 +73,8 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
     found = task.view.retrieve(queries)
     vectors = query([context.inputs.featurizer.query(q.ids) for q in queries])
     blocks = torch.stack([document(context.inputs.blocks(context.inputs.rows(ids).tolist())) for ids in found.block_ids])
-    scores = losses.relevance_scores(vectors, blocks)
+    null = torch.from_numpy(found.block_ids == NULL_BLOCK)
+    scores = losses.relevance_scores(vectors, blocks, null, query.null_offset)
     expected = losses.candidate_log_probs(scores, torch.from_numpy(found.valid))
     model.eval()
     scored = score_candidates(model, context, queries, found)
@@ -81,7 +83,9 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
     loss, _ = losses.marginal_nll_per_token(scored.target_log_probs, scored.log_p_z, scored.slots)
     loss.sum().backward()
     for side in (query, document):
-        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in side.parameters())
+        # The null document's offset is the query side's.
+        learning = [p for name, p in side.named_parameters() if name != "null_offset" or side is query]
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in learning)
         assert side.dense.weight.grad is not None and side.dense.weight.grad.abs().max() > 0
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -84,13 +85,22 @@ def _published(body: str, recipe: Values) -> Values:
 
     A recipe that pre-trains has the encoder learn to read first: a sentence embedder has no head that fills masks.
     """
-    if not body:
+    if not body or _is_whole(Path(body)):
         return {}
     values = _read_preset("published/default.toml")
     section = recipe.get("pretrain", {})
     if isinstance(section, dict) and section.get("steps"):
         values = _merge(values, {"pretrain": {"from_warm": True}})
     return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
+
+
+def _is_whole(directory: Path) -> bool:
+    """Whether a directory holds a whole REALM, to be trained on as the recipe says, and not a body alone."""
+    try:
+        values = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and "realm" in (values.get("library"), values.get("model_type"))
 
 
 def _read_preset(name: str) -> Values:

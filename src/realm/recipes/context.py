@@ -161,10 +161,28 @@ def new_model(context: StageContext) -> RealmModel:
         return RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
     directory = body_directory(model.body)
     if is_realm_model(directory):
-        return _start_from_model(directory, vocabulary)
-    _require_vocabulary(directory, context.store.tokenizer)
-    spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
-    return start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
+        found = _start_from_model(directory, vocabulary)
+    else:
+        _require_vocabulary(directory, context.store.tokenizer)
+        spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
+        found = start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
+    _require_positions(found, context.inputs.featurizer.joint_length, directory)
+    return found
+
+
+def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
+    """Refuse inputs that are longer than a body can read.
+
+    Raises:
+        ConfigError: they are.
+    """
+    for network in model.spec.networks.values():
+        config = network.body.config
+        padding = 1 + int(config.get("pad_token_id") or 0) if "roberta" in str(config["model_type"]) else 0  # positions count from there
+        positions = int(config.get("max_position_embeddings", length)) - padding
+        if positions < length:
+            problem = f"the body reads {positions} wordpieces, and a question with a block has up to {length}"
+            raise ConfigError(problem, path=directory, cure="Lower corpus.block_length or model.query_length.")
 
 
 def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:

@@ -171,7 +171,8 @@ def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Pat
 def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our state dictionary under the published names: the exact inverse of :func:`import_tensors`.
 
-    Heads and poolers that nothing reads are not written; tied tensors are written once, as transformers itself does.
+    Heads and poolers that nothing reads are not written, nor is the null document's offset, which the published classes do not have; tied
+    tensors are written once, as transformers itself does.
 
     Args:
         kind: of :data:`PUBLISHED_PARTS`, not "bert". The parts that it lacks are left out.
@@ -186,6 +187,7 @@ def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         own = {name.removeprefix(f"{source}."): tensor for name, tensor in state.items() if name.startswith(f"{source}.")}
         if not own:
             raise DataError(f"the model has no {part}, and a published {kind} has one", cure="Export a stage that has it.")
+        own.pop("null_offset", None)
         for rest, tensor in own.items():
             exported[_theirs(part, rest, prefix, "realm.")[0]] = tensor
     return exported

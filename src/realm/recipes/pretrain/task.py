@@ -179,7 +179,7 @@ class PretrainTask(Task):
     def _start_null(self) -> None:
         """Start the null document where it is as likely as any other candidate, unless the model has learnt how likely it is."""
         offset = self.model.embedder.null_offset
-        if offset is None or float(offset.detach()) or not self.section.null:
+        if offset is None or float(offset.detach()) or not (self.section.null and self.section.retriever_rate):
             return
         queries = self.probe.queries[:NULL_QUERIES]
 
