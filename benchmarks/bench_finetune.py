@@ -31,7 +31,7 @@ from realm.candidates import DenseCandidates
 from realm.config import Recipe, build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
-from realm.data.questions.reading import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.live import LiveIndex

@@ -21,7 +21,7 @@ import numpy as np
 from common import result
 from realm.candidates import Bm25Candidates, DenseCandidates, Source
 from realm.config import load_recipe
-from realm.data.questions.reading import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths

@@ -16,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from realm.data.questions.reading import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.storage.files import write_atomic
 from realm.text.answers import normalize_answer

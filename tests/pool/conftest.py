@@ -1,6 +1,7 @@
 """One Ray cluster for all tests here: starting it takes longer than they do."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +14,15 @@ NICENESS = "RAY_worker_niceness"
 def processes(marker: str, *without: str) -> dict[int, str]:
     """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others.
 
-    An environment is read once: at the moment when a process becomes another program it looks empty.
+    An environment is read once: at the moment when a process becomes another program it looks empty. Ray's processes give themselves titles, and a
+    title is written over the beginning of the environment: where it does not begin with a name any more, nothing can be said of what is not in it.
     """
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
+            if without and not re.match(rb"[A-Za-z_]\w*=", environment):
+                continue
             if marker.encode() in environment and not any(other.encode() in environment for other in without):
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:

@@ -2,8 +2,8 @@
 
 from realm.data.questions.converting import convert_questions
 from realm.data.questions.datasets import Datasets, dataset_names, load_datasets, parts, pooled
+from realm.data.questions.loading import QuestionFile, load_questions, read_questions
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.reading import QuestionFile, load_questions, read_questions
 from realm.data.questions.splitting import is_dev_question
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from realm.data.questions.loading import read_questions
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.reading import read_questions
 from realm.data.questions.splitting import split_of
 from realm.data.types import Question
 from realm.errors import DataError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
-from realm.data.questions.reading import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError
 
