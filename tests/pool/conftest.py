@@ -14,8 +14,8 @@ NICENESS = "RAY_worker_niceness"
 def processes(marker: str, *without: str) -> dict[int, str]:
     """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others.
 
-    An environment is read once: at the moment when a process becomes another program it looks empty. Ray's processes give themselves titles, and a
-    title is written over the beginning of the environment: where it does not begin with a name any more, nothing can be said of what is not in it.
+    An environment is read once: at the moment when a process becomes another program it looks empty. Ray's processes give themselves
+    titles, which are written over the beginning of the environment: where that is no name any more, nothing can be said of the rest.
     """
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
