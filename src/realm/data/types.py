@@ -50,7 +50,8 @@ class MaskedQuery:
     ``ids`` are the sentence's wordpieces with [MASK] in place of the hidden ones, without special tokens; ``positions`` index into
     ``ids``, ascending; ``targets`` are the hidden wordpieces; ``origin`` is the block of the pre-training corpus the sentence came from
     and ``sentence`` its number there; ``excluded`` are the ids of every block of the knowledge corpus that must not be retrieved for it
-    (the blocks that hold the sentence verbatim, and its own); ``others`` are the wordpieces of the sentence's other listed spans.
+    (the blocks that hold the sentence verbatim, and its own); ``others`` are the wordpieces of the sentence's other listed spans;
+    ``shown`` says that the retriever gets to see the hidden span; the reader never does.
     """
 
     ids: TokenIds
@@ -60,6 +61,13 @@ class MaskedQuery:
     sentence: int = 0
     excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     others: tuple[tuple[int, ...], ...] = ()
+    shown: bool = False
+
+    @property
+    def pointed(self) -> TokenIds:
+        """The sentence with ONE [MASK] for its hidden span, whose length nobody is to see. Only for sentences with one hidden span."""
+        first, last = self.positions[0], self.positions[-1]
+        return [*self.ids[: first + 1], *self.ids[last + 1 :]]
 
     @property
     def whole(self) -> TokenIds:

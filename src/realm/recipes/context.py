@@ -248,7 +248,18 @@ STAGE_SECTIONS = {
 }
 
 
-SINCE_THEN = {"pretrain": {"retriever_rate": 1.0}, "model": {"embedding_dropout": 0.0, "freeze_words": False}}
+SINCE_THEN = {
+    "pretrain": {
+        "retriever_rate": 1.0,
+        "fill": "mlm",
+        "unsalient": 0.5,
+        "proposals": 0,
+        "shown": 0.0,
+        "reader_first": 0,
+        "questions": 0.0,
+    },
+    "model": {"embedding_dropout": 0.0, "freeze_words": False},
+}
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
 
 
