@@ -89,8 +89,8 @@ def _check(run: OpenRun, options: AlignOptions) -> None:
     if options.limit < 0 or options.k < 2:
         cure = "Give at least two: the null document and one more. A limit of 0 takes every sentence."
         raise ConfigError(f"limit = {options.limit} and k = {options.k} align nothing", cure=cure)
-    if not run.pretrained.has("embedder") or not run.pretrained.has("encoder"):
-        problem = "this run's model cannot fill masks: it lacks an embedder or an encoder"
+    if not run.pretrained.has("embedder") or not (run.pretrained.has("encoder") or run.pretrained.has("reader")):
+        problem = "this run's model cannot fill masks: it lacks an embedder, or what reads"
         raise RunError(problem, path=run.paths.stage("pretrain"), cure="Align with a run of its own pre-training.")
 
 

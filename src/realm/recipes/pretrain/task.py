@@ -114,7 +114,8 @@ class PretrainTask(Task):
         with watch("search"):
             retrieved = view.retrieve(queries)
         with watch("forward"):
-            scored = score_candidates(self.model, self.context, queries, retrieved)
+            reader_only = step < self.section.reader_first
+            scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only)
             loss, valid = pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
