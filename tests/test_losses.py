@@ -269,3 +269,88 @@ def test_padding_an_example_changes_nothing() -> None:
         narrow, _ = form(e.targets, e.log_p_z, e.slots)
         wide, _ = form(wide_targets, losses.candidate_log_probs(wide_scores, wide_valid), wide_slots)
         torch.testing.assert_close(wide, narrow, rtol=1e-14, atol=0)
+
+
+class Spans:
+    """Random span scores of b sentences' k candidates; candidate 0 has no span, as the null document has none."""
+
+    def __init__(self, seed: int, b: int = 2, k: int = 4, s: int = 5):
+        rng = torch.Generator().manual_seed(seed)
+        self.f = (torch.randn(b, k, s, generator=rng, dtype=torch.float64) * 2).requires_grad_()
+        self.n = torch.randn(b, k, generator=rng, dtype=torch.float64).requires_grad_()
+        self.scores = torch.randn(b, k, generator=rng, dtype=torch.float64).requires_grad_()
+        self.valid = torch.rand(b, k, s, generator=rng) < 0.8
+        self.valid[:, 0] = False
+        self.equal = torch.rand(b, k, s, generator=rng) < 0.3
+        self.log_pi = torch.log(torch.rand(b, generator=rng, dtype=torch.float64) * 0.1 + 1e-3)
+        self.shape = b, k, s
+
+    @property
+    def log_p(self) -> Tensor:
+        return losses.pointer_log_probs(self.f, self.n, self.equal, self.valid, self.log_pi)
+
+    def p(self, i: int, z: int) -> float:
+        """p(y|z,x) by its definition."""
+        exps = [math.exp(f) if v else 0.0 for f, v in zip(self.f[i, z].tolist(), self.valid[i, z].tolist(), strict=True)]
+        n = math.exp(self.n[i, z].item())
+        hits = sum(e for e, equal in zip(exps, self.equal[i, z].tolist(), strict=True) if equal)
+        return (hits + n * math.exp(self.log_pi[i].item())) / (n + sum(exps))
+
+
+@given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
+def test_a_pointer_is_the_enumerated_share_of_equal_spans_and_of_the_prior(shape: tuple[int, int, int, int]) -> None:
+    e = Spans(*shape)
+    p = e.log_p.exp()
+    for i in range(e.shape[0]):
+        for z in range(e.shape[1]):
+            assert p[i, z].item() == pytest.approx(e.p(i, z), rel=1e-9)
+        assert e.log_p[i, 0].item() == pytest.approx(e.log_pi[i].item(), abs=1e-12)  # the null document: the prior alone
+    each = losses.span_log_posterior(e.f, e.n, e.valid).exp()
+    assert (each.sum(-1) <= 1 + 1e-12).all() and (each[~e.valid] == 0).all()
+
+
+@given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
+def test_the_papers_identity_holds_for_a_pointer(shape: tuple[int, int, int, int]) -> None:
+    e = Spans(*shape)
+    slots = torch.ones(e.shape[0], 1, dtype=torch.bool)
+    log_p_z = losses.candidate_log_probs(e.scores, torch.ones(e.shape[:2], dtype=torch.bool))
+    loss, valid = losses.marginal_nll_joint(e.log_p.unsqueeze(-1), log_p_z, slots)
+    loss.sum().backward()
+    assert valid.all()
+    for i in range(e.shape[0]):
+        p_z = log_p_z[i].exp().tolist()
+        p_y = sum(p_z[z] * e.p(i, z) for z in range(e.shape[1]))
+        assert loss[i].item() == pytest.approx(-math.log(p_y), rel=1e-9)
+        for z in range(e.shape[1]):
+            assert -e.scores.grad[i, z].item() == pytest.approx((e.p(i, z) / p_y - 1) * p_z[z], abs=1e-9)
+
+
+@pytest.mark.parametrize("where", ["in no block", "twice in one block", "null only", "everywhere"])
+def test_a_pointers_gradient_passes_the_numerical_check(where: str) -> None:
+    e = Spans(3)
+    if where == "in no block":
+        e.equal[:] = False
+    elif where == "twice in one block":
+        e.equal[:], e.valid[:, 1] = False, True
+        e.equal[:, 1, 1] = e.equal[:, 1, 3] = True
+    elif where == "null only":
+        e.valid[:] = False
+    else:
+        e.equal[:] = True
+
+    def value(f: Tensor, n: Tensor) -> Tensor:
+        return losses.pointer_log_probs(f, n, e.equal, e.valid, e.log_pi)
+
+    assert torch.autograd.gradcheck(value, (e.f, e.n))
+    for i in range(e.shape[0]):
+        for z in range(e.shape[1]):
+            assert e.log_p[i, z].exp().item() == pytest.approx(e.p(i, z), rel=1e-9)
+
+
+def test_a_pointer_stays_finite_in_float32() -> None:
+    f = torch.tensor([[[1e4, -1e4, 0.0]]], requires_grad=True)
+    n = torch.tensor([[0.0]], requires_grad=True)
+    valid, equal = torch.ones(1, 1, 3, dtype=torch.bool), torch.tensor([[[False, True, False]]])
+    p = losses.pointer_log_probs(f, n, equal, valid, torch.tensor([-9.0]))
+    p.sum().backward()
+    assert torch.isfinite(p).all() and torch.isfinite(f.grad).all() and torch.isfinite(n.grad).all()

@@ -1,0 +1,164 @@
+"""A reader that points, over a real corpus: the fast way against loops over spans, and a whole run that learns from documents alone."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.cli import main
+from realm.config import build_recipe
+from realm.data.blocks import NO_ROW, NULL_ROW
+from realm.errors import ConfigError
+from realm.nn.model import RealmModel
+from realm.nn.reader import read_candidates
+from realm.nn.spec import bert_spec, one_body
+from realm.opening import open_run
+from realm.pipeline import run_recipe
+from realm.pointer import best_strings, point_at
+from realm.progress import Progress
+
+PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
+RIVERS = ("Branta", "Kolma", "Vessen", "Tarrow", "Ilmaro", "Quenda", "Sorvik", "Palune", "Grabe", "Ostara", "Melvar", "Durn")
+"""Each fact stands in two documents, in other words."""
+
+
+def documents(directory: Path) -> Path:
+    rows = []
+    for place, river in zip(PLACES, RIVERS, strict=True):
+        rows.append({"id": place, "title": place, "text": f"{place} is an old town. The river {river} flows through {place} to the sea."})
+        rows.append({"id": river, "title": river, "text": f"The {river} is a long river. People in {place} fish in the {river} all year."})
+    (directory / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory / "documents.jsonl"
+
+
+def recipe(source: Path, **sections: dict[str, Any]) -> Any:
+    values: dict[str, dict[str, Any]] = {
+        "corpus": {"sources": [str(source)], "vocab_size": 300},
+        "run": {"threads": 1, "device": "cpu"},
+        "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
+        "warm": {"steps": 2, "batch": 4},
+        "ict": {"steps": 4, "batch": 8},
+        "pretrain": {"fill": "pointer", "steps": 6, "batch": 4, "candidates": 4, "refresh": "inline", "refresh_every": 3, "held_out": 4},
+        "finetune": {"steps": 0},
+    }
+    return build_recipe({name: {**own, **sections.get(name, {})} for name, own in values.items()} | {
+        name: own for name, own in sections.items() if name not in values
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pointer")
+    run_recipe(recipe(documents(root)), root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    return root / "run"
+
+
+def test_the_pointer_against_a_loop_over_the_spans(run: Path) -> None:
+    opened = open_run(run)
+    store, inputs = opened.inputs.store, opened.inputs
+    torch.manual_seed(1)
+    body = bert_spec(
+        vocab_size=store.tokenizer.vocab_size, hidden=32, layers=2, heads=2, intermediate=64, max_length=512, dropout=0, attention_dropout=0
+    )
+    reader = RealmModel(one_body(body, span_hidden=16, max_span=4, parts=("reader",))).eval().reader
+    target = store.tokenizer.encode(["Branta"])[0]
+    query = [*store.tokenizer.encode(["the river"])[0], inputs.featurizer.mask]
+    holding = [int(store.live_rows_of_document(name)[0]) for name in ("Oslo", "Branta")]
+    rows = np.array([[NULL_ROW, *holding, int(store.live_rows_of_document("Lima")[0]), NO_ROW]])
+    with torch.no_grad():
+        pointed = point_at(reader, inputs, [query], [target], rows)
+        pi = math.exp(inputs.span_places.log_prior(target))
+        found = pointed.log_probs[0].exp().tolist()
+        for j, row in enumerate(rows[0].tolist()):
+            if row < 0:
+                assert found[j] == pytest.approx(pi, rel=1e-5)
+                continue
+            one = reader([inputs.joint(query, row)], [inputs.featurizer.body_start(query)])
+            n, ids = math.exp(one.not_here[0].item()), store.token_ids(row).tolist()
+            hits = everything = 0.0
+            for start in range(len(ids)):
+                for end in range(start + 1, min(start + 4, len(ids)) + 1):
+                    f = math.exp(one.logits[0, start, end - start - 1].item())
+                    everything += f
+                    hits += f * ((start, end) in inputs.span_places.places(row, target))
+            assert hits > 0 if row in holding else hits == 0
+            assert found[j] == pytest.approx((hits + n * pi) / (n + everything), rel=1e-4)
+        strings = best_strings(pointed.spans.of(0), torch.full((5,), math.log(0.2)), inputs, rows[0])
+    assert 0 < sum(string.p for string in strings) <= 1 and [s.p for s in strings] == sorted((s.p for s in strings), reverse=True)
+
+
+def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run: Path) -> None:
+    """Read with relevance 0, the spans of one block sum to 1 - p(none)."""
+    opened = open_run(run)
+    reader = opened.pretrained.reader
+    assert reader.spec.pointer
+    query = opened.inputs.store.tokenizer.encode(["which river"])[0]
+    with torch.no_grad():
+        spans = read_candidates(reader, opened.inputs, [query], np.array([[0, 1]]), torch.zeros(1, 2))
+        mass = spans.logits.masked_fill(~spans.valid, float("-inf")).flatten(2).exp().sum(-1)
+    assert (mass < 1).all() and (mass > 0).all()
+
+
+def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run: Path, capsys: Any) -> None:
+    assert main(["ask", str(run), "Which river flows through Oslo?", "--json"]) == 0
+    out = capsys.readouterr()
+    answer = json.loads(out.out.splitlines()[-1])
+    assert "no question has taught this run" in out.err and answer["answer"] and 0 < answer["p"] <= 1
+    assert all(e["text"][e["start"] : e["end"]] == e["answer"] for e in answer["evidence"])
+    assert main(["explain", str(run), "The river [MASK] flows through Oslo.", "--target", "Branta", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["p_y"] == pytest.approx(sum(c["p_z"] * c["p_y_given_z"] for c in told["candidates"]))
+    assert sum(c["r"] for c in told["candidates"]) == pytest.approx(0, abs=1e-6) and told["candidates"][0]["null"]
+    assert main(["explain", str(run), "The river [MASK] flows through Oslo.", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["targets"] == [told["predictions"][0]["text"]]
+    assert main(["explain", str(run), "The [MASK] flows through [MASK]."]) == 2
+    assert "points at one span" in capsys.readouterr().err
+    assert main(["align", str(run), "--limit", "5", "--json"]) == 0
+
+
+def test_fine_tuning_goes_on_with_the_reader_that_points(run: Path, tmp_path: Path) -> None:
+    """One network reads before and after questions: with no step of fine-tuning it is the same reader."""
+    source = documents(tmp_path)
+    asked = tmp_path / "qa.jsonl"
+    rows = [{"id": p, "question": f"Which river flows through {p}?", "answers": [r]} for p, r in zip(PLACES, RIVERS, strict=True)]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tuned = recipe(
+        source, finetune={"train": str(asked), "steps": 2, "batch": 2, "read": 2, "beam": 4, "lr": 1e-9}, eval={"qa": str(asked)}
+    )
+    run_recipe(tuned, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
+    before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "pretrain").reader
+    after = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "finetune").reader
+    assert after.spec == before.spec and after.spec.pointer
+    for (name, one), other in zip(before.state_dict().items(), after.state_dict().values(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6), name
+    assert not open_run(tmp_path / "run").without_questions
+
+
+def test_the_same_seed_gives_the_same_weights_after_a_kill(run: Path, tmp_path: Path) -> None:
+    """Pre-training by pointing is a function of the seed, with a stop between two steps as without."""
+    again = tmp_path / "run"
+    run_recipe(recipe(documents(tmp_path)), again, stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    first, second = (RealmModel.from_pretrained(root / "stages" / "pretrain").state_dict() for root in (run, again))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_retriever_stays_while_only_the_reader_learns(tmp_path: Path) -> None:
+    source = documents(tmp_path)
+    still = recipe(source, pretrain={"reader_first": 6})
+    run_recipe(still, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict").embedder.state_dict()
+    after = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "pretrain")
+    assert all(torch.equal(before[name], value) for name, value in after.embedder.state_dict().items() if name != "null_offset")
+    warm = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm").encoder.body.state_dict()
+    assert any(not torch.equal(warm[name], value) for name, value in after.reader.body.state_dict().items())
+
+
+@pytest.mark.parametrize("wrong", [{"masking": "tokens"}, {"spans": 2}, {"fill": "mlm", "reader_first": 3}])
+def test_what_a_pointer_cannot_fill_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="point"):
+        recipe(tmp_path / "none.jsonl", pretrain=wrong)

@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.text.wordpieces import BEGINS, CONTINUES, word_table
+from realm.text.wordpieces import BEGINS, CONTINUES, entry_of, word_table
 
 ARTICLES = ("a", "an", "the")
 COUNTED = 20_000
@@ -36,13 +36,19 @@ class SpanPlaces:
         self._store = store
         tokenizer = store.tokenizer
         self._begins = word_table(tokenizer).starts
-        self._texts = [_normal(tokenizer.token(number)) for number in range(tokenizer.vocab_size)]
+        special = set(vars(tokenizer.special).values())
+        self._texts = ["" if number in special else _normal(entry_of(tokenizer, number)) for number in range(tokenizer.vocab_size)]
         self._spelled = lru_cache(KEPT)(self._spell_row)
 
     def key(self, wordpieces: SequenceOf[int]) -> str:
         """The normalised characters of a span without the articles around it; empty where it has no letter and no digit."""
-        first, last = self._without_articles(wordpieces)
-        return "".join(self._texts[wordpiece] for wordpiece in wordpieces[first:last])
+        words: list[str] = []
+        for wordpiece in wordpieces:
+            if self._begins[wordpiece] or not words:
+                words.append("")
+            words[-1] += self._texts[wordpiece]
+        telling = [at for at, word in enumerate(words) if word and word not in ARTICLES]
+        return "".join(words[telling[0] : telling[-1] + 1]) if telling else ""
 
     def places(self, row: int, wordpieces: SequenceOf[int]) -> list[tuple[int, int]]:
         """Where a span stands in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
@@ -87,20 +93,6 @@ class SpanPlaces:
         texts = [self._texts[body[place]] for place in places]
         borders = [bool(self._begins[body[place]]) or not place for place in places]
         return "".join(texts), [0, *accumulate(map(len, texts))], places, [*borders, True]
-
-    def _without_articles(self, wordpieces: SequenceOf[int]) -> tuple[int, int]:
-        first, last = 0, len(wordpieces)
-        while first < last and self._dispensable(wordpieces, first, last):
-            first += 1
-        while first < last and self._dispensable(wordpieces, last - 1, last):
-            last -= 1
-        return first, last
-
-    def _dispensable(self, wordpieces: SequenceOf[int], at: int, end: int) -> bool:
-        """Whether a wordpiece is punctuation, or an article as a word of its own."""
-        text = self._texts[wordpieces[at]]
-        alone = at + 1 == end or bool(self._begins[wordpieces[at + 1]])
-        return not text or (text in ARTICLES and alone and bool(self._begins[wordpieces[at]]))
 
 
 def _normal(entry: str) -> str:

@@ -23,7 +23,7 @@ class WordTable:
 def word_table(tokenizer: TextTokenizer) -> WordTable:
     """Read off the marks that tokenizers put on their entries: ``##`` before what continues a word (BERT), ``▁`` or ``Ġ`` before what
     begins one (SentencePiece, byte-level BPE). Without any such mark every entry counts as a word."""
-    entries = [_entry(tokenizer, number) for number in range(tokenizer.vocab_size)]
+    entries = [entry_of(tokenizer, number) for number in range(tokenizer.vocab_size)]
     if any(entry.startswith(CONTINUES) and entry != CONTINUES for entry in entries):
         starts = [not entry.startswith(CONTINUES) for entry in entries]
     elif any(entry.startswith(BEGINS) for entry in entries):
@@ -33,7 +33,8 @@ def word_table(tokenizer: TextTokenizer) -> WordTable:
     return WordTable(np.array(starts, bool), np.array([_has_letters(entry) for entry in entries], bool))
 
 
-def _entry(tokenizer: TextTokenizer, number: int) -> str:
+def entry_of(tokenizer: TextTokenizer, number: int) -> str:
+    """The vocabulary entry of an id; empty where the ids have a gap."""
     try:
         return tokenizer.token(number)
     except KeyError:  # ids need not be without gaps

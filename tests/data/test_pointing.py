@@ -1,0 +1,69 @@
+"""Where a hidden span stands in a block: as answers are compared, against the slow way through the text."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from realm.corpus.store.blocks import BlockStore
+from realm.data.pointing import SMOOTHING, SpanPlaces
+from realm.text.answers import normalize_answer
+from realm.text.wordpieces import word_table
+
+
+@pytest.fixture(scope="module")
+def places(store: BlockStore) -> SpanPlaces:
+    return SpanPlaces(store)
+
+
+def row_of(store: BlockStore, document: str) -> int:
+    return int(store.live_rows_of_document(document)[0])
+
+
+def test_case_punctuation_and_articles_do_not_count(store: BlockStore, places: SpanPlaces) -> None:
+    row = row_of(store, "france")
+    body = store.token_ids(row).tolist()
+    spelled = [store.tokenizer.encode([text])[0] for text in ("Paris", "paris,", "the Paris.", "  PARIS ")]
+    found = [places.places(row, ids) for ids in spelled]
+    assert found[0] and all(other == found[0] for other in found)
+    assert [store.tokenizer.decode(body[a:b]).strip().lower() for a, b in found[0]] == ["paris"]
+    assert places.places(row, store.tokenizer.encode(["the"])[0]) == [] == places.places(row, store.tokenizer.encode(["."])[0])
+
+
+def test_part_of_a_word_is_no_place(store: BlockStore, places: SpanPlaces) -> None:
+    row = row_of(store, "london")
+    assert places.places(row, store.tokenizer.encode(["Lon"])[0]) == []
+    assert places.places(row, store.tokenizer.encode(["don"])[0]) == []
+    assert len(places.places(row, store.tokenizer.encode(["London"])[0])) == 3
+
+
+def test_all_spans_of_whole_words_are_found_where_their_text_is(store: BlockStore, places: SpanPlaces) -> None:
+    """Every span of one to three words of every block, looked up in every block: against the decoded words, one by one."""
+    starts = word_table(store.tokenizer).starts
+    for row in range(len(store)):
+        body = store.token_ids(row).tolist()
+        borders = [at for at in range(len(body)) if starts[body[at]]] + [len(body)]
+        words = [normalize_answer(store.tokenizer.decode(body[a:b])) for a, b in pairwise(borders)]
+        for width in (1, 2, 3):
+            for first in range(len(words) - width + 1):
+                if not words[first] or not words[first + width - 1]:
+                    continue
+                key = "".join(words[first : first + width])
+                wanted = {
+                    (borders[a], borders[b])
+                    for a in range(len(words))
+                    for b in range(a + 1, len(words) + 1)
+                    if words[a] and words[b - 1] and "".join(words[a:b]) == key
+                }
+                assert set(places.places(row, body[borders[first] : borders[first + width]])) == wanted
+
+
+def test_the_prior_is_the_smoothed_share_of_salient_spans(store: BlockStore, places: SpanPlaces) -> None:
+    keys = [places.key(store.token_ids(row)[a:b].tolist()) for row in range(len(store)) for a, b in store.spans(row).tokens.tolist()]
+    keys = [key for key in keys if key]
+    paris = store.tokenizer.encode(["Paris"])[0]
+    total = len(keys) + SMOOTHING * (len(set(keys)) + 1)
+    assert places.log_prior(paris) == pytest.approx(math.log((keys.count("paris") + SMOOTHING) / total))
+    assert places.log_prior(store.tokenizer.encode(["zebra crossing"])[0]) == pytest.approx(math.log(SMOOTHING / total))
+    assert keys.count(places.likeliest) == max(np.unique(keys, return_counts=True)[1])
