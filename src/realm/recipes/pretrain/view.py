@@ -57,4 +57,6 @@ class PretrainView:
             overlap=section.exclude_overlap,
             hybrid=self.hybrid,
             sentences=self.sentences,
+            proposals=section.proposals,
+            pointer=section.fill == "pointer",
         )
