@@ -6,6 +6,7 @@ model.safetensors or pytorch_model.bin), and are skipped otherwise.
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.published.config import ARCHITECTURES, published_config, read_published_config
 from realm.nn.published.names import import_tensors, plan_import, published_kind
-from realm.nn.reader import SpanScores
 from realm.pipeline.importing import import_published
 
 SIX, TWELVE = list(range(6)), list(range(6, 12))
@@ -97,7 +97,7 @@ def test_the_reader(checkpoint: Any) -> None:
     rows = [Sequence(row, [0, 0, 1, 1, 1]) for row in (list(range(5)), list(range(5, 10)))]
     scores = reader(rows, [2, 2])
     logits = scores.logits + torch.tensor([0.3, 0.7]).view(-1, 1, 1)
-    assert best_span(SpanScores(logits, scores.valid)) == (1, 3 - 2, 0)
+    assert best_span(replace(scores, logits=logits)) == (1, 3 - 2, 0)
 
 
 @pytest.mark.slow  # 13 million blocks are tokenised and indexed first

@@ -18,11 +18,12 @@ from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.document_utility import DocumentEffect, document_effects, likelihood
-from realm.errors import ConfigError, RunError
+from realm.errors import ConfigError, DataError, RunError
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
+from realm.pointer import best_strings, point_at
 from realm.retrieval import NULL_INDEX, Retriever
 
 LONGEST_SPAN = 6
@@ -128,6 +129,10 @@ def explain(
     if min(k, top) < 1:
         raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
     sentence = ClozeText(inputs, text)
+    if not model.has("encoder") and model.has("reader"):
+        return _explain_pointed(
+            model, generation, sentence, text, targets, k, _excluded_blocks(inputs, sentence, targets, exclude_documents), top
+        )
     spans = sentence.spell(targets) if targets else None
     excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
     looker = _Looker(model, generation, inputs, sentence, k, excluded)
@@ -145,22 +150,15 @@ class _Looker:
     """Retrieves for masked inputs and reads them with their candidates."""
 
     def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
-        self.embedder, self.documents, self.encoder = _networks(model)
-        self.retriever = Retriever(generation.queries.embed_queries, generation.index)
+        self.encoder = _encoder(model)
+        self.model, self.generation = model, generation
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
         """The published embedder searches, the live one scores, the encoder reads: as in a step of training."""
         ids, positions = self.sentence.masked(lengths)
-        query = [self.inputs.featurizer.query(ids)]
-        found = self.retriever.retrieve(query, self.k, null=True, exclude=[self.excluded])
-        block_ids = found.block_ids[0][found.valid[0]]
-        rows = self.inputs.rows(block_ids)
-        block_emb = self.documents(self.inputs.blocks(rows.tolist()))
-        null = torch.from_numpy(rows == NULL_ROW).to(block_emb.device)
-        scores = losses.relevance_scores(self.embedder.embed_queries(query), block_emb, null, self.embedder.null_offset).double()
-        log_p_z = losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
-        where = torch.tensor([positions], device=scores.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
+        rows, block_ids, log_p_z = _weighed(self.model, self.generation, self.inputs, ids, self.k, self.excluded)
+        where = torch.tensor([positions], device=log_p_z.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
         log_probs = self.encoder.log_probs([self.inputs.joint(ids, int(row)) for row in rows], where)
         return _Read(rows, block_ids, log_p_z, log_probs.double())
 
@@ -198,6 +196,50 @@ class _Looker:
         return _Filled(spans, tuple(text.strip() for text in decoded), p, sound)
 
 
+def _weighed(
+    model: RealmModel, generation: Searchable, inputs: BlockInputs, ids: TokenIds, k: int, excluded: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, Tensor]:
+    """The published embedder searches, the live one scores: rows and ids of the candidates of a masked input [k], log p(z|x) [1, k]."""
+    query = [inputs.featurizer.query(ids)]
+    found = Retriever(generation.queries.embed_queries, generation.index).retrieve(query, k, null=True, exclude=[excluded])
+    block_ids = found.block_ids[0][found.valid[0]]
+    rows = inputs.rows(block_ids)
+    block_emb = model.documents(inputs.blocks(rows.tolist()))
+    null = torch.from_numpy(rows == NULL_ROW).to(block_emb.device)
+    embedder = model.embedder
+    scores = losses.relevance_scores(embedder.embed_queries(query), block_emb, null, embedder.null_offset).double()
+    return rows, block_ids, losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
+
+
+def _explain_pointed(
+    model: RealmModel,
+    generation: Searchable,
+    sentence: ClozeText,
+    text: str,
+    targets: Sequence[str],
+    k: int,
+    excluded: np.ndarray,
+    top: int,
+) -> Explanation:
+    """The same by a reader that points: its predictions are spans of the candidates, and p(y|z,x) is that of the whole span."""
+    if sentence.masks != 1:
+        raise DataError(f"{sentence.masks} masks, and this run's reader points at one span", cure="Put [MASK] once into the sentence.")
+    inputs = sentence.inputs
+    model.eval()
+    ids, _ = sentence.masked([1])
+    rows, block_ids, log_p_z = _weighed(model, generation, inputs, ids, k, excluded)
+    (target,) = sentence.spell(targets) if targets else ((),)
+    pointed = point_at(model.reader, inputs, [ids], [target], rows[None])
+    found = best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows)[:top]
+    predictions = tuple(Prediction(inputs.store.tokenizer.decode(string.wordpieces).strip(), string.p) for string in found)
+    if not targets and found:
+        targets = (predictions[0].text,)
+        pointed = point_at(model.reader, inputs, [ids], [found[0].wordpieces], rows[None])
+    candidates = document_effects(inputs.store, block_ids, log_p_z[0], pointed.log_probs[0].unsqueeze(-1))
+    p_y_null = candidates[NULL_INDEX].p_y_given_z
+    return Explanation(text, tuple(targets), likelihood(candidates), p_y_null, tuple(excluded.tolist()), predictions, candidates)
+
+
 def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequence[int]) -> list[tuple[TokenIds, float]]:
     """Beam search for the wordpieces with the largest joint probability sum over z of p(z|x) prod over j of p(y_j|z,x).
 
@@ -223,13 +265,12 @@ def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequen
     return list(zip(spans, weight.sum(1).tolist(), strict=True))
 
 
-def _networks(model: RealmModel) -> tuple[Embedder, Embedder, KnowledgeAugmentedEncoder]:
+def _encoder(model: RealmModel) -> KnowledgeAugmentedEncoder:
     if not model.has("embedder") or not model.has("encoder"):
         raise RunError(
             "this model cannot fill masks: it lacks an embedder or an encoder", cure="Explain with the model of the pretrain stage."
         )
-    model.eval()
-    return model.embedder, model.documents, model.encoder
+    return model.eval().encoder
 
 
 def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:

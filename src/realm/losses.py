@@ -170,6 +170,43 @@ def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
     return torch.where(kept, (joint + log_p_z - total.unsqueeze(-1)).exp() - log_p_z.exp(), 0.0)
 
 
+def span_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
+    """log p(s|z,x) = f(s) - log(exp n + sum over S(z) of exp f): a document's spans share their probability with "not here".
+
+    Args:
+        span_scores: [..., s] f, a score for each span of a document.
+        not_here: [...] n, the score of there being no such span in the document.
+        valid: [..., s] True at the spans S(z) of the document.
+
+    Returns:
+        [..., s], -inf where not valid. What is left to 1 is p(none|z,x).
+    """
+    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~valid.any(-1), float("-inf")), not_here)
+    return (span_scores - everything.unsqueeze(-1)).masked_fill(~valid, float("-inf"))
+
+
+def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Tensor, log_prior: Tensor) -> Tensor:
+    """log p(y|z,x) of a reader that points: y is one of the spans of z, or it is not there and as likely as it is in the whole corpus.
+
+    p(y|z,x) = sum over the spans s of z that equal y of p(s|z,x) + p(none|z,x) pi(y). A document without spans, as the null document is,
+    leaves pi(y) alone. Put into :func:`marginal_nll_joint` as the one slot of an example, it gives p(y|x), and r(z) holds as before.
+    (Relatives: Splinter, Ram et al. 2021, arXiv 2101.00438; SSPT, Glass et al. 2020, arXiv 1909.04120.)
+
+    Args:
+        span_scores, not_here, valid: as for :func:`span_log_posterior`; [b, k, s], [b, k], [b, k, s].
+        equal: [b, k, s] True at the spans whose normalised text is that of y.
+        log_prior: [b] log pi(y), finite.
+
+    Returns:
+        [b, k].
+    """
+    here = valid & equal
+    found, some = _logsumexp(span_scores, here)
+    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~valid.any(-1), float("-inf")), not_here)
+    elsewhere = not_here + log_prior.unsqueeze(-1)
+    return torch.where(some, torch.logaddexp(found, elsewhere), elsewhere) - everything
+
+
 def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:
     """log p(z|x) of each query's own candidates, normalised over the candidates of the whole batch.
 

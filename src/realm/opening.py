@@ -20,6 +20,7 @@ from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
+from realm.nn.spec import read_spec
 from realm.paths import RunPaths
 from realm.refresh import Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
@@ -103,21 +104,31 @@ class Networks:
             self._pretrained = self.load("pretrain")
         return self._pretrained
 
+    @cached_property
+    def pointing(self) -> bool:
+        """Whether pre-training has taught a reader to point; answered without loading it."""
+        return "reader" in read_spec(self.paths.stage("pretrain") / "config.json").parts
+
     def reader(self) -> StageReader:
-        """What reads answers.
+        """What reads answers: the fine-tuned reader, or before that one which pre-training taught to point.
 
         Raises:
             RunError: the run has no reader.
         """
-        if self.tuned is None:
-            cure = (
-                f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
-                f'realm index search {self.paths.root} "..."'
-            )
-            raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
         if self._reader is None:
-            self._reader = load_reader(self.paths, "finetune", self.tuned, device=self.device)
+            self._reader = self._load_reader()
         return self._reader
+
+    def _load_reader(self) -> StageReader:
+        if self.tuned is not None:
+            return load_reader(self.paths, "finetune", self.tuned, device=self.device)
+        if self.pointing:
+            return load_reader(self.paths, "pretrain", self.pretrained(), device=self.device)
+        cure = (
+            f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
+            f'realm index search {self.paths.root} "..."'
+        )
+        raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,16 @@ class OpenRun:
     def pretrained(self) -> RealmModel:
         """The networks that explain masked sentences."""
         return self.networks.pretrained()
+
+    @property
+    def without_questions(self) -> bool:
+        """Whether what answers here has learnt from the documents alone, and from no question."""
+        return self.tuned is None and self.networks.pointing
+
+    @property
+    def reads(self) -> bool:
+        """Whether the run has what reads answers."""
+        return self.tuned is not None or self.networks.pointing
 
     @property
     def versions(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ Used by compare.py on fresh cases and by test_golden.py on the few that are chec
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.published.config import read_published_config
 from realm.nn.published.names import import_tensors, plan_import
-from realm.nn.reader import SpanScores
 
 Tensors = dict[str, Tensor]
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -138,7 +137,7 @@ def run_reader(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights: 
     reader_loss, _ = losses.span_marginal(logits.view(1, -1), gold.view(1, -1), scores.valid.view(1, -1))
     loss = (retriever_loss + reader_loss)[0]
     loss.backward()
-    block, first, width = best_span(SpanScores(logits, scores.valid))
+    block, first, width = best_span(replace(scores, logits=logits))
     best = {"block": block, "start": [starts[block] + first], "end": [starts[block] + first + width]}
     values = {name: torch.tensor(value) for name, value in best.items()}
     values |= in_published_order(logits, scores.valid, gold, body[:read], starts, model.reader.max_span)

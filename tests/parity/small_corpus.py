@@ -117,7 +117,7 @@ class SmallCorpus:
         found = self.source(model)(texts, ids, READ)
         scores = read_candidates(model.reader, self.inputs, ids, found.rows, found.scores)
         for i in range(len(texts)):
-            block, start, width = best_span(SpanScores(scores.logits[i], scores.valid[i]))
+            block, start, width = best_span(scores.of(i))
             answer = self.inputs.store.token_ids(int(found.rows[i, block]))[start : start + width + 1]
             yield {"block": torch.tensor([block]), "answer_ids": torch.from_numpy(answer.astype(np.int64))}
 

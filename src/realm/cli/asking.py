@@ -32,6 +32,8 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
     opened.require_k(k)
+    if opened.without_questions:
+        show.note("note: no question has taught this run: its reader has learnt to point from the documents alone")
 
     def answer(text: str) -> dict[str, Any]:
         return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()

@@ -82,23 +82,23 @@ class PretrainConfig:
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
     fill: Literal["mlm", "pointer"] = "mlm"
-    """How the hidden span is predicted: mlm (wordpiece by wordpiece, the paper's) or pointer (by pointing at it in a document, with the span
-    reader that fine-tuning goes on with)."""
+    """How the hidden span is predicted: mlm (wordpiece by wordpiece, the paper's) or pointer (by pointing at it in a document, with the
+    span reader that fine-tuning goes on with)."""
     masking: Literal["salient", "stated", "recurring", "pmi", "spans", "tokens"] = "salient"
-    """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), recurring (words that another
-    document has too, together with something else of the sentence), pmi (collocations, in any script), spans (random ones, whole words) or
-    tokens (15 % of the wordpieces)."""
+    """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), recurring (words that
+    another document has too, together with something else of the sentence), pmi (collocations, in any script), spans (random ones, whole
+    words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often a span is hidden that no tagger found, where a sentence has both kinds."""
     spans: Positive = 1
     """Spans hidden in a sentence that has so many; tokens does not count in spans."""
     exclude: bool | Literal["document"] = True
-    """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the retriever
-    then learns to find only those."""
+    """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the
+    retriever then learns to find only those."""
     exclude_overlap: Count = 0
     """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
     proposals: Count = 0
-    """Blocks that hybrid search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
+    """Blocks that search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
     shown: Share = 0.0
     """How often the retriever gets to see the hidden span; the reader never does."""
     reader_first: Count = 0
@@ -168,6 +168,8 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
         cure = "Hide one span: set pretrain.masking to recurring, and pretrain.spans to 1."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
+    if section.masking == "recurring" and section.spans != 1:
+        raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
     if section.fill == "mlm" and (section.reader_first or section.questions):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first' and 'pretrain.questions' are for a reader that points", cure=cure)

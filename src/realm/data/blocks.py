@@ -1,12 +1,14 @@
 """Model inputs of blocks by block id: the one place where rows of the store meet the featuriser."""
 
 from collections.abc import Sequence as SequenceOf
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.featurize import Featurizer
+from realm.data.pointing import SpanPlaces
 from realm.data.types import Sequence
 from realm.errors import DataError
 
@@ -29,6 +31,11 @@ class BlockInputs:
         rows = np.full(block_ids.shape, NULL_ROW, np.int64)
         rows[real] = self.store.rows_of(block_ids[real])
         return rows
+
+    @cached_property
+    def span_places(self) -> SpanPlaces:
+        """Where spans stand in the blocks, for a reader that points."""
+        return SpanPlaces(self.store)
 
     def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:
         """Ids of the live blocks of some documents, int64 [n], ascending. Raises DataError: one of them is not in the corpus."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
+from realm.losses import span_log_posterior
 from realm.nn.bodies import Body, at_least_float32, in_buckets
 from realm.nn.spec import ReaderSpec
 
@@ -20,11 +21,16 @@ class SpanScores:
     """Span scores of n joint inputs in a padded body frame.
 
     ``logits`` [n, t, w]: score of the span that starts at body wordpiece t and has w + 1 wordpieces; ``valid`` [n, t, w]: inside the
-    body.
+    body; ``not_here`` [n]: score of there being no such span in the body, which is that of [CLS] as a span.
     """
 
     logits: Tensor
     valid: Tensor
+    not_here: Tensor
+
+    def of(self, example: int) -> "SpanScores":
+        """Those of one of b examples."""
+        return SpanScores(self.logits[example], self.valid[example], self.not_here[example])
 
 
 class Reader(nn.Module):
@@ -67,14 +73,16 @@ class Reader(nn.Module):
             states = self.body(inputs)
             starts = torch.tensor([body_starts[i] for i in places], device=device)
             at = (starts.unsqueeze(1) + torch.arange(longest, device=device)).clamp(max=states.shape[1] - 1)
-            return states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+            body = states.gather(1, at.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+            return torch.cat([states[:, :1], body], 1)
 
         return self._spans(in_buckets(self.body, sequences, body_states), torch.tensor(body_lengths, device=device))
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
-        """Body states [n, t, h] and body lengths [n] -> scores of all spans."""
-        valid = self._ends(states).unsqueeze(0) < lengths.view(-1, 1, 1)
-        return SpanScores(self.span_logits(states), valid)
+        """States of [CLS] and the body [n, 1 + t, h] and body lengths [n] -> scores of all spans."""
+        first, body = states[:, :1], states[:, 1:]
+        valid = self._ends(body).unsqueeze(0) < lengths.view(-1, 1, 1)
+        return SpanScores(self.span_logits(body), valid, self.span_logits(first)[:, 0, 0])
 
     def span_logits(self, states: Tensor) -> Tensor:
         """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
@@ -89,6 +97,41 @@ class Reader(nn.Module):
         return starts.unsqueeze(1) + torch.arange(self.max_span, device=states.device)
 
 
+def score_spans(
+    reader: Reader,
+    inputs: BlockInputs,
+    questions: SequenceOf[SequenceOf[int]],
+    rows: np.ndarray,
+    *,
+    renamings: SequenceOf[np.ndarray | None] | None = None,
+) -> SpanScores:
+    """Score every span of every candidate, each for itself.
+
+    Args:
+        questions: wordpieces of b questions, or of masked sentences.
+        rows: [b, k] rows of the store, below 0 where nothing is read: no candidate, or the null document.
+        renamings: for each question what stands for each wordpiece, in it and in its candidates alike; None for itself.
+
+    Returns:
+        logits and valid [b, k, t, w], not_here [b, k]; nothing is valid, and all scores are 0, where nothing is read.
+    """
+    device = reader.dense.weight.device
+    example, candidate = np.nonzero(rows >= 0)
+    if not len(example):
+        nothing = torch.zeros((*rows.shape, 1, reader.max_span), device=device)
+        return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool), nothing[:, :, 0, 0])
+    names = renamings or [None] * len(questions)
+    pairs = zip(example.tolist(), candidate.tolist(), strict=True)
+    sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]
+    starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
+    scores = reader(sequences, starts)
+    place = (torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device))
+    shape = (*rows.shape, *scores.logits.shape[1:])
+    logits = scores.logits.new_zeros(shape).index_put(place, scores.logits)
+    valid = torch.zeros(shape, dtype=torch.bool, device=device).index_put(place, scores.valid)
+    return SpanScores(logits, valid, scores.not_here.new_zeros(rows.shape).index_put(place, scores.not_here))
+
+
 def read_candidates(
     reader: Reader,
     inputs: BlockInputs,
@@ -100,26 +143,19 @@ def read_candidates(
 ) -> SpanScores:
     """Score every span of every candidate jointly: span score plus relevance score of its block (ORQA, section 4.1).
 
+    The span score of a reader that points is log p(s|z,x), so that a block without an answer may say so; of others it is f(s) itself.
+
     Args:
-        questions: wordpieces of b questions.
-        rows: [b, k] rows of the store, -1 where there is no candidate.
         relevance: [b, k] scores of the candidates; a gradient reaches them.
-        renamings: for each question what stands for each wordpiece, in it and in its candidates alike; None for itself.
+        questions, rows, renamings: as for :func:`score_spans`.
 
     Returns:
         logits and valid [b, k, t, w]; nothing is valid in a missing candidate.
     """
-    example, candidate = np.nonzero(rows >= 0)
-    if not len(example):
-        nothing = relevance.new_zeros((*rows.shape, 1, reader.max_span))
-        return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool))
-    names = renamings or [None] * len(questions)
-    pairs = zip(example.tolist(), candidate.tolist(), strict=True)
-    sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]
-    starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
-    scores = reader(sequences, starts)
-    place = (torch.from_numpy(example).to(relevance.device), torch.from_numpy(candidate).to(relevance.device))
-    shape = (*rows.shape, *scores.logits.shape[1:])
-    logits = scores.logits.new_zeros(shape).index_put(place, scores.logits + relevance[place].view(-1, 1, 1))
-    valid = torch.zeros(shape, dtype=torch.bool, device=relevance.device).index_put(place, scores.valid)
-    return SpanScores(logits, valid)
+    spans = score_spans(reader, inputs, questions, rows, renamings=renamings)
+    logits = spans.logits
+    if reader.spec.pointer:
+        flat = span_log_posterior(logits.flatten(2), spans.not_here, spans.valid.flatten(2))
+        logits = flat.view_as(logits).masked_fill(~spans.valid, 0.0)
+    there = torch.from_numpy(rows >= 0).to(relevance.device)
+    return replace(spans, logits=logits + torch.where(there, relevance, 0.0)[:, :, None, None])

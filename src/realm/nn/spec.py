@@ -76,12 +76,14 @@ class ReaderSpec:
         span_hidden: width of the span representation.
         max_span: longest answer in wordpieces.
         layer_norm_eps: of the span head; the released code's.
+        pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
     """
 
     body: BodySpec
     span_hidden: int = 256
     max_span: int = 10
     layer_norm_eps: float = 1e-3
+    pointer: bool = False
 
 
 NetworkSpec = EmbedderSpec | EncoderSpec | ReaderSpec

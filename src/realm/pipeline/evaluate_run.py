@@ -111,7 +111,7 @@ def _evaluate(
     run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], wanted: Wanted, counting: Any
 ) -> _Found:
     rankings = rank(run.source, relevance, questions, max(depths), counting=counting)
-    if run.tuned is None:
+    if not run.reads:
         return _Found(rankings, [])
     k = run.require_k(wanted.read or run.recipe.read)
     readings = answer_all(run.answerer, relevance, questions, k, counting=counting)

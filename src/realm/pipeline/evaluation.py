@@ -56,11 +56,17 @@ def _recall(context: StageContext, source: Source, questions: list[Question]) ->
 
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
-    """Zero-shot recall of REALM, with the marginal utility that its training ended with."""
+    """Zero-shot recall of REALM, with the marginal utility that its training ended with; and answers, where it has taught a reader."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
     source = source_over(context, generation.queries, generation)
-    return _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
+    row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
+    model = load_stage(context, "pretrain")
+    if not model.has("reader"):
+        return row
+    answerer = load_reader(context.paths, "pretrain", model, device=context.device).over(context.inputs, source, versions={})
+    relevance = Relevance(context.store, context.recipe.eval.match)
+    return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 
 
 def last_utility(context: StageContext) -> float | None:

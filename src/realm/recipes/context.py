@@ -198,12 +198,13 @@ def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
 
 
 def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
-    """Embedder and encoder of a saved or published REALM, heads included, to go on with other documents."""
+    """Embedder and encoder of a saved or published REALM, heads included, or its reader that points, to go on with other documents."""
     model = RealmModel.from_pretrained(directory)
-    if not model.has("embedder") or not model.has("encoder"):
+    points = model.has("reader") and model.reader.spec.pointer
+    if not model.has("embedder") or not (points or model.has("encoder")):
         cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
         raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
-    model = model.with_parts(document_embedder=None, reader=None)
+    model = model.with_parts(document_embedder=None, **({"encoder": None} if points else {"reader": None}))
     for part, network in model.spec.networks.items():
         if network.body.vocabulary != vocabulary:
             problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"
@@ -212,10 +213,15 @@ def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
     return model
 
 
-def with_new_reader(context: StageContext, model: RealmModel, seed: int | None = None) -> RealmModel:
-    """The model with a reader in its encoder's place; its span head is new, of the recipe's sizes and of ``seed``, or else the run's."""
-    sizes = context.recipe.model
-    return model.with_reader(context.seed if seed is None else seed, span_hidden=sizes.span_hidden, max_span=sizes.max_span)
+def with_new_reader(context: StageContext, model: RealmModel, seed: int | None = None, *, pointer: bool = False) -> RealmModel:
+    """The model with a reader in its encoder's place; its span head is new, of the recipe's sizes and of ``seed``, or else the run's.
+
+    A model whose pre-training taught a reader keeps it.
+    """
+    if model.has("reader"):
+        return model
+    own, sizes = context.seed if seed is None else seed, context.recipe.model
+    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer)
 
 
 def source_over(context: StageContext, embedder: Embedder, generation: Generation, paths: RunPaths | None = None) -> DenseCandidates:
@@ -248,7 +254,7 @@ STAGE_SECTIONS = {
 }
 
 
-SINCE_THEN = {
+SINCE_THEN: dict[str, dict[str, Any]] = {
     "pretrain": {
         "retriever_rate": 1.0,
         "fill": "mlm",

@@ -24,7 +24,7 @@ def run_page(serving: Serving) -> dict[str, Any]:
     return {
         "run": record.name,
         "realm": __version__,
-        "reader": opened.tuned is not None and opened.tuned.has("reader"),
+        "reader": opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
         "versions": opened.versions,
         "corpus": corpus,
         "index": index,

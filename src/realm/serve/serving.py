@@ -178,7 +178,7 @@ class Serving:
 
 def _able_to_answer(opened: OpenRun) -> OpenRun:
     """With its reader in memory: what happens to the stage on disk later does not matter."""
-    if opened.tuned is not None:
+    if opened.reads:
         _ = opened.answerer
     return opened
 

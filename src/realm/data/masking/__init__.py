@@ -2,8 +2,8 @@
 
 ``sentences.py`` makes the queries, ``kinds.py`` has the ways to choose what is hidden, ``terms.py`` the collocations of a corpus,
 ``exclusion.py`` says which blocks a sentence must not be given, ``stated.py`` keeps the spans that some other block can help to fill,
-``recurring.py`` finds such spans among all runs of words: ``corpus_words.py`` has the words of a corpus in arrays, ``grams.py`` counts their runs,
-``evidence.py`` finds the blocks that help.
+``recurring.py`` finds such spans among all runs of words: ``corpus_words.py`` has the words of a corpus in arrays, ``grams.py`` counts
+their runs, ``evidence.py`` finds the blocks that help.
 """
 
 from realm.data.masking.exclusion import Exclusion

@@ -52,41 +52,38 @@ def corpus_words(stores: SequenceOf[BlockStore]) -> CorpusWords:
     """The words of one corpus, or of two with the same wordpieces."""
     rows, documents = _rows_by_document(stores)
     starts = np.cumsum([0, *map(len, stores)])
-    bodies, tables, hashes, first, live = [], [], [], 0, np.full(int(starts[-1]), -1, np.int64)
-    begins, counts, sentences = 0, [], 0
-    for row in rows.tolist():
-        number = int(np.searchsorted(starts, row, side="right")) - 1
-        store, local = stores[number], row - int(starts[number])
+    bodies, tables, texts = [np.empty(0, np.uint16)], [np.empty((0, 2), np.int64)], [np.empty(0, np.uint64)]
+    pieces = sentences = 0
+    first_sentence = np.full(int(starts[-1]), -1, np.int64)
+    for row, corpus in zip(rows.tolist(), (np.searchsorted(starts, rows, side="right") - 1).tolist(), strict=True):
+        store, local = stores[corpus], row - int(starts[corpus])
         table = store.sentences(local)
+        first_sentence[row] = sentences
         bodies.append(store.token_ids(local))
-        tables.append(np.asarray(table.tokens, np.int64) + begins)
-        hashes.append(table.hashes)
-        begins += len(bodies[-1])
-        counts.append(len(table.tokens))
-        live[row] = sentences
-        sentences += counts[-1]
-    ids = np.concatenate([np.empty(0, np.uint16), *bodies])
-    places = np.concatenate([np.empty((0, 2), np.int64), *tables])
-    counted = np.array(counts, np.int64)
-    vocabulary = _Pieces.of(stores[0].tokenizer)
-    cuts = np.zeros(len(ids) + 1, bool)
-    cuts[: len(ids)] = vocabulary.starts[ids]
-    cuts[places[:, 0]] = True  # a sentence may begin in the middle of a word that was cut
-    firsts = np.flatnonzero(cuts[: len(ids)])
-    if not len(firsts):
-        empty = np.empty(0, bool)
-        words = (np.empty(0, np.uint64), empty, empty, np.zeros(1, np.int64), np.empty(0, np.int32))
-    else:
-        bounds = np.append(firsts, len(ids))
-        unknown = np.flatnonzero(np.isin(ids[firsts], vocabulary.special))
-        values, letters = vocabulary.hash(ids, bounds), np.logical_or.reduceat(vocabulary.letters[ids], firsts)
-        values[unknown], letters[unknown] = unknown, False  # nobody knows whether two unknown words are the same
-        holding = (np.searchsorted(places[:, 0], firsts, side="right") - 1).astype(np.int32)
-        words = (values, letters, vocabulary.spaced[ids[firsts]], bounds, holding)
-    of_row = np.repeat(rows, counted).astype(np.int32)
-    return CorpusWords(
-        *words, places[:, 0], places[:, 1], np.concatenate([np.empty(0, np.uint64), *hashes]), of_row, np.repeat(documents, counted), live
-    )
+        tables.append(table.tokens + np.int64(pieces))
+        texts.append(table.hashes)
+        pieces, sentences = pieces + len(bodies[-1]), sentences + len(table.tokens)
+    counts = np.array([len(table) for table in tables[1:]], np.int64)
+    places = np.concatenate(tables)
+    words = _words(_Pieces.of(stores[0].tokenizer), np.concatenate(bodies), places[:, 0])
+    of_sentence = np.concatenate(texts), np.repeat(rows, counts).astype(np.int32), np.repeat(documents, counts)
+    return CorpusWords(*words, places[:, 0], places[:, 1], *of_sentence, first_sentence)
+
+
+def _words(vocabulary: "_Pieces", ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The first five columns of ``CorpusWords``, of wordpieces [t] whose sentences begin at ``begins`` [s]."""
+    cuts = vocabulary.starts[ids]
+    cuts[begins[begins < len(ids)]] = True  # a sentence may begin in the middle of a word that was cut
+    cuts[:1] = True
+    firsts = np.flatnonzero(cuts)
+    pieces = np.append(firsts, len(ids))
+    if not len(ids):
+        return np.empty(0, np.uint64), cuts, cuts, pieces, firsts.astype(np.int32)
+    hashes, letters = vocabulary.hash(ids, pieces), np.logical_or.reduceat(vocabulary.letters[ids], firsts)
+    unknown = np.flatnonzero(np.isin(ids[firsts], vocabulary.special))
+    hashes[unknown], letters[unknown] = unknown, False  # nobody knows whether two unknown words are the same
+    sentence = np.searchsorted(begins, firsts, side="right") - 1
+    return hashes, letters, vocabulary.spaced[ids[firsts]], pieces, sentence.astype(np.int32)
 
 
 def _rows_by_document(stores: SequenceOf[BlockStore]) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +103,8 @@ def _rows_by_document(stores: SequenceOf[BlockStore]) -> tuple[np.ndarray, np.nd
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Of every id of a vocabulary: whether it begins a word, has letters, is of a script with spaces; hash and weight of its letters. And the
-    ids that spell nothing."""
+    """Of every id of a vocabulary: whether it begins a word, has letters, is of a script with spaces; hash and weight of its letters.
+    And the ids that spell nothing."""
 
     starts: np.ndarray
     letters: np.ndarray

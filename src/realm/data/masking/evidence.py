@@ -1,7 +1,7 @@
 """Which blocks help to fill a sentence: those of other documents that hold a run of its words, and another of its runs besides.
 
-The second run is what such a block can be found by. It stands apart from the first one, since the rest of a set phrase around the hidden words
-says nothing of whether a block speaks of the same thing; and both are so rare that they hardly meet by chance.
+The second run is what such a block can be found by. It stands apart from the first one, since the rest of a set phrase around the hidden
+words says nothing of whether a block speaks of the same thing; and both are so rare that they hardly meet by chance.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from realm.data.types import MaskedQuery
 PAIRS = 4_000_000
 """Places of runs times blocks that hold them, looked at in one go: what bounds the memory."""
 CHANCE, CHANCE_LEAST = 0.02, 25
-"""Two runs, one in a blocks and one in b of n, meet in a b / n of them by chance: more than CHANCE says nothing. In small corpora, a b may be
-CHANCE_LEAST."""
+"""Two runs, one in a blocks and one in b of n, meet in a b / n of them by chance: more than CHANCE says nothing. In small corpora, a b may
+be CHANCE_LEAST."""
 SPREAD, NONE = 2**20, 2**20
 """More than the wordpieces of a sentence, and than the blocks that hold a run."""
 
@@ -38,7 +38,7 @@ class Evidence:
         sentence: int32 [m], ascending, the sentence of each place of a run; as ``CorpusWords`` counts them.
         start, end: int32 [m], the wordpieces of the place, from the first of the sentence.
         maximal: bool [m], whether the place is inside of no longer one.
-        chance: float [m], of the best evidence for the words at that place: how many blocks would be such by chance, as a share of how many may
+        chance: float [m], how many blocks would be like the best evidence for the words at that place by chance, as a share of how many may
             be; inf where no block is evidence.
     """
 
@@ -94,7 +94,7 @@ class Evidence:
             begin = stop
 
     def _pairs(self, begin: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the places [begin, stop), counted from ``begin``: each place, ascending, with each block that is evidence for it; and ``chance``."""
+        """Of the places [begin, stop), counted from ``begin``: each place, ascending, each block that is evidence for it, and ``chance``."""
         gram, sentence = self._gram[begin:stop], self.sentence[begin:stop]
         counts = self._starts[gram + 1] - self._starts[gram]
         place = np.repeat(np.arange(len(gram)), counts)

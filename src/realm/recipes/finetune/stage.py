@@ -48,7 +48,7 @@ def run_finetune(context: StageContext) -> None:
 def _finetune_generative(context: StageContext, mark: str) -> None:
     """With a reader that writes: REALM's encoder is not used, its retriever learns as always."""
     fusion = FusionReader.load(Path(context.recipe.finetune.seq2seq)).to(context.device)
-    model = load_stage(context, "pretrain").fork_document_embedder().with_parts(encoder=None).to(context.device)
+    model = load_stage(context, "pretrain").fork_document_embedder().with_parts(encoder=None, reader=None).to(context.device)
     source, generation = _source(context, model)
     task = GeneratingTask(context, source, fusion, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration() | {"generation": generation.number}

@@ -8,40 +8,63 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.data.blocks import NULL_ROW, BlockInputs
+from realm.data.blocks import NO_ROW, NULL_ROW, BlockInputs
 from realm.data.featurize import mask_slots, searched_ids
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
+from realm.pointer import point_at
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.retrieving import allowed_among
 from realm.retrieval import Retrieved
 
 
-def score_candidates(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> ScoredCandidates:
+def score_candidates(
+    model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, reader_only: bool = False
+) -> ScoredCandidates:
     """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
 
     Args:
         queries: b masked sentences.
         retrieved: their k candidates.
+        reader_only: whether no gradient is to reach the embedders.
 
     Returns:
         log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
     """
-    inputs, device = context.inputs, context.device
-    weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not reader_only):
+        weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+    fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
+    target_log_probs, slots, encoded = fill(model, context, queries, weighed.rows, retrieved.valid)
+    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
+
+
+Filled = tuple[Tensor, Tensor, int]
+"""log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m], wordpieces read."""
+
+
+def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
+    """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
     with context.watch("data"):
-        example, candidate, sequences = joint_inputs(inputs, queries, weighed.rows, retrieved.valid, device)
-    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+        example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
+    where, what, slots = (t.to(context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     # Without a null document every candidate of a batch may be excluded.
     filled = (
         model.encoder(sequences, where[example], what[example], slots[example])
         if sequences
-        else weighed.log_p_z.new_zeros(0, where.shape[1])
+        else torch.zeros(0, where.shape[1], device=context.device)
     )
-    target_log_probs = filled.new_zeros(*weighed.rows.shape, where.shape[1]).index_put((example, candidate), filled)
-    encoded = sum(map(len, sequences))
-    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded)
+    target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
+    return target_log_probs, slots, sum(map(len, sequences))
+
+
+def _point(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
+    """The reader that points: the whole span at once, so m = 1."""
+    asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
+    pointed = point_at(model.reader, context.inputs, asked, targets, np.where(valid, rows, NO_ROW))
+    slots = torch.ones(len(queries), 1, dtype=torch.bool, device=context.device)
+    there = torch.from_numpy(valid).to(context.device)
+    return pointed.log_probs.masked_fill(~there, 0.0).unsqueeze(-1), slots, pointed.tokens
 
 
 def joint_inputs(
@@ -81,7 +104,10 @@ def weigh_candidates(
         rows = inputs.rows(retrieved.block_ids)
         # A document that several queries retrieved is embedded once.
         unique, place = np.unique(rows, return_inverse=True)
-        sentences, blocks = [inputs.featurizer.query(searched_ids(q, pointer=section.fill == "pointer")) for q in queries], inputs.blocks(unique.tolist())
+        sentences, blocks = (
+            [inputs.featurizer.query(searched_ids(q, pointer=section.fill == "pointer")) for q in queries],
+            inputs.blocks(unique.tolist()),
+        )
     query_emb, unique_emb = model.embedder.embed_queries(sentences), model.documents(blocks)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)

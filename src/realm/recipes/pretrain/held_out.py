@@ -1,13 +1,15 @@
-"""What the retriever and the encoder make of masked sentences that are never trained on (``data/held_out.py`` says which)."""
+"""What the retriever and the encoder, or the reader that points, make of masked sentences that are never trained on
+(``data/held_out.py`` says which)."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from realm import losses
-from realm.data.blocks import NULL_ROW
+from realm.data.blocks import NO_ROW, NULL_ROW
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery
+from realm.pointer import best_strings, point_at
 from realm.recipes.pretrain.filling import weigh_candidates
 from realm.recipes.pretrain.view import PretrainView
 from realm.train.distributed import rank, total, world
@@ -25,13 +27,15 @@ def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int)
 
     Returns:
         held_out_loss, held_out_utility (marginal, in nats), held_out_accuracy and held_out_accuracy_null (the most probable wordpiece is
-        the hidden one, with retrieval and without), each a mean over the masked wordpieces of sentences that have a candidate.
+        the hidden one, with retrieval and without), each a mean over the masked wordpieces of sentences that have a candidate; over the
+        sentences, of which the whole span is wanted, where the reader points.
     """
     view.model.eval()
     mine = queries[rank() :: world()]
     sums = torch.zeros(5, dtype=torch.float64)
+    sums_of = _sums_pointed if view.section.fill == "pointer" else _sums
     for at in range(0, len(mine), size):
-        sums += _sums(view, mine[at : at + size])
+        sums += sums_of(view, mine[at : at + size])
     loss, utility, right, right_null, tokens = total(sums).tolist()
     names = ("held_out_loss", "held_out_utility", "held_out_accuracy", "held_out_accuracy_null")
     return {name: value / max(1.0, tokens) for name, value in zip(names, (loss, utility, right, right_null), strict=True)}
@@ -60,6 +64,29 @@ def _sums(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
         null = filled[0] if retrieved.has_null else view.model.encoder.log_probs([inputs.joint(query.ids, NULL_ROW)], where[i : i + 1])[0]
         alone[i] = null.gather(-1, what[i].unsqueeze(-1)).squeeze(-1)
         right[i], right_null[i] = (best.argmax(-1) == what[i] for best in (mixed, null))
+    return _summed(target_log_probs, log_p_z, slots, alone, right, right_null)
+
+
+def _sums_pointed(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
+    """The same over b sentences of which a reader points at the whole span: one target each. float64 [5]."""
+    inputs, device = view.inputs, view.context.device
+    retrieved = view.retrieve(queries)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved)
+    rows, log_p_z = np.where(retrieved.valid, weighed.rows, NO_ROW), weighed.log_p_z
+    asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
+    pointed = point_at(view.model.reader, inputs, asked, targets, rows)
+    slots = torch.from_numpy(retrieved.valid.any(1, keepdims=True)).to(device)
+    keys = [inputs.span_places.key(target) for target in targets]
+    right, right_null = torch.zeros_like(slots), torch.zeros_like(slots)
+    for i, key in enumerate(keys):
+        found = best_strings(pointed.spans.of(i), log_p_z[i], inputs, rows[i])
+        right[i, 0] = bool(found) and found[0].key == key
+        right_null[i, 0] = inputs.span_places.likeliest == key
+    return _summed(pointed.log_probs.unsqueeze(-1), log_p_z, slots, pointed.log_prior.unsqueeze(-1), right, right_null)
+
+
+def _summed(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, alone: Tensor, right: Tensor, right_null: Tensor) -> Tensor:
+    """Loss, utility, right with retrieval and without it, and how many: over the slots [b, m] of b sentences with k candidates."""
     nll = -losses.marginal_token_log_probs(target_log_probs, log_p_z, slots)
     utility = -nll - alone
     values = (nll[slots].sum(), utility[slots].sum(), (right & slots).sum(), (right_null & slots).sum(), slots.sum())

@@ -3,8 +3,9 @@
 from contextlib import closing
 from typing import Any
 
+from realm.errors import ConfigError
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train
+from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train, with_new_reader
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import require_reading
@@ -14,13 +15,24 @@ from realm.train.distributed import on_first, world
 
 
 def starting_model(context: StageContext) -> RealmModel:
-    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from."""
+    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from.
+
+    Where the recipe fills masks by pointing, the encoder's body reads, with a span head of its own.
+
+    Raises:
+        ConfigError: the body has no encoder, and the recipe fills masks with one.
+    """
     section = context.recipe.pretrain
     model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
     if section.from_ict and not section.from_warm:
         model = model.with_parts(embedder=load_stage(context, "ict").embedder)
     if section.from_warm:
         model = model.with_parts(encoder=load_stage(context, "warm").encoder)
+    if section.fill == "pointer":
+        model = with_new_reader(context, model, pointer=True).to(context.device)
+    elif not model.has("encoder"):
+        cure = 'Set pretrain.fill = "pointer" to go on with its reader.'
+        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
     if section.separate_embedders:
         model = model.fork_document_embedder()
         model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
@@ -36,7 +48,8 @@ def run_pretrain(context: StageContext) -> None:
     if not context.recipe.pretrain.steps:
         publish_untrained(context, model, mark)
         return
-    require_reading(context)
+    if context.recipe.pretrain.fill == "mlm":
+        require_reading(context)
     task = PretrainTask(context, model)
     context.say(f"pretrain: {task.sentences.summary}")
     if context.recipe.pretrain.held_out and not task.held_out:

@@ -94,7 +94,12 @@ class Watcher:
 
 @torch.no_grad()
 def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
-    """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does."""
+    """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does.
+
+    Nothing of a reader that points: its held-out sentences say it.
+    """
+    if view.section.fill == "pointer":
+        return {}
     encoder, inputs, device = view.model.encoder, view.inputs, view.context.device
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     rows = inputs.rows(retrieved.block_ids[: len(queries)])

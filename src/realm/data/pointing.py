@@ -1,0 +1,110 @@
+"""What a reader that points is to find: where a hidden span stands in a block, and how likely it is where no block says it."""
+
+import math
+import string
+import unicodedata
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence as SequenceOf
+from functools import cached_property, lru_cache
+from itertools import accumulate
+
+import numpy as np
+
+from realm.corpus.store.blocks import BlockStore
+from realm.text.wordpieces import BEGINS, CONTINUES, word_table
+
+ARTICLES = ("a", "an", "the")
+COUNTED = 20_000
+"""Blocks, evenly spread, whose salient spans are counted for the prior."""
+SMOOTHING = 0.5
+"""Added to the count of every span, and of one that was never seen."""
+KEPT = 2**14
+"""Blocks whose spelling is kept."""
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class SpanPlaces:
+    """The spans of a corpus, compared as answers are: case, punctuation, spaces and articles around a span do not count.
+
+    Args:
+        store: the knowledge corpus.
+    """
+
+    def __init__(self, store: BlockStore):
+        self._store = store
+        tokenizer = store.tokenizer
+        self._begins = word_table(tokenizer).starts
+        self._texts = [_normal(tokenizer.token(number)) for number in range(tokenizer.vocab_size)]
+        self._spelled = lru_cache(KEPT)(self._spell_row)
+
+    def key(self, wordpieces: SequenceOf[int]) -> str:
+        """The normalised characters of a span without the articles around it; empty where it has no letter and no digit."""
+        first, last = self._without_articles(wordpieces)
+        return "".join(self._texts[wordpiece] for wordpiece in wordpieces[first:last])
+
+    def places(self, row: int, wordpieces: SequenceOf[int]) -> list[tuple[int, int]]:
+        """Where a span stands in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
+        key = self.key(wordpieces)
+        if not key:
+            return []
+        text, starts, places, borders = self._spelled(row)
+        found, at = [], text.find(key)
+        while at >= 0:
+            first, last = bisect_left(starts, at), bisect_left(starts, at + len(key))
+            if starts[first] == at and starts[last] == at + len(key) and borders[first] and borders[last]:
+                found.append((places[first], places[last - 1] + 1))
+            at = text.find(key, at + 1)
+        return found
+
+    def log_prior(self, wordpieces: SequenceOf[int]) -> float:
+        """log pi(y): the share of a span among the salient spans of the corpus, smoothed."""
+        counts, total = self._counts
+        return math.log((counts[self.key(wordpieces)] + SMOOTHING) / (total + SMOOTHING * (len(counts) + 1)))
+
+    @cached_property
+    def likeliest(self) -> str:
+        """The key of the span that stands in the corpus most often: what pi(y) alone would say; empty where no span is known."""
+        counts, _ = self._counts
+        return max(counts, key=lambda key: (counts[key], key), default="")
+
+    @cached_property
+    def _counts(self) -> tuple[Counter[str], int]:
+        live = np.flatnonzero(self._store.live)
+        counts: Counter[str] = Counter()
+        for row in live[:: max(1, -(-len(live) // COUNTED))].tolist():
+            body = self._store.token_ids(row).tolist()
+            counts.update(self.key(body[start:end]) for start, end in self._store.spans(row).tokens.tolist())
+        del counts[""]
+        return counts, counts.total()
+
+    def _spell_row(self, row: int) -> tuple[str, list[int], list[int], list[bool]]:
+        """The normalised characters of a row's body; of each wordpiece that has any: where they start (and where the last ends), which
+        wordpiece it is, whether a word begins there (after the last one does)."""
+        body = self._store.token_ids(row).tolist()
+        places = [place for place, wordpiece in enumerate(body) if self._texts[wordpiece]]
+        texts = [self._texts[body[place]] for place in places]
+        borders = [bool(self._begins[body[place]]) or not place for place in places]
+        return "".join(texts), [0, *accumulate(map(len, texts))], places, [*borders, True]
+
+    def _without_articles(self, wordpieces: SequenceOf[int]) -> tuple[int, int]:
+        first, last = 0, len(wordpieces)
+        while first < last and self._dispensable(wordpieces, first, last):
+            first += 1
+        while first < last and self._dispensable(wordpieces, last - 1, last):
+            last -= 1
+        return first, last
+
+    def _dispensable(self, wordpieces: SequenceOf[int], at: int, end: int) -> bool:
+        """Whether a wordpiece is punctuation, or an article as a word of its own."""
+        text = self._texts[wordpieces[at]]
+        alone = at + 1 == end or bool(self._begins[wordpieces[at + 1]])
+        return not text or (text in ARTICLES and alone and bool(self._begins[wordpieces[at]]))
+
+
+def _normal(entry: str) -> str:
+    """A vocabulary entry as ``normalize_answer`` would write it, without the mark that says whether it begins a word."""
+    if entry.startswith(CONTINUES) and entry != CONTINUES:
+        entry = entry[len(CONTINUES) :]
+    return unicodedata.normalize("NFD", entry.lstrip("".join(BEGINS))).lower().translate(_NO_PUNCTUATION)
