@@ -168,6 +168,8 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
         cure = "Hide one span: set pretrain.masking to recurring, and pretrain.spans to 1."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
+    if section.masking == "recurring" and section.spans != 1:
+        raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
     if section.fill == "mlm" and (section.reader_first or section.questions):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first' and 'pretrain.questions' are for a reader that points", cure=cure)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from realm.data.types import Sequence, TokenIds, TokenInputs
+from realm.data.types import MaskedQuery, Sequence, TokenIds, TokenInputs
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,17 @@ class Featurizer:
     def joint_length(self) -> int:
         """The longest joint input, special tokens counted."""
         return self.query_length + self.block_length - 1
+
+
+def searched_ids(query: MaskedQuery, *, pointer: bool) -> TokenIds:
+    """The wordpieces of a masked sentence that the retriever sees, without special tokens.
+
+    Args:
+        pointer: the hidden span is one [MASK], so that its length does not show, and not one for each wordpiece.
+    """
+    if query.shown:
+        return query.whole
+    return query.pointed if pointer else query.ids
 
 
 def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:

@@ -27,6 +27,15 @@ def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, 
     return MASK.join(text[start:end] for start, end in _between(edges, last)), tuple(text[start:end] for start, end in edges)
 
 
+def searched_text(store: BlockStore, query: MaskedQuery) -> str:
+    """The words of a masked sentence that sparse search looks for: those that are left, and the hidden ones too if they are shown."""
+    if not query.shown:
+        return masked_text(store, query)[0].replace(MASK, " ")
+    whole = query.whole
+    text, offsets = _written(store, query, whole)
+    return text[: offsets[-1][1]] if offsets else store.tokenizer.decode(whole)
+
+
 def hidden_runs(positions: list[int]) -> list[tuple[int, int]]:
     """[start, end) of each run of neighbouring positions, which ascend."""
     runs = (list(group) for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]))

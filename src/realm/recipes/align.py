@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from realm.corpus.store.blocks import BlockStore
+from realm.data.featurize import searched_ids
 from realm.data.loader import generator
 from realm.data.masked_text import MASK
 from realm.data.types import MaskedQuery
@@ -71,7 +72,7 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
     aligned = 0
     for at in range(0, len(items), BATCH):
         queries = [sentences.query(item, generator("align", context.seed, item)) for item in items[at : at + BATCH]]
-        embedded = [run.inputs.featurizer.query(query.ids) for query in queries]
+        embedded = [run.inputs.featurizer.query(searched_ids(query, pointer=run.recipe.pretrain.fill == "pointer")) for query in queries]
         retrieved = retriever.retrieve(embedded, options.k, null=True, exclude=[query.excluded for query in queries])
         read = read_sentences(context, run.pretrained, sentences.store, queries, retrieved)
         for query, found in zip(queries, read, strict=True):

@@ -17,11 +17,13 @@ class Exclusion:
 
     Args:
         blocks: Z; the same object where X = Z.
+        documents: every other block of their documents is excluded, too, and in Z those of the document that a sentence of X is from.
     """
 
-    def __init__(self, sentences: BlockStore, blocks: BlockStore):
+    def __init__(self, sentences: BlockStore, blocks: BlockStore, *, documents: bool = False):
         self._own = sentences is blocks
-        self._blocks = blocks
+        self._sentences, self._blocks = sentences, blocks
+        self._documents = documents
 
     def blocks(self, row: int, sentence_hash: int) -> np.ndarray:
         """int64 [n], ascending: ids of the blocks.
@@ -32,6 +34,9 @@ class Exclusion:
         rows = self._blocks.rows_with_sentence(sentence_hash)
         if self._own:
             rows = np.union1d(np.asarray(rows, np.int64), np.asarray([row], np.int64))
+        if self._documents:
+            names = sorted({self._sentences.doc_id(row), *(self._blocks.doc_id(int(held)) for held in rows)})
+            rows = np.unique(np.concatenate([rows, *(self._blocks.rows_of_document(name) for name in names)]).astype(np.int64))
         return np.asarray(self._blocks.block_ids)[rows]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.data.blocks import NO_ROW, NULL_ROW, BlockInputs
-from realm.data.featurize import mask_slots
+from realm.data.featurize import mask_slots, searched_ids
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
 from realm.pointer import point_at
@@ -104,7 +104,10 @@ def weigh_candidates(
         rows = inputs.rows(retrieved.block_ids)
         # A document that several queries retrieved is embedded once.
         unique, place = np.unique(rows, return_inverse=True)
-        sentences, blocks = [inputs.featurizer.query(q.ids) for q in queries], inputs.blocks(unique.tolist())
+        sentences, blocks = (
+            [inputs.featurizer.query(searched_ids(q, pointer=section.fill == "pointer")) for q in queries],
+            inputs.blocks(unique.tolist()),
+        )
     query_emb, unique_emb = model.embedder.embed_queries(sentences), model.documents(blocks)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)

@@ -9,7 +9,8 @@ import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
-from realm.data.masked_text import MASK, masked_text
+from realm.data.featurize import searched_ids
+from realm.data.masked_text import searched_text
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
 from realm.errors import TrainingError
@@ -32,6 +33,8 @@ def retrieve_candidates(
     overlap: int,
     hybrid: HybridSearch | None = None,
     sentences: BlockStore | None = None,
+    proposals: int = 0,
+    pointer: bool = False,
 ) -> Retrieved:
     """k candidates of each query by the generation's own embedder, or by that and sparse search for the words that are left.
 
@@ -44,24 +47,31 @@ def retrieve_candidates(
         overlap: documents that share so many wordpieces in a row with the sentence are not found either; 0 for no such rule.
         hybrid: searches the generation's blocks; None: the embedder alone does.
         sentences: the corpus that the sentences came from, if ``hybrid`` is given.
+        proposals: so many blocks are searched for by ``hybrid``, and the embedder's best of them are the candidates, in its order; 0: the
+            best by the sum of both searches are, in that order.
+        pointer: the hidden span is one [MASK] to the embedder.
 
     Raises:
         TrainingError: the embedder has damaged weights.
     """
-    query_emb = generation.queries.embed_queries([inputs.featurizer.query(query.ids) for query in queries])
+    query_emb = generation.queries.embed_queries([inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries])
     if not bool(torch.isfinite(query_emb).all()):
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
     retriever = Retriever(lambda emb: emb, generation.index)
-    texts = [] if hybrid is None or sentences is None else [masked_text(sentences, query)[0].replace(MASK, " ") for query in queries]
+    texts = [] if hybrid is None or sentences is None else [searched_text(sentences, query) for query in queries]
 
     def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
         asked = query_emb[torch.from_numpy(which)]
         if hybrid is None:
             return retriever.retrieve(asked, depth, null=null, exclude=exclude)
-        found = hybrid.search(asked, [texts[i] for i in which.tolist()], depth - int(null), exclude)
+        read = depth - int(null)
+        found = hybrid.search(asked, [texts[i] for i in which.tolist()], max(read, proposals), exclude)
         valid = found.block_ids >= 0
-        return Retrieved.of(found.block_ids, valid, np.where(valid, found.dense, -np.inf).astype(np.float32), null=null)
+        dense = np.where(valid, found.dense, -np.inf).astype(np.float32)
+        # One stable order for all: without proposals that of the search.
+        order = (np.argsort(-dense, axis=1, kind="stable") if proposals else np.arange(dense.shape[1])[None])[:, :read]
+        return Retrieved.of(*(np.take_along_axis(values, order, 1) for values in (found.block_ids, valid, dense)), null=null)
 
     if not overlap:
         return find(np.arange(len(queries)), k, [query.excluded for query in queries])

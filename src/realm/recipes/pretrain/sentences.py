@@ -9,12 +9,14 @@ from realm.data.masking import (
     MaskedSentences,
     MaskKind,
     RandomSpans,
+    RecurringSpans,
     StatedSpans,
     UniformTokens,
     collocation_spans,
     salient_spans,
 )
 from realm.data.masking.exclusion import NoExclusion
+from realm.data.masking.recurring import NO_EVIDENCE, NOTHING_RECURS
 from realm.data.masking.stated import NOWHERE_ELSE
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
@@ -70,11 +72,15 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
         CorpusError: there are none.
     """
     section, store = context.recipe.pretrain, sentences_store(context)
-    exclusion = Exclusion(store, context.store) if section.exclude else NoExclusion()
-    kind = _kind(section.masking, store, section.spans)
+    featurizer = context.inputs.featurizer
+    exclusion = Exclusion(store, context.store, documents=section.exclude == "document") if section.exclude else NoExclusion()
+    if section.masking == "recurring":
+        kind: MaskKind = RecurringSpans(store, context.store, shown=featurizer.query_length - 2, unsalient=section.unsalient)
+    else:
+        kind = _kind(section.masking, store, section.spans)
     if section.masking == "stated":
         kind = StatedSpans(kind, store, context.store)
-    return _any(MaskedSentences(store, context.inputs.featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
+    return _any(MaskedSentences(store, featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
 
 
 def probe_sentences(context: StageContext, training: MaskedSentences) -> MaskedSentences:
@@ -109,6 +115,12 @@ def _kind(masking: str, store: BlockStore, count: int = 1) -> MaskKind:
 def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
     if len(sentences):
         return sentences
+    alone, recurring = (sentences.dropped[reason] for reason in (NOTHING_RECURS, NO_EVIDENCE))
+    if alone + recurring:
+        share = recurring / (alone + recurring)
+        problem = f"{share:.1%} of {alone + recurring:,} sentences have words of another document, and no document helps to fill them"
+        cure = "Add documents that speak of the same things, or set pretrain.masking to 'salient' or 'spans'."
+        raise CorpusError(problem, path=sentences.store.path, cure=cure)
     problem = f"no sentence has a span that can be masked with {choice} {dict(sentences.dropped)}"
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
     if sentences.dropped[NOWHERE_ELSE]:

@@ -7,6 +7,7 @@ import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NULL_ROW
+from realm.data.featurize import searched_ids
 from realm.data.loader import generator
 from realm.data.types import MaskedQuery
 from realm.recipes.pretrain.view import PretrainView
@@ -46,7 +47,8 @@ def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved:
     sample = generator("staleness", view.context.seed, step).permutation(live)[:BLOCKS]
     found = inputs.rows(retrieved.documents[: len(queries)])
     rows = np.unique(np.concatenate([found[found != NULL_ROW], sample]))
-    query_emb = model.embedder.eval()([inputs.featurizer.query(query.ids) for query in queries])
+    pointer = view.section.fill == "pointer"
+    query_emb = model.embedder.eval()([inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries])
     block_emb = model.documents.eval()(inputs.blocks(rows.tolist()))
     scores = (query_emb @ block_emb.T).float().cpu().numpy()
     weight = len(live) / len(sample)

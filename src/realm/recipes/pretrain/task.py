@@ -1,6 +1,7 @@
 """REALM pre-training: the retriever learns because a document that helps to fill a mask is rewarded (REALM, section 3)."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from realm.data.types import MaskedQuery
 from realm.index.hybrid import HybridSearch
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, source_over
+from realm.recipes.pretrain.evidence import evidence_share
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
@@ -91,12 +93,15 @@ class PretrainTask(Task):
         return PretrainView(self.context, self.model, self.generation, self.sentences.store, self._hybrid(self.generation))
 
     def query(self, position: int, item: int) -> MaskedQuery:
-        return self.sentences.query(item, generator("pretrain", self.context.seed, position))
+        """The sentence ``item`` as it is masked at a position of the training order, with what is hidden shown to the retriever or not."""
+        rng = generator("pretrain", self.context.seed, position)
+        query = self.sentences.query(item, rng)
+        return replace(query, shown=True) if rng.random() < self.section.shown else query
 
     def held_out_queries(self) -> list[MaskedQuery]:
-        """The held-out sentences, masked the same at every evaluation."""
+        """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
         # Training visits positions from 0: a negative one is drawn like them, and by no step.
-        return [self.query(-1 - item, item) for item in self.held_out]
+        return [self.sentences.query(item, generator("pretrain", self.context.seed, -1 - item)) for item in self.held_out]
 
     def _hybrid(self, generation: Generation) -> HybridSearch | None:
         """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
@@ -153,7 +158,10 @@ class PretrainTask(Task):
         found = self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
-            metrics |= evaluate_held_out(self.view, self.held_out_queries(), self.section.batch)
+            view, queries = self.view, self.held_out_queries()
+            metrics |= evaluate_held_out(view, queries, self.section.batch)
+            if self.section.masking == "recurring":
+                metrics |= evidence_share(view, queries, self.section.batch)
         return metrics or None
 
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:

@@ -41,8 +41,12 @@ class PretrainView:
     def section(self) -> PretrainConfig:
         return self.context.recipe.pretrain
 
-    def retrieve(self, queries: SequenceOf[MaskedQuery]) -> Retrieved:
+    def retrieve(self, queries: SequenceOf[MaskedQuery], k: int = 0) -> Retrieved:
         """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence.
+
+        Args:
+            queries: b masked sentences.
+            k: candidates; 0: as many as the recipe says.
 
         Raises:
             TrainingError: the embedder has damaged weights.
@@ -52,9 +56,11 @@ class PretrainView:
             self.generation,
             self.inputs,
             queries,
-            section.candidates,
+            k or section.candidates,
             null=section.null,
             overlap=section.exclude_overlap,
             hybrid=self.hybrid,
             sentences=self.sentences,
+            proposals=section.proposals,
+            pointer=section.fill == "pointer",
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.data.featurize import mask_slots
+from realm.data.featurize import mask_slots, searched_ids
 from realm.data.types import MaskedQuery
 from realm.recipes.pretrain.filling import joint_inputs
 from realm.recipes.pretrain.objectives import ScoredCandidates
@@ -119,7 +119,7 @@ def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieve
 
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
     """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
-    sequences = [view.inputs.featurizer.query(q.ids) for q in queries]
+    sequences = [view.inputs.featurizer.query(searched_ids(q, pointer=view.section.fill == "pointer")) for q in queries]
     retriever = Retriever(view.generation.queries, view.generation.index)
     found = retriever.retrieve(sequences, view.section.candidates - 1, null=False)
     forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
