@@ -11,11 +11,12 @@ from realm import losses
 from realm.candidates import HybridCandidates
 from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.masking import RecurringSpans
 from realm.data.types import MaskedQuery
 from realm.index.hybrid import HybridSearch
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, source_over
-from realm.recipes.pretrain.evidence import evidence_share
+from realm.recipes.pretrain.evidence import evidence_share, with_evidence
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
@@ -118,8 +119,10 @@ class PretrainTask(Task):
             queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
         with watch("search"):
             retrieved = view.retrieve(queries)
-        with watch("forward"):
             reader_only = step < self.section.reader_first
+            if reader_only and isinstance(self.sentences.kind, RecurringSpans):
+                retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
+        with watch("forward"):
             scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only)
             loss, valid = pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
