@@ -83,13 +83,13 @@ def _preset(name: Any, path: Path | None) -> Values:
 def _published(body: str, recipe: Values) -> Values:
     """What suits published weights: the values of all of them, and over these the body's own.
 
-    A recipe that pre-trains has the encoder learn to read first: a sentence embedder has no head that fills masks.
+    A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
     if not body or _is_whole(Path(body)):
         return {}
     values = _read_preset("published/default.toml")
     section = recipe.get("pretrain", {})
-    if isinstance(section, dict) and section.get("steps"):
+    if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
         values = _merge(values, {"pretrain": {"from_warm": True}})
     return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
 
