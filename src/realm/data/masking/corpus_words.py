@@ -48,6 +48,9 @@ class CorpusWords:
     first_sentence: np.ndarray
 
 
+_Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
 def corpus_words(stores: SequenceOf[BlockStore]) -> CorpusWords:
     """The words of one corpus, or of two with the same wordpieces."""
     rows, documents = _rows_by_document(stores)
@@ -66,11 +69,11 @@ def corpus_words(stores: SequenceOf[BlockStore]) -> CorpusWords:
     counts = np.array([len(table) for table in tables[1:]], np.int64)
     places = np.concatenate(tables)
     words = _words(_Pieces.of(stores[0].tokenizer), np.concatenate(bodies), places[:, 0])
-    of_sentence = np.concatenate(texts), np.repeat(rows, counts).astype(np.int32), np.repeat(documents, counts)
-    return CorpusWords(*words, places[:, 0], places[:, 1], *of_sentence, first_sentence)
+    of_row, of_document = np.repeat(rows, counts).astype(np.int32), np.repeat(documents, counts)
+    return CorpusWords(*words, places[:, 0], places[:, 1], np.concatenate(texts), of_row, of_document, first_sentence)
 
 
-def _words(vocabulary: "_Pieces", ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, ...]:
+def _words(vocabulary: "_Pieces", ids: np.ndarray, begins: np.ndarray) -> _Columns:
     """The first five columns of ``CorpusWords``, of wordpieces [t] whose sentences begin at ``begins`` [s]."""
     cuts = vocabulary.starts[ids]
     cuts[begins[begins < len(ids)]] = True  # a sentence may begin in the middle of a word that was cut

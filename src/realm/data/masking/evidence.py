@@ -94,7 +94,7 @@ class Evidence:
             begin = stop
 
     def _pairs(self, begin: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the places [begin, stop), counted from ``begin``: each place, ascending, each block that is evidence for it, and ``chance``."""
+        """Of the places [begin, stop), counted from ``begin``: each place, ascending, each block that is evidence, and ``chance``."""
         gram, sentence = self._gram[begin:stop], self.sentence[begin:stop]
         counts = self._starts[gram + 1] - self._starts[gram]
         place = np.repeat(np.arange(len(gram)), counts)
