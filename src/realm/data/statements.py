@@ -23,6 +23,10 @@ from realm.data.types import MaskedQuery, TokenIds
 from realm.text.words import words
 
 
+FEWEST_SHARED = 2
+"""A statement has so many words, besides the span, of the sentence that it is to restate."""
+
+
 @dataclass(frozen=True)
 class Statement:
     """A sentence that states a span: its words, and where the span stands in them, [start, end) in code points."""
@@ -119,7 +123,7 @@ class Statements:
     def _best_first(
         self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
     ) -> Iterator[tuple[int, Span, Statement]]:
-        """Statements of the span with their places, most words of the sentence first; none without such a word, and none of its document.
+        """Statements of the span with their places, most shared words first; none with too few of them, and none of its document.
 
         A date or a name alone is stated of many things: what else both sentences say makes it the same fact.
         """
@@ -133,7 +137,7 @@ class Statements:
             for place in spans:
                 statement = stating_sentence(self.store, row, place)
                 shared = 0 if statement is None else len(common & set(words(statement.text)))
-                if statement is not None and shared:
+                if statement is not None and shared >= FEWEST_SHARED:
                     found.append((shared, row, place, statement))
         order = rng.permutation(len(found)).tolist()
         for at in sorted(order, key=lambda at: -found[at][0]):  # stable: ties stay as drawn

@@ -46,7 +46,7 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
         language: one of ``LANGUAGES``.
 
     Returns:
-        date, number (with a unit or something counted behind it), amount (another number), money, percent, person, place, institution,
+        date, year (between an article and another word), number (with a unit or something counted behind it), amount (another number), money, percent, person, place, institution,
         name (of something else) or other.
     """
     words = LANGUAGES[language]
@@ -75,7 +75,9 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
     start, end = _whole(sentence, start, end, words)
     span, before, after = sentence[start:end], sentence[:start], sentence[end:]
     kind = kind_of(span, before, after, language)
-    before, after = _clause(_BRACKETS.sub("", before), _BRACKETS.sub("", after))
+    if words.moves and regex.search(r"[-–\p{L}\p{N}]\s*$", before[-1:]) or before.endswith("- "):
+        return None  # part of a longer word
+    before, after = _clause(*_without_brackets(before, after))
     before = _without_opener(before, words)
     if _size(before.strip(_ENDS)) + _size(after.strip(_ENDS)) < (FEWEST_WORDS if words.spaced else FEWEST_WORDS - 1):
         return None
@@ -90,7 +92,9 @@ def _number_kind(span: str, before: str, after: str, words: Language) -> str | N
     text, start = before[-_SEEN:] + span + after[:_SEEN], len(before[-_SEEN:])
     found = [tagged for tagged in _TAGGER.tag(text) if tagged.start < start + len(span) and start < tagged.end]
     covered = sum(min(tagged.end, start + len(span)) - max(tagged.start, start) for tagged in found)
-    if span.lower().strip(_ENDS) in _CALENDAR or _YEAR.fullmatch(span):
+    if _YEAR.fullmatch(span):
+        return "year" if _is_between(before, after, words) else "date"
+    if span.lower().strip(_ENDS) in _CALENDAR:
         return "date"
     if not found or 2 * covered < len(span):
         return "amount" if regex.fullmatch(r"[\p{N}.,]+", span) else None
@@ -104,6 +108,15 @@ def _number_kind(span: str, before: str, after: str, words: Language) -> str | N
     if _ORDINAL.search(span):
         return "other"
     return "number" if _unit(span, words) or _counts(after, words) else "amount"
+
+
+def _is_between(before: str, after: str, words: Language) -> bool:
+    """Whether a span stands between an article and another word: "the 1937 film", "the Yuan administration"."""
+    article = regex.search(r"(\p{L}+['’]?)\s*$", before)
+    if article is None or article[1].lower() not in words.words["determiners"]:
+        return False
+    following = regex.match(r"\s(\p{L}+)", after)
+    return following is not None and not any(following[1].lower() in words.words[key] for key in ("function_words", "auxiliaries"))
 
 
 def _counts(after: str, words: Language) -> bool:
@@ -145,7 +158,9 @@ def _name_kind(span: str, before: str, after: str, words: Language) -> str:
         return "name"
     if has["places"] or has["place_words"]:
         return "place"
-    return "place" if leading in words.words["at"] and len(inside) < 4 else "name"
+    if any(word in words.words["kin"] for word in last_words):
+        return "person"
+    return "place" if leading in words.words["at"] and len(inside) < 4 and not _is_between(before, after, words) else "name"
 
 
 def _last_word(before: str, words: Language) -> str:
@@ -188,6 +203,16 @@ def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
         known = words.words["function_words"] | words.words["openers"] | words.words["prepositions"] | words.words["determiners"]
         start = next((at for at in parts if not text[at:start].split()[0].lower() in known), start)
     return start, rest.end() if rest is not None and text[end - 1 : end].isalpha() else end
+
+
+def _without_brackets(before: str, after: str) -> tuple[str, str]:
+    """What stands around a span without what stands in brackets; of those around the span itself what precedes it stays."""
+    before, after = _BRACKETS.sub("", before), _BRACKETS.sub("", after)
+    opened = max(before.rfind("("), before.rfind("（"))
+    if opened >= 0:
+        before = f"{before[:opened].rstrip()} {before[opened + 1 :].lstrip()}"
+        after = regex.sub(r"^[^)）]*[)）]", "", after)
+    return before, after
 
 
 def _clause(before: str, after: str) -> tuple[str, str]:
@@ -256,7 +281,10 @@ def _moved(kind: str, asked: str, before: str, after: str, words: Language) -> s
     if kind in ("number", "amount", "money", "percent"):
         before = _without_words(before, words.words["roughly"])
     asked, before = _with_preposition(kind, asked, before, words)
-    rest, head = after.strip(_ENDS), before.strip(_ENDS)
+    rest, head = after.strip(_ENDS), _without_words(before.rstrip(_ENDS), words.words["conjunctions"]).strip(_ENDS)
+    joined = regex.match(r"(\p{L}+) ((?:an? |the )?\p{Lu}[\p{L}\p{N}-]*(?: \p{Lu}[\p{L}\p{N}-]*)*(?![\p{L}\p{N}]))", rest)
+    if joined is not None and joined[1] in words.words["conjunctions"]:
+        rest = rest[joined.end() :].strip(_ENDS)
     if kind == "number" and not words.rest_first and _counts(after, words):  # "Wie viele Einwohner", before the other words
         counted, _, rest = rest.partition(" ")
         asked = regex.sub(r" de(?= [aeiouhéèêîô])", " d'", f"{asked} {counted}").replace("d' ", "d'")
@@ -293,8 +321,9 @@ def _with_preposition(kind: str, asked: str, before: str, words: Language) -> tu
 
 def _auxiliary_first(head: str, words: Language) -> str:
     """"The tower was built" as it follows a question word: "was the tower built". As it is, where it has no such verb."""
-    for match in regex.finditer(r"(?<=\s)\p{L}+(?=\s|$)", head):
-        if match[0].lower() in words.words["auxiliaries"]:
+    for match in regex.finditer(r"(?<=\s)\p{L}+(?=\s|$)", head.split(",")[0]):
+        relative = regex.search(r"\b(?:that|which|who|que|die|der|das)\s$", head[: match.start()])
+        if match[0].lower() in words.words["auxiliaries"] and relative is None:
             rest = f"{head[: match.start()].rstrip()}{head[match.end() :]}"
             return f"{match[0]} {rest}"
     return head
