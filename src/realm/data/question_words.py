@@ -11,9 +11,7 @@ from typing import Any
 import regex
 
 WORD = regex.compile(r"[\p{L}\p{M}]+['’]?")
-HAN, HANGUL, KANA, LATIN = (
-    regex.compile(pattern) for pattern in (r"\p{Han}", r"\p{Hangul}", r"[\p{Hiragana}\p{Katakana}]", r"\p{Latin}")
-)
+HAN, HANGUL, KANA, LATIN = (regex.compile(pattern) for pattern in (r"\p{Han}", r"\p{Hangul}", r"[\p{Hiragana}\p{Katakana}]", r"\p{Latin}"))
 KNOWN_SHARE = 0.15
 """At least so many of a text's words must be a language's function words for it to be that language."""
 

@@ -22,7 +22,6 @@ from realm.data.templates import question_from
 from realm.data.types import MaskedQuery, TokenIds
 from realm.text.words import words
 
-
 FEWEST_SHARED = 2
 """A statement has so many words, besides the span, of the sentence that it is to restate."""
 

@@ -18,6 +18,8 @@ MOST_WORDS = 25
 """Of a longer sentence only the clauses around the span are asked about."""
 FEWEST_WORDS = 3
 """What is left of a sentence must be so many words for a question to have one answer."""
+LONGEST_SUBJECT = 6
+"""Words before a sentence's first auxiliary, of a sentence that is taken for one clause."""
 _SEEN = 60
 """Characters on either side of a span by which its kind is told."""
 _TAGGER = DateNumberTagger()
@@ -30,10 +32,16 @@ _BRACKETS = regex.compile(r"\s*(?:\([^()]*\)|（[^（）]*）|\[\d+\])")
 _ENDS = " \t\n.,;:!?。，；：！？、—–()（）[]\"“”„«»'‘’"
 _YEAR = regex.compile(r"(?:1\d|20)\d\d")
 _ORDINAL = regex.compile(r"\d(?:st|nd|rd|th)$")
-_MONEY = regex.compile(r"[$£€¥₹₩₽]|\b(?:dollars?|euros?|pounds sterling|francs?|pesos?|rupees|yen|yuan)\b|[美欧日]?元|달러|유로|원$", regex.I)
+_MONEY = regex.compile(
+    r"[$£€¥₹₩₽]|\b(?:dollars?|euros?|pounds sterling|francs?|pesos?|rupees|yen|yuan)\b|[美欧日]?元|달러|유로|원$", regex.I
+)
 _PERCENT = regex.compile(r"%|％|per ?cent|Prozent|por ciento|pour cent|百分之|퍼센트")
 _UNIT = regex.compile(r"[\s-](\L<units>)$", units=UNITS)
 _EAST_UNIT = regex.compile(r"[万萬亿億만억조\s]*([^\p{N}\s〇零一二三四五六七八九十百千万萬亿億,.]+)$")
+_LIVED = regex.compile(r"\s?\(\s?(?:(?:born|geboren|nacid[oa]|née?)\b|[^()]*\b1\d{3}\s?[–-][^()]*\d{4}\b)")
+_APPOSITION = regex.compile(rf"\s?, (?:{_NAME})(?: (?:of |de |du |von )?{_NAME})*\s?(?=[,.;:]|$)")
+_NAMED = ("person", "place", "institution", "name")
+_COUNTED = ("number", "amount", "money", "percent")
 _CALENDAR = frozenset(month.lower() for month in MONTHS)
 _MIXED_NAME = regex.compile(rf"{_NAME} (?:van|von|ibn|bin|al|de|da)(?: der| den| la)? {_NAME}")
 
@@ -63,7 +71,7 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
 def question_from(sentence: str, start: int, end: int, language: str, rng: np.random.Generator) -> str | None:
     """A question that ``sentence[start:end]`` answers, in words of the sentence. The same draws give the same question.
 
-    None where too little is left to ask about, or the answer stands in the question.
+    None where too little is left to ask about, where the span is only a part of a word, or where the answer stands in the question.
 
     Args:
         start, end: code points; the rest of a name or a date around the span is left out of the question with it.
@@ -75,8 +83,8 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
     start, end = _whole(sentence, start, end, words)
     span, before, after = sentence[start:end], sentence[:start], sentence[end:]
     kind = kind_of(span, before, after, language)
-    if words.moves and regex.search(r"[-–\p{L}\p{N}]\s*$", before[-1:]) or before.endswith("- "):
-        return None  # part of a longer word
+    if words.moves and regex.search(r"[-–\p{L}\p{N}]$|- $", before):
+        return None  # the span is a part of a word
     before, after = _clause(*_without_brackets(before, after))
     before = _without_opener(before, words)
     if _size(before.strip(_ENDS)) + _size(after.strip(_ENDS)) < (FEWEST_WORDS if words.spaced else FEWEST_WORDS - 1):
@@ -134,19 +142,24 @@ def _unit(span: str, words: Language) -> str:
         found = _UNIT.search(span)
         return f" {found[1]}" if found else ""
     found = _EAST_UNIT.search(span)
-    return found[1] if found else ""
+    if found is None:
+        return ""
+    return f" {found[1]}" if words.spaced else str(found[1])
 
 
 def _name_kind(span: str, before: str, after: str, words: Language) -> str:
     """The kind of a name in a script with capitals."""
     inside = [word.lower() for word in regex.findall(r"[\p{L}\p{M}]+\.?", span)]
     last_words = [word.lower() for word in _WORD.findall(before[-_SEEN:])[-3:]]
-    has = {key: any(word in words.words[key] for word in inside) for key in ("institutions", "titles", "first_names", "place_words", "places")}
+    has = {
+        key: any(word in words.words[key] for word in inside) for key in ("institutions", "titles", "first_names", "place_words", "places")
+    }
     if has["institutions"]:
         return "institution"
-    if has["titles"] or _MIXED_NAME.search(span) or (has["first_names"] and not has["place_words"]):
+    article = bool(last_words) and last_words[-1] in words.words["determiners"]
+    if has["titles"] or _MIXED_NAME.search(span) or (has["first_names"] and not has["place_words"] and not article):
         return "person"
-    if last_words and last_words[-1] in words.words["titles"]:
+    if (last_words and last_words[-1] in words.words["titles"]) or _LIVED.match(after):
         return "person"
     follows = after.lower().strip()
     if any(regex.match(rf"{regex.escape(cue)}(?!\p{{L}})", follows) for cue in words.words["does"]):
@@ -201,7 +214,7 @@ def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
     if more is not None:
         parts = [match.start() + more.start() for match in regex.finditer(r"\S+", more[0])]
         known = words.words["function_words"] | words.words["openers"] | words.words["prepositions"] | words.words["determiners"]
-        start = next((at for at in parts if not text[at:start].split()[0].lower() in known), start)
+        start = next((at for at in parts if text[at:start].split()[0].lower() not in known), start)
     return start, rest.end() if rest is not None and text[end - 1 : end].isalpha() else end
 
 
@@ -269,7 +282,9 @@ def _without_opener(before: str, words: Language) -> str:
     if first is not None and first[0].strip(_ENDS).lower() in words.words["openers"]:
         before = before[first.end() :].lstrip(_ENDS)
     first = regex.match(r"[\p{L}\p{M}]+['’]?", before)
-    small = first is not None and first[0].lower() in words.words["function_words"] | words.words["determiners"] | words.words["prepositions"]
+    small = (
+        first is not None and first[0].lower() in words.words["function_words"] | words.words["determiners"] | words.words["prepositions"]
+    )
     return before[:1].lower() + before[1:] if small else before
 
 
@@ -278,12 +293,14 @@ def _moved(kind: str, asked: str, before: str, after: str, words: Language) -> s
     possessive = regex.match(r"['’]s\b", after) if words.name == "en" else None
     if possessive is not None:
         asked, after = "Whose", after[possessive.end() :]
-    if kind in ("number", "amount", "money", "percent"):
+    if kind in _COUNTED:
         before = _without_words(before, words.words["roughly"])
     asked, before = _with_preposition(kind, asked, before, words)
+    if kind in _NAMED:
+        after = _APPOSITION.sub("", after, count=1) if _APPOSITION.match(after) else after
     rest, head = after.strip(_ENDS), _without_words(before.rstrip(_ENDS), words.words["conjunctions"]).strip(_ENDS)
-    joined = regex.match(r"(\p{L}+) ((?:an? |the )?\p{Lu}[\p{L}\p{N}-]*(?: \p{Lu}[\p{L}\p{N}-]*)*(?![\p{L}\p{N}]))", rest)
-    if joined is not None and joined[1] in words.words["conjunctions"]:
+    joined = regex.match(r"(\p{L}+) ((?:an? |the )?\p{Lu}[\p{L}\p{N}-]*(?: \p{Lu}[\p{L}\p{N}-]*)*(?!['’\p{L}\p{N}]))", rest)
+    if kind in _NAMED and joined is not None and joined[1] in words.words["conjunctions"]:
         rest = rest[joined.end() :].strip(_ENDS)
     if kind == "number" and not words.rest_first and _counts(after, words):  # "Wie viele Einwohner", before the other words
         counted, _, rest = rest.partition(" ")
@@ -320,10 +337,10 @@ def _with_preposition(kind: str, asked: str, before: str, words: Language) -> tu
 
 
 def _auxiliary_first(head: str, words: Language) -> str:
-    """"The tower was built" as it follows a question word: "was the tower built". As it is, where it has no such verb."""
+    """ "The tower was built" as it follows a question word: "was the tower built". As it is, where it has no such verb."""
     for match in regex.finditer(r"(?<=\s)\p{L}+(?=\s|$)", head.split(",")[0]):
         relative = regex.search(r"\b(?:that|which|who|que|die|der|das)\s$", head[: match.start()])
-        if match[0].lower() in words.words["auxiliaries"] and relative is None:
+        if match[0].lower() in words.words["auxiliaries"] and relative is None and _size(head[: match.start()]) <= LONGEST_SUBJECT:
             rest = f"{head[: match.start()].rstrip()}{head[match.end() :]}"
             return f"{match[0]} {rest}"
     return head
@@ -336,8 +353,6 @@ def _in_place(kind: str, asked: str, before: str, after: str, words: Language) -
         instead = words.instead.get(kind, {}).get(particle[0])
         if instead is not None:
             asked, after = instead, after[particle.end() :]
-    elif HANGUL.search(before) and kind == "number" and after[:1] not in (" ", ""):
-        asked = f"{asked} "
     statement = f"{before}{asked}{after}".strip(_ENDS)
     ending = next((ending for ending in words.endings if statement.endswith(ending)), "")
     statement = statement[: len(statement) - len(ending)] + words.endings.get(ending, "")
