@@ -120,6 +120,9 @@ def test_the_same_draws_give_the_same_question() -> None:
     [
         "He left [Paris].",  # too little to ask about
         "The duchy of Saxe-[Eisenach] was divided by the brothers.",  # a part of a word
+        "The [NP]-complete problems are solved by nobody.",
+        "He made many films such as Omkara (2006), Golmaal Returns (2008) and Singham ([2011]).",  # one of a list
+        f"In [1889] the tower was opened{'(' * 2000}.",
         "The river [Loire] is the longest of France, and the Loire valley is famous.",  # the answer stands in the question
     ],
 )
@@ -129,8 +132,8 @@ def test_no_question_is_better_than_a_useless_one(marked: str) -> None:
 
 def test_of_a_long_sentence_the_clauses_around_the_span_are_asked_about() -> None:
     marked = (
-        "Built for a fair that nobody in the city had wanted at all, the tower was opened by the mayor in [1889], and of the crowd that came "
-        "to see it on that day most had never been in the capital before, nor would they ever come back to it again (so it was said)."
+        "Built for a fair that nobody in the city had wanted at all, the tower was opened by the mayor in [1889], and of the crowd that "
+        "came to see it on that day most had never been in the capital before, nor would they ever come back to it again (so it was said)."
     )
     (question,) = asked("en", marked)
     assert question is not None and len(question.split()) <= 27

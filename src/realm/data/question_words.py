@@ -42,9 +42,20 @@ class Language:
 def _language(name: str, table: Mapping[str, Any]) -> Language:
     words = {key: frozenset(word.replace("_", " ") for word in value.split()) for key, value in table.items() if isinstance(value, str)}
     ask = {kind: tuple(drawn.split("|")) for kind, drawn in table["ask"].items()}
-    tables = (table.get(key, {}) for key in ("instead", "behind", "endings"))
-    switches = (table.get(key, False) for key in ("moves", "rest_first", "strands", "nouns_are_names"))
-    return Language(name, defaultdict(frozenset, words), ask, *tables, table["opens"], table["closes"], *switches)
+    return Language(
+        name=name,
+        words=defaultdict(frozenset, words),
+        ask=ask,
+        instead=table.get("instead", {}),
+        behind=table.get("behind", {}),
+        endings=table.get("endings", {}),
+        opens=table["opens"],
+        closes=table["closes"],
+        moves=table["moves"],
+        rest_first=table.get("rest_first", False),
+        strands=table.get("strands", False),
+        nouns_are_names=table.get("nouns_are_names", False),
+    )
 
 
 _TABLES = tomllib.loads((files("realm.data") / "question_words.toml").read_text("utf-8"))

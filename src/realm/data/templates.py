@@ -6,6 +6,7 @@ kind of thing a span is (a date, a number, a person, a place) its shape and the 
 """
 
 from collections.abc import Set
+from itertools import pairwise
 
 import numpy as np
 import regex
@@ -18,6 +19,8 @@ MOST_WORDS = 25
 """Of a longer sentence only the clauses around the span are asked about."""
 FEWEST_WORDS = 3
 """What is left of a sentence must be so many words for a question to have one answer."""
+MOST_CHARACTERS = 2000
+"""What is longer is no sentence but a table or a list, and takes long to look through."""
 LONGEST_SUBJECT = 6
 """Words before a sentence's first auxiliary, of a sentence that is taken for one clause."""
 _SEEN = 60
@@ -54,8 +57,8 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
         language: one of ``LANGUAGES``.
 
     Returns:
-        date, year (between an article and another word), number (with a unit or something counted behind it), amount (another number), money, percent, person, place, institution,
-        name (of something else) or other.
+        date, year (between an article and another word), number (with a unit or what it counts behind it), amount (another number), money,
+        percent, person, place, institution, name (of something else) or other.
     """
     words = LANGUAGES[language]
     counted = _number_kind(span, before, after, words)
@@ -71,20 +74,23 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
 def question_from(sentence: str, start: int, end: int, language: str, rng: np.random.Generator) -> str | None:
     """A question that ``sentence[start:end]`` answers, in words of the sentence. The same draws give the same question.
 
-    None where too little is left to ask about, where the span is only a part of a word, or where the answer stands in the question.
+    None where the sentence is longer than ``MOST_CHARACTERS``, where too little is left to ask about, where the span is only a part of a word or stands in brackets as others of its kind do, and
+    where the answer stands in the question.
 
     Args:
         start, end: code points; the rest of a name or a date around the span is left out of the question with it.
         language: one of ``LANGUAGES``.
         rng: draws where a kind has several question words.
     """
+    if len(sentence) > MOST_CHARACTERS:
+        return None
     words = LANGUAGES[language]
     answer = sentence[start:end]
     start, end = _whole(sentence, start, end, words)
     span, before, after = sentence[start:end], sentence[:start], sentence[end:]
     kind = kind_of(span, before, after, language)
-    if words.moves and regex.search(r"[-–\p{L}\p{N}]$|- $", before):
-        return None  # the span is a part of a word
+    if _is_inside(before, after, words):
+        return None
     before, after = _clause(*_without_brackets(before, after))
     before = _without_opener(before, words)
     if _size(before.strip(_ENDS)) + _size(after.strip(_ENDS)) < (FEWEST_WORDS if words.spaced else FEWEST_WORDS - 1):
@@ -218,6 +224,13 @@ def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
     return start, rest.end() if rest is not None and text[end - 1 : end].isalpha() else end
 
 
+def _is_inside(before: str, after: str, words: Language) -> bool:
+    """Whether a span is a part of a word, or one of several in brackets, as years behind the titles of a list are."""
+    listed = regex.search(r"[(（]\s*$", before) and len(_BRACKETS.findall(before + after)) > 1
+    glued = words.moves and (regex.search(r"[-–&\p{L}\p{N}]$|[-&] $", before) or regex.match(r"[-/]\p{L}", after))
+    return bool(listed or glued)
+
+
 def _without_brackets(before: str, after: str) -> tuple[str, str]:
     """What stands around a span without what stands in brackets; of those around the span itself what precedes it stays."""
     before, after = _BRACKETS.sub("", before), _BRACKETS.sub("", after)
@@ -252,7 +265,7 @@ def _clause(before: str, after: str) -> tuple[str, str]:
 def _parts(text: str, *, after_border: bool) -> list[str]:
     """The clauses of a text, each with the mark after it or before it."""
     borders = [0, *(match.end() if after_border else match.start() for match in _BORDER.finditer(text)), len(text)]
-    return [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(borders)]
 
 
 def _words_in(text: str) -> list[tuple[int, int]]:
