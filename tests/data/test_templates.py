@@ -121,6 +121,7 @@ def test_the_same_draws_give_the_same_question() -> None:
         "He left [Paris].",  # too little to ask about
         "The duchy of Saxe-[Eisenach] was divided by the brothers.",  # a part of a word
         "The [NP]-complete problems are solved by nobody.",
+        "The fight against [HIV]/ AIDS was led by the old doctor.",
         "He made many films such as Omkara (2006), Golmaal Returns (2008) and Singham ([2011]).",  # one of a list
         f"In [1889] the tower was opened{'(' * 2000}.",
         "The river [Loire] is the longest of France, and the Loire valley is famous.",  # the answer stands in the question

@@ -1,4 +1,4 @@
-"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Lewis et al., 2019).
+"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Fabbri et al., 2020).
 
 The question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and evidence
 differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.

@@ -74,8 +74,8 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
 def question_from(sentence: str, start: int, end: int, language: str, rng: np.random.Generator) -> str | None:
     """A question that ``sentence[start:end]`` answers, in words of the sentence. The same draws give the same question.
 
-    None where the sentence is longer than ``MOST_CHARACTERS``, where too little is left to ask about, where the span is only a part of a word or stands in brackets as others of its kind do, and
-    where the answer stands in the question.
+    None where the sentence is longer than ``MOST_CHARACTERS`` or too little is left to ask about, where the span is part of a word or
+    stands in brackets as others of its kind do, and where the answer stands in the question.
 
     Args:
         start, end: code points; the rest of a name or a date around the span is left out of the question with it.
@@ -227,7 +227,7 @@ def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
 def _is_inside(before: str, after: str, words: Language) -> bool:
     """Whether a span is a part of a word, or one of several in brackets, as years behind the titles of a list are."""
     listed = regex.search(r"[(（]\s*$", before) and len(_BRACKETS.findall(before + after)) > 1
-    glued = words.moves and (regex.search(r"[-–&\p{L}\p{N}]$|[-&] $", before) or regex.match(r"[-/]\p{L}", after))
+    glued = words.moves and (regex.search(r"[-–&\p{L}\p{N}]$|[-&] $", before) or regex.match(r"\s?[-/]\s?[\p{L}\p{N}]", after))
     return bool(listed or glued)
 
 
