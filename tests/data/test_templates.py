@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from realm.data.question_words import LANGUAGES, detect_language
-from realm.data.templates import kind_of, question_from
+from realm.data.span_kinds import kind_of
+from realm.data.templates import question_from
 
 # language, kind, sentence, question; "|" parts questions of which one is drawn.
 TABLE = """
