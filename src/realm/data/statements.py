@@ -1,0 +1,156 @@
+"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Fabbri et al., 2020).
+
+The question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and evidence
+differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from realm.corpus.store.blocks import BlockStore
+from realm.data.featurize import Featurizer
+from realm.data.masked_text import MASK, masked_text
+from realm.data.masking.exclusion import Exclusion
+from realm.data.question_words import LANGUAGES, detect_language
+from realm.data.spans import Span
+from realm.data.templates import question_from
+from realm.data.types import MaskedQuery, TokenIds
+from realm.text.words import words
+
+FEWEST_SHARED = 2
+"""A statement has so many words, besides the span, of the sentence that it is to restate."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A sentence that states a span: its words, and where the span stands in them, [start, end) in code points."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question made of a statement.
+
+    ``text`` is what people read and ``ids`` its wordpieces, as many as a query holds; ``targets`` are the wordpieces of the answer;
+    ``excluded`` are the ids, ascending, of the blocks that must not be read for it: those that hold the statement; ``origin`` is the id of
+    the block that the statement was found in.
+    """
+
+    text: str
+    ids: TokenIds
+    targets: TokenIds
+    excluded: np.ndarray
+    origin: int
+
+
+def stating_sentence(store: BlockStore, row: int, place: Span) -> Statement | None:
+    """The sentence of a block that holds a span.
+
+    None where the span goes over a sentence's border, or the text does not give the block's wordpieces again.
+
+    Args:
+        place: [start, end) in wordpieces of the block's body.
+    """
+    sentence, table = _sentence_of(store, row, place), store.sentences(row)
+    (first, last), (begin, finish) = table.tokens[sentence].tolist(), table.chars[sentence].tolist()
+    text = store.block(row).text[begin:finish]
+    _, offsets = store.tokenizer.encode_offsets(text)
+    if not first <= place[0] < place[1] <= last or len(offsets) < last - first:
+        return None
+    return Statement(text, offsets[place[0] - first][0], offsets[place[1] - 1 - first][1])
+
+
+def _sentence_of(store: BlockStore, row: int, place: Span) -> int:
+    """The number of the sentence in which a span begins."""
+    ends = store.sentences(row).tokens[:, 1].tolist()
+    return min(bisect_right(ends, place[0]), len(ends) - 1)
+
+
+class Statements:
+    """Makes questions of what was retrieved for masked sentences.
+
+    Args:
+        store: the knowledge corpus, from which was retrieved.
+        sentences: the pre-training corpus; the same object where it is the knowledge corpus.
+        featurizer: says how many wordpieces a query holds.
+        exclusion: which blocks hold a sentence of the knowledge corpus; None for those that hold it verbatim.
+    """
+
+    def __init__(self, store: BlockStore, sentences: BlockStore, featurizer: Featurizer, exclusion: Exclusion | None = None):
+        self.store = store
+        self.sentences = sentences
+        self.featurizer = featurizer
+        self.exclusion = exclusion or Exclusion(store, store)
+        self.language = lru_cache(maxsize=65536)(self._language)
+
+    def question(
+        self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
+    ) -> str | None:
+        """A question that the masked sentence's span answers; None where no block states it in a sentence that a question can be made of.
+
+        Args:
+            query: with one hidden span.
+            rows: of the blocks that were retrieved for it.
+            places: of each row, where the hidden span stands in it, [start, end) in wordpieces of its body; may be empty.
+            rng: draws among statements that share equally many words with the sentence, and among question words.
+        """
+        asked = self.as_question(query, rows, places, rng)
+        return None if asked is None else asked.text
+
+    def as_question(
+        self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
+    ) -> Asked | None:
+        """The masked sentence as a question; the arguments, and None, as for ``question``."""
+        for row, place, statement in self._best_first(query, rows, places, rng):
+            language = self.language(row)
+            text = language and question_from(statement.text, statement.start, statement.end, language, rng)
+            if text:
+                ids = self.store.tokenizer.encode([text])[0][: self.featurizer.query_length - 2]
+                sentence_hash = int(self.store.sentences(row).hashes[_sentence_of(self.store, row, place)])
+                excluded = np.unique(self.exclusion.blocks(row, sentence_hash))
+                return Asked(text, ids, list(query.targets), excluded, int(self.store.block_ids[row]))
+        return None
+
+    def _best_first(
+        self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
+    ) -> Iterator[tuple[int, Span, Statement]]:
+        """Statements of the span with their places, most shared words first; none with too few of them, and none of its document.
+
+        A date or a name alone is stated of many things: what else both sentences say makes it the same fact.
+        """
+        text, hidden = masked_text(self.sentences, query)
+        document = self._document_of(query)
+        common = set(words(text.replace(MASK, " "))) - set(words(" ".join(hidden))) - _FUNCTION_WORDS
+        found = []
+        for row, spans in zip(rows, places, strict=True):
+            if row < 0 or (document is not None and self.store.doc_id(row) == document):
+                continue
+            for place in spans:
+                statement = stating_sentence(self.store, row, place)
+                shared = 0 if statement is None else len(common & set(words(statement.text)))
+                if statement is not None and shared >= FEWEST_SHARED:
+                    found.append((shared, row, place, statement))
+        order = rng.permutation(len(found)).tolist()
+        for at in sorted(order, key=lambda at: -found[at][0]):  # stable: ties stay as drawn
+            yield found[at][1:]
+
+    def _document_of(self, query: MaskedQuery) -> str | None:
+        """The masked sentence's document in the knowledge corpus; None where its sentences come from elsewhere."""
+        if self.sentences is not self.store:
+            return None
+        return self.store.doc_id(int(self.store.rows_of(np.array([query.origin]))[0]))
+
+    def _language(self, row: int) -> str | None:
+        """The language of a block: a sentence alone may be too short to tell."""
+        return detect_language(self.store.block(row).text)
+
+
+_FUNCTION_WORDS = frozenset().union(*(language.words["function_words"] for language in LANGUAGES.values()))

@@ -1,0 +1,110 @@
+"""Questions of masked sentences, from blocks that state their spans in other words."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
+from realm.corpus.store.blocks import BlockStore
+from realm.data.featurize import Featurizer
+from realm.data.spans import Span
+from realm.data.statements import Statements, stating_sentence
+from realm.data.types import MaskedQuery, TokenIds
+
+SAID = "The old bridge of Arvad was finished in 1932 by masons."
+DOCUMENTS = {
+    "bridge": f"It is known to all. {SAID}",
+    "same": f"The winter of 1932 was cold. {SAID}",
+    "paper": "Nothing was missing here. In 1932 the old bridge of Arvad was opened, says the newspaper. Nobody was in doubt of it.",
+    "guide": "It is a small town. The bridge near the town of Arvad was opened to all in 1932.",
+    "rain": "It rained in Gantor for most of 1932.",
+    "rome": "La torre e il ponte di Arvad nel 1932: old bridge finished, che non è la più bella del mondo e della città.",
+}
+PAPER = "When the old bridge of Arvad was opened, says the newspaper?"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockStore]:
+    root = tmp_path_factory.mktemp("statements")
+    rows = [{"id": key, "title": "", "text": text} for key, text in DOCUMENTS.items()]
+    (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([root / "documents.jsonl"], root / "corpus", BuildOptions(vocab_size=400))
+    yield BlockStore.open(root / "corpus")
+
+
+@pytest.fixture(scope="module")
+def statements(corpus: BlockStore) -> Statements:
+    special = corpus.tokenizer.special
+    features = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=32)
+    return Statements(corpus, corpus, features)
+
+
+def row_of(corpus: BlockStore, document: str) -> int:
+    return int(corpus.rows_of_document(document)[0])
+
+
+def span(corpus: BlockStore, text: str = "1932") -> TokenIds:
+    return corpus.tokenizer.encode([text])[0]
+
+
+def places(corpus: BlockStore, row: int, wanted: TokenIds) -> list[Span]:
+    body = corpus.token_ids(row).tolist()
+    return [(at, at + len(wanted)) for at in range(len(body)) if body[at : at + len(wanted)] == wanted]
+
+
+def masked(corpus: BlockStore, document: str = "bridge", sentence: int = 1) -> MaskedQuery:
+    """The year hidden in a sentence."""
+    row, wanted = row_of(corpus, document), span(corpus)
+    first, last = corpus.sentences(row).tokens[sentence].tolist()
+    ids = corpus.token_ids(row)[first:last].tolist()
+    start = next(at for at in range(len(ids)) if ids[at : at + len(wanted)] == wanted)
+    positions = list(range(start, start + len(wanted)))
+    ids[start : start + len(wanted)] = [corpus.tokenizer.special.mask] * len(wanted)
+    return MaskedQuery(ids, positions, wanted, int(corpus.block_ids[row]), sentence)
+
+
+def found(corpus: BlockStore, *documents: str) -> tuple[list[int], list[list[Span]]]:
+    rows = [row_of(corpus, document) for document in documents]
+    return rows, [places(corpus, row, span(corpus)) for row in rows]
+
+
+def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus: BlockStore) -> None:
+    for document in DOCUMENTS:
+        rows, ((place, *_),) = found(corpus, document)
+        statement = stating_sentence(corpus, rows[0], place)
+        assert statement is not None and statement.text[statement.start : statement.end] == "1932"
+        assert statement.text in DOCUMENTS[document]
+    assert stating_sentence(corpus, row_of(corpus, "paper"), (0, 12)) is None  # more than a sentence
+
+
+def test_a_question_is_made_of_the_statement_that_shares_most(corpus: BlockStore, statements: Statements) -> None:
+    rows, spans = found(corpus, "rain", "guide", "paper")
+    for seed in range(4):
+        assert statements.question(masked(corpus), rows, spans, np.random.default_rng(seed)) == PAPER
+
+
+def test_what_states_something_else_gives_no_question(corpus: BlockStore, statements: Statements) -> None:
+    for documents in [
+        ("rain",),
+        ("rome",),
+        ("bridge",),
+        (),
+    ]:  # another fact; a language without a table; the sentence's own document; nothing
+        rows, spans = found(corpus, *documents)
+        assert statements.question(masked(corpus), rows, spans, np.random.default_rng(0)) is None
+    assert statements.question(masked(corpus), [-1, row_of(corpus, "paper")], [[], []], np.random.default_rng(0)) is None
+
+
+def test_the_statement_s_blocks_are_excluded_and_the_sentence_s_own_allowed(corpus: BlockStore, statements: Statements) -> None:
+    query = masked(corpus, "paper", 1)
+    asked = statements.as_question(query, *found(corpus, "bridge"), np.random.default_rng(0))
+    assert asked is not None
+    holding = {int(corpus.block_ids[row_of(corpus, document)]) for document in ("bridge", "same")}
+    assert set(asked.excluded.tolist()) == holding and query.origin not in holding
+    assert asked.origin == int(corpus.block_ids[row_of(corpus, "bridge")])
+    assert asked.targets == span(corpus)
+    assert asked.text == "When by masons, the old bridge of Arvad was finished?"
+    assert asked.ids == corpus.tokenizer.encode([asked.text])[0][:30]
