@@ -51,7 +51,8 @@ class MaskedQuery:
     ``ids``, ascending; ``targets`` are the hidden wordpieces; ``origin`` is the block of the pre-training corpus the sentence came from
     and ``sentence`` its number there; ``excluded`` are the ids of every block of the knowledge corpus that must not be retrieved for it
     (the blocks that hold the sentence verbatim, and its own); ``others`` are the wordpieces of the sentence's other listed spans;
-    ``shown`` says that the retriever gets to see the hidden span; the reader never does.
+    ``shown`` says that the retriever gets to see the hidden span; the reader never does. Where the sentence was made a question
+    (``data/statements.py``), ``ids`` are that question's and there are no ``positions``; ``targets`` answer it.
     """
 
     ids: TokenIds
@@ -65,14 +66,21 @@ class MaskedQuery:
 
     @property
     def pointed(self) -> TokenIds:
-        """The sentence with ONE [MASK] for its hidden span, whose length nobody is to see. Only for sentences with one hidden span."""
+        """The sentence with ONE [MASK] for its hidden span, whose length nobody is to see. Only for sentences with one hidden span.
+
+        A question hides nothing, and is itself.
+        """
+        if not self.positions:
+            return self.ids
         first, last = self.positions[0], self.positions[-1]
         return [*self.ids[: first + 1], *self.ids[last + 1 :]]
 
     @property
     def whole(self) -> TokenIds:
-        """The sentence's wordpieces before masking, as far as a query holds them."""
+        """The sentence's wordpieces before masking, as far as a query holds them; a question's own."""
         whole = list(self.ids)
+        if not self.positions:
+            return whole
         for position, target in zip(self.positions, self.targets, strict=True):
             whole[position] = target
         return whole

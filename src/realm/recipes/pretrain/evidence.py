@@ -71,10 +71,18 @@ def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieve
 def _evidence(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> np.ndarray:
     """int64 [n]: ids of the blocks in the index that state what is hidden of a sentence and may be retrieved for it."""
     store, overlap = view.inputs.store, view.section.exclude_overlap
-    rows = [row for row in evidence.rows(query) if view.inputs.span_places.places(row, query.targets)]
+    rows = [row for row in _stating(view, query, evidence) if view.inputs.span_places.places(row, query.targets)]
     found = np.asarray(store.block_ids)[np.array(rows, np.int64)]
     found = found[np.isin(found, view.generation.snapshot.block_ids) & ~np.isin(found, query.excluded)]
     return np.setdiff1d(found, overlapping(query, found, store, overlap)) if overlap else found
+
+
+def _stating(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> list[int]:
+    """Rows that are evidence for a sentence; for a question, the block of the sentence that it was made for."""
+    if query.positions:
+        return evidence.rows(query)
+    store = view.inputs.store
+    return store.rows_of(np.array([query.origin])).tolist() if view.sentences is store else []
 
 
 def _relevance(view: PretrainView, query: MaskedQuery, block_ids: np.ndarray) -> np.ndarray:

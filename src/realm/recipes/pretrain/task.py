@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from realm import losses
 from realm.candidates import HybridCandidates
 from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.masking import RecurringSpans
+from realm.data.masking import Exclusion, RecurringSpans
+from realm.data.statements import Statements
 from realm.data.types import MaskedQuery
 from realm.index.hybrid import HybridSearch
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, source_over
+from realm.recipes.pretrain.asking import asked_instead
 from realm.recipes.pretrain.evidence import evidence_share, with_evidence
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
@@ -99,6 +102,18 @@ class PretrainTask(Task):
         query = self.sentences.query(item, rng)
         return replace(query, shown=True) if rng.random() < self.section.shown else query
 
+    @cached_property
+    def statements(self) -> Statements:
+        """What makes questions of masked sentences."""
+        store = self.context.store
+        exclusion = Exclusion(store, store, documents=self.section.exclude == "document")
+        return Statements(store, self.sentences.store, self.context.inputs.featurizer, exclusion)
+
+    def _asking(self, positions: list[int]) -> dict[int, np.random.Generator]:
+        """Which of the sentences at these positions are to be asked as questions, and what draws their words."""
+        rngs = {i: generator("question", self.context.seed, at) for i, at in enumerate(positions)} if self.section.questions else {}
+        return {i: rng for i, rng in rngs.items() if rng.random() < self.section.questions}
+
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
         # Training visits positions from 0: a negative one is drawn like them, and by no step.
@@ -116,8 +131,10 @@ class PretrainTask(Task):
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         watch, view = self.context.watch, self.view
         with watch("data"):
-            queries = [self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)]
+            drawn = self.order.batch(step, self.section.batch, share)
+            queries = [self.query(at, self.training[item]) for at, item in drawn]
         with watch("search"):
+            queries = asked_instead(view, self.statements, queries, self._asking([at for at, _ in drawn]))
             retrieved = view.retrieve(queries)
             reader_only = step < self.section.reader_first
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):

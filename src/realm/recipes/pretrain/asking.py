@@ -1,0 +1,35 @@
+"""Masked sentences asked as questions, made of what was retrieved for them (``data/statements.py``)."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from realm.data.statements import Statements
+from realm.data.types import MaskedQuery
+from realm.recipes.pretrain.evidence import holding
+from realm.recipes.pretrain.view import PretrainView
+
+
+def asked_instead(
+    view: PretrainView, statements: Statements, queries: list[MaskedQuery], rngs: dict[int, np.random.Generator]
+) -> list[MaskedQuery]:
+    """The queries, some of them replaced by questions with the same answer. What nothing states that was retrieved stays as it is.
+
+    Args:
+        view: the index in use.
+        statements: makes the questions.
+        queries: b masked sentences.
+        rngs: of those that are to be asked, by their number.
+    """
+    if not rngs:
+        return queries
+    chosen = [queries[i] for i in rngs]
+    retrieved = view.retrieve(chosen)
+    held, rows = holding(view, chosen, retrieved), view.inputs.rows(retrieved.block_ids)
+    found = list(queries)
+    for i, query, has, row in zip(rngs, chosen, held, rows, strict=True):
+        places = [view.inputs.span_places.places(int(one), query.targets) for one in row[has]]
+        asked = statements.as_question(query, row[has].tolist(), places, rngs[i])
+        if asked is not None:
+            found[i] = replace(query, ids=asked.ids, positions=[], targets=asked.targets, excluded=asked.excluded, others=(), shown=False)
+    return found
