@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -272,8 +272,6 @@ def test_whole_documents_are_excluded(tmp_path: Path) -> None:
 
 
 def test_what_the_retriever_sees(strict: None, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     store = built(tmp_path, texts("latin"))
     _, masked, _ = fast(store, store)
     mask = features(store).mask
