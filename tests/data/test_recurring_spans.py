@@ -17,15 +17,15 @@ from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer, searched_ids
 from realm.data.loader import generator
-from realm.data.masking import Exclusion, MaskedSentences, RecurringSpans
 from realm.data.masked_text import searched_text
+from realm.data.masking import Exclusion, MaskedSentences, RecurringSpans
 from realm.data.masking.kinds import MAX_MASKS
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
 
 COMMON = {"latin": [*"abcdefgh"], "chinese": list("天地玄黄宇宙洪荒")}
 TOPICS = {
     "latin": [f"{a}{b}o" for a in "klmnprst" for b in "aeiu"] + ["Arvad", "Belmor", "Carsin Dulwen", "1932", "1877", "to the ro"],
-    "chinese": list("日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳云腾致雨") + ["露结为霜", "金生丽水"],
+    "chinese": [*list("日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳云腾致雨"), "露结为霜", "金生丽水"],
 }
 Listed = set[tuple[int, int, int, int, bool]]
 
@@ -91,7 +91,9 @@ def read(store: BlockStore) -> list[Sentence]:
         body, table = store.token_ids(row).tolist(), store.sentences(row)
         for number, (first, last) in enumerate(table.tokens.tolist()):
             borders = [0, *(p for p in range(1, last - first) if starts[body[first + p]]), last - first]
-            pieces = [[store.tokenizer.token(body[first + p]).removeprefix("##").lower() for p in range(a, b)] for a, b in pairwise(borders)]
+            pieces = [
+                [store.tokenizer.token(body[first + p]).removeprefix("##").lower() for p in range(a, b)] for a, b in pairwise(borders)
+            ]
             words = [("".join(spelled), a, b) for spelled, (a, b) in zip(pieces, pairwise(borders), strict=True)]
             found.append(Sentence(store, row, number, store.doc_id(row), int(table.hashes[number]), words))
     return found
