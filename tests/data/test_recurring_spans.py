@@ -30,11 +30,11 @@ TOPICS = {
 Listed = set[tuple[int, int, int, int, bool]]
 
 
-def texts(script: str, documents: int = 24) -> dict[str, str]:
+def texts(script: str, documents: int = 24, seed: int = 0) -> dict[str, str]:
     """Documents of several blocks in words drawn unevenly, with commas, capitals, and sentences that several of them have."""
-    rng, found = generator(script), {}
+    rng, found = generator(script, seed), {}
     glue, stop = (" ", ".") if script == "latin" else ("", "。")
-    shared = ["Carsin ruled Belmor in 1877.", "kao kei met Arvad in Belmor."] if script == "latin" else ["天地玄黄宇宙洪荒。"]
+    shared = ["Carsin Dulwen ruled Belmor.", "Then Kao met Arvad in Belmor."] if script == "latin" else ["天地玄黄宇宙洪荒。"]
     for number in range(documents):
         sentences, topics = [], rng.permutation(TOPICS[script])[:6].tolist()
         for _ in range(6):
@@ -42,8 +42,7 @@ def texts(script: str, documents: int = 24) -> dict[str, str]:
             drawn = [word.upper() if rng.random() < 0.1 else word for word in drawn]
             if glue and rng.random() < 0.5:
                 drawn[2] += ","
-            text = glue.join(drawn)
-            sentences.append(text[:1].upper() + text[1:] + stop)
+            sentences.append(("Then " if glue else "") + glue.join(drawn) + stop)
         if number % 7 == 0:
             sentences.insert(2, shared[number % len(shared)])
         found[f"d{number}"] = (" " if glue else "").join(sentences)
@@ -208,7 +207,7 @@ def test_they_are_those_that_loops_over_all_runs_find(strict: None, tmp_path: Pa
 def test_sentences_of_another_corpus(strict: None, tmp_path: Path) -> None:
     """Documents of one id are one document, whichever corpus they are in."""
     blocks = built(tmp_path, texts("latin"))
-    news = {f"d{n}": text for n, text in zip((3, 50, 51, 52), texts("latin", 28).values(), strict=False)}
+    news = {f"d{n}": text for n, text in zip((3, 50, 51, 52), texts("latin", 4, seed=1).values(), strict=True)}
     assert len(agree(built(tmp_path, news, "news", like=blocks.path), blocks)) > 5
 
 
@@ -251,7 +250,7 @@ def test_how_often_an_unsalient_span_is_hidden(strict: None, tmp_path: Path) -> 
         assert np.mean(free) == pytest.approx(share, abs=0.05)
     for i, query in queries:
         again = [tuple(query.whole[a:b]) for a, b in map(sorted, masked.spans_of(i))]
-        assert set(query.others) < set(again) or not query.others
+        assert set(query.others) <= set(again)
 
 
 def test_whole_documents_are_excluded(tmp_path: Path) -> None:
