@@ -35,7 +35,7 @@ class Evidence:
         shown: wordpieces of a sentence that a query holds; what stands beyond them neither is hidden nor helps to find anything.
 
     Attributes:
-        sentence: int32 [m], ascending, the sentence of each place of a run; as ``CorpusWords`` counts them.
+        sentence: int64 [m], ascending, the sentence of each place of a run; as ``CorpusWords`` counts them.
         start, end: int32 [m], the wordpieces of the place, from the first of the sentence.
         maximal: bool [m], whether the place is inside of no longer one.
         chance: float [m], how many blocks would be like the best evidence for the words at that place by chance, as a share of how many may
@@ -46,7 +46,7 @@ class Evidence:
         self._store, self._knowledge = sentences, knowledge
         self._offset = 0 if len(words.first_sentence) == knowledge else knowledge
         self._first_sentence = words.first_sentence
-        of_place = words.sentence[grams.first]
+        of_place = words.sentence[grams.first].astype(np.int64)  # searched for int64, it would be copied each time
         row = words.row[of_place]
         self._starts, self._rows = _postings(grams, row, row < knowledge)
         self._document = np.full(len(words.first_sentence), -1, np.int32)
@@ -165,7 +165,7 @@ def _cover(words: CorpusWords, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _copies(words: CorpusWords, knowledge: int, offset: int) -> np.ndarray:
-    """int32 [2, n]: each sentence that is asked about with its own document and those that hold it verbatim, in this order.
+    """int64 [2, n]: each sentence that is asked about with its own document and those that hold it verbatim, in this order.
 
     A sentence in too many documents is given none: it is a heading or a formula, and of its words nobody learns anything.
     """
@@ -176,4 +176,4 @@ def _copies(words: CorpusWords, knowledge: int, offset: int) -> np.ndarray:
     counts = np.where(high - low <= TOO_COMMON, high - low, 0)
     others = order[np.arange(counts.sum()) + np.repeat(low - np.cumsum(counts) + counts, counts)]
     pairs = np.concatenate([[asked, words.document[asked]], [np.repeat(asked, counts), words.document[others]]], 1)
-    return np.unique(pairs, axis=1).astype(np.int32)
+    return np.unique(pairs, axis=1).astype(np.int64)
