@@ -1,0 +1,119 @@
+"""A pre-training step that points: whole documents excluded, spans shown or not, questions in place of sentences, evidence put in."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.config import build_recipe
+from realm.data.featurize import searched_ids
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import open_context
+from realm.recipes.pretrain.asking import asked_instead
+from realm.recipes.pretrain.evidence import holding
+from realm.recipes.pretrain.stage import starting_model
+from realm.recipes.pretrain.task import PretrainTask
+
+TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
+NAMES = (
+    *("Karel Brandt", "Ilse Kolm", "Omar Vesse", "Nina Tarro", "Paul Ilmar", "Rosa Quend"),
+    *("Jan Sorvik", "Ada Palun", "Tom Grabe", "Eva Osta", "Max Melva", "Lea Durn"),
+)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> PretrainTask:
+    """Before its first step. Each fact stands in two documents, and each document has a second block's worth of other sentences."""
+    root = tmp_path_factory.mktemp("pointing")
+    rows = []
+    for n, (town, name) in enumerate(zip(TOWNS, NAMES, strict=True)):
+        built = f"The old stone bridge of {town} was built by {name}. Many people walk there on warm evenings of {n + 3} months."
+        lived = f"The architect {name} finished the old stone bridge of {town} in {1700 + n}. It was the longest of its time, or was it?"
+        rows += [{"id": town, "title": town, "text": built}, {"id": name, "title": name, "text": lived}]
+    (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values: dict[str, dict[str, Any]] = {
+        "corpus": {"sources": [str(root / "documents.jsonl")], "vocab_size": 400},
+        "run": {"threads": 1, "device": "cpu"},
+        "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
+        "warm": {"steps": 1, "batch": 4},
+        "ict": {"steps": 2, "batch": 8},
+        "retrieval": {"kind": "hybrid"},
+        "pretrain": {
+            "fill": "pointer", "masking": "recurring", "exclude": "document", "proposals": 10, "shown": 0.5, "questions": 0.5,
+            "reader_first": 2, "steps": 2, "batch": 8, "candidates": 4, "refresh": "inline",
+        },
+    }  # fmt: skip
+    recipe = build_recipe(values)
+    run_recipe(recipe, root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    paths = RunPaths(root / "run")
+    context = open_context(paths, recipe, lambda *_: None)
+    task = PretrainTask(context, starting_model(context))
+    task.between(0)
+    return task
+
+
+def test_questions_take_the_place_of_sentences_that_something_states(task: PretrainTask) -> None:
+    view, store = task.view, task.context.store
+    drawn = task.order.batch(0, 8)
+    queries = [task.query(at, task.training[item]) for at, item in drawn]
+    rngs = {i: np.random.default_rng(i) for i in range(8)}
+    found = asked_instead(view, task.statements, queries, rngs)
+    asked = [i for i in range(8) if not found[i].positions]
+    assert asked and asked_instead(view, task.statements, queries, {}) == queries
+    for i in asked:
+        text = store.tokenizer.decode(found[i].ids)
+        assert text.strip().endswith("?") and found[i].targets == queries[i].targets and found[i].whole == found[i].ids == found[i].pointed
+        own = store.doc_id(int(store.rows_of(np.array([queries[i].origin]))[0]))
+        excluded = {store.doc_id(int(row)) for row in store.rows_of(found[i].excluded)}
+        assert own not in excluded and excluded, "the statement's document is excluded, the sentence's own may answer"
+    again = asked_instead(view, task.statements, queries, {i: np.random.default_rng(i) for i in range(8)})
+    assert [query.ids for query in again] == [query.ids for query in found]
+
+
+def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task: PretrainTask) -> None:
+    """Over the sentences and the questions of both steps, with evidence where retrieval gave none."""
+    from realm.recipes.pretrain.evidence import with_evidence
+
+    view = task.view
+    drawn = [pair for step in (0, 1) for pair in task.order.batch(step, 8)]
+    queries = [task.query(at, task.training[item]) for at, item in drawn]
+    asked = asked_instead(view, task.statements, queries, {i: np.random.default_rng(i) for i in range(0, 16, 2)})
+    retrieved = view.retrieve(asked)
+    kind: Any = task.sentences.kind
+    given = with_evidence(view, asked, retrieved, kind.evidence)
+    assert (
+        holding(view, asked, given).any(1).all()
+        and holding(view, asked, given).any(1).sum() >= holding(view, asked, retrieved).any(1).sum()
+    )
+    for i, query in enumerate(asked):
+        assert not np.isin(given.block_ids[i][given.real[i]], query.excluded).any()
+
+
+def test_the_retriever_sees_the_span_or_one_mask(task: PretrainTask) -> None:
+    mask = task.context.inputs.featurizer.mask
+    queries = [task.query(at, task.training[at % len(task.training)]) for at in range(64)]
+    shown = [query for query in queries if query.shown]
+    assert 16 < len(shown) < 48
+    for query in queries:
+        seen = searched_ids(query, pointer=True)
+        assert seen.count(mask) == (0 if query.shown else 1) and query.pointed.count(mask) == 1
+        assert len(seen) == len(query.ids) - (0 if query.shown else len(query.targets) - 1)
+    assert not any(query.shown for query in task.held_out_queries())
+
+
+def test_a_step_learns_and_is_the_same_again(task: PretrainTask) -> None:
+    import torch
+
+    task.model.train()
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        result = task.step(0)
+        losses.append(float(result.loss.detach()))
+    assert losses[0] == losses[1] and result.valid == 8 and result.weight == 8
+    result.loss.backward()
+    assert all(p.grad is None for p in task.model.embedder.parameters()) and task.model.reader.score.weight.grad is not None
+    task.model.zero_grad(set_to_none=True)
