@@ -1,4 +1,4 @@
-"""How fast are blocks embedded with a published sentence embedder? Ours beside sentence-transformers' ``encode``, same weights and wordpieces.
+"""How fast are blocks embedded with a published sentence embedder? Ours beside sentence-transformers' ``encode``, same weights and inputs.
 
     pip install sentence-transformers
     python benchmarks/bench_encode_bodies.py RUN --body minilm --limit 1024
