@@ -1,6 +1,6 @@
 """How fast are blocks embedded with a published sentence embedder? Ours beside sentence-transformers' ``encode``, same weights and inputs.
 
-    pip install sentence-transformers
+    pip install -c constraints.txt -r benchmarks/requirements.txt
     python benchmarks/bench_encode_bodies.py RUN --body minilm --limit 1024
 
 RUN is any run, or corpus, built with the body's tokenizer. sentence-transformers runs with its own batch size (32) and with the best of

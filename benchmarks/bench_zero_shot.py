@@ -1,6 +1,6 @@
 """Does a run from a published sentence embedder search as that embedder does, before training, after save and load, and after export?
 
-    pip install sentence-transformers
+    pip install -c constraints.txt -r benchmarks/requirements.txt
     realm index build DATA/squad/corpus_squad_dev.jsonl.xz DATA/corpus/2wiki_paragraphs.jsonl.xz --body minilm --out RUN
     python benchmarks/bench_zero_shot.py RUN DATA/squad/qa_dev.jsonl.xz --body minilm --vectors vectors.npy
 
