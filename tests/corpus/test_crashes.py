@@ -20,8 +20,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lock import writer_lock
 from realm.corpus.store.manifest import current_version
 from realm.errors import CorpusError
-from realm.storage import locks as locking
-from realm.storage import tails
+from realm.storage import locks as locking, tails
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]

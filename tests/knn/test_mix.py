@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
 from realm.knn.mix import mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs

@@ -32,8 +32,7 @@ def align(
         k: documents read with each, the null document counted.
         min_utility: a document is shown if it adds more than this to the log-probability of the hidden words.
     """
-    from realm.recipes.align import AlignOptions
-    from realm.recipes.align import align as align_sentences
+    from realm.recipes.align import AlignOptions, align as align_sentences
 
     opened = _open(run, device)
     with Progress() as progress, _rows_to(out) as write:

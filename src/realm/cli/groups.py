@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from realm.cli import corpus as corpora
-from realm.cli import knn, questions, refreshing, show, taggers
+from realm.cli import corpus as corpora, knn, questions, refreshing, show, taggers
 from realm.cli.arguments import Json, Places, Run, Text
 from realm.errors import ConfigError
 from realm.progress import Progress

@@ -1,8 +1,7 @@
 """Where the answers of many questions stand in a whole corpus, by any of the ways to match, found in one pass over it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Iterable, Sequence as SequenceOf
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.pattern_places import locate_patterns

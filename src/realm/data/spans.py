@@ -1,7 +1,6 @@
 """Where the answers of one question stand in a corpus, kept in one array: an answer such as "2" stands in a corpus millions of times."""
 
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterator, Mapping, Sequence as SequenceOf
 from functools import cached_property
 
 import numpy as np

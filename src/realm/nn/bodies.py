@@ -4,8 +4,7 @@ A body comes from a configuration (training from nothing), from a local director
 segment ids are fed is part of the specification and is saved with the weights: fed otherwise, the same weights say something else.
 """
 
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Iterator, Sequence as SequenceOf
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path

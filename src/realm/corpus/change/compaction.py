@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from realm.corpus.change.forgetting import forget_words
 from realm.corpus.change.publishing import changing, publish_version, sweep
-from realm.corpus.store import manifest as manifests
-from realm.corpus.store import segments as layout
+from realm.corpus.store import manifest as manifests, segments as layout
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lookup import finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo

@@ -12,8 +12,7 @@ import numpy as np
 
 from realm.corpus.change.compaction import compact_corpus, write_merged
 from realm.corpus.change.publishing import changing, publish_version, sweep
-from realm.corpus.store import manifest as manifests
-from realm.corpus.store import segments as layout
+from realm.corpus.store import manifest as manifests, segments as layout
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CorpusManifest
 from realm.storage.tails import trailing
