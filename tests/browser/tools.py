@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from realm.serve.app import make_app
 from realm.serve.guard import Rules
 from realm.serve.limits import LIMITS, Limits
-from realm.serve.protocol import BoundedProtocol
+from realm.serve.server import BoundedProtocol
 from realm.serve.serving import Serving
 
 WAIT = 60

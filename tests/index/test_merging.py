@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from realm.index import snapshot as snapshots
-from realm.index.delta import append_delta
+from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import DamagedSnapshot, read_manifest
-from realm.index.merging import merge_shards
-from realm.index.sweeping import sweep
+from realm.refresh.locks import sweep
 from realm.storage import tails, write_points
 
 from .test_snapshot import open_snapshot, publish, rows

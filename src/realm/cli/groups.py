@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from realm.cli import corpus as corpora, knn, questions, refreshing, show, taggers
+import tyro
+
+from realm.cli import corpus as corpora, knn, questions, refreshing, show
 from realm.cli.arguments import Json, Places, Run, Text
 from realm.errors import ConfigError
 from realm.progress import Progress
@@ -59,6 +62,21 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
     show.result(found, json, show.hits)
 
 
+def tagger_eval(
+    file: Annotated[Path, tyro.conf.arg(metavar="FILE")], /, *, tagger: str = "", corpus: Path | None = None, json: Json = False
+) -> None:
+    """Score a tagger on sentences with marked spans, whatever their type.
+
+    Args:
+        file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
+        tagger: a tagger as for realm corpus build; empty is the corpus's own, or without a corpus the default.
+        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
+    """
+    from realm.corpus.tagging.evaluation import evaluate_tagger
+
+    show.result(evaluate_tagger(file, tagger, corpus), json)
+
+
 def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.config import build_recipe
@@ -85,6 +103,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "data": (questions.data_check, questions.data_convert),
         "index": (index_build, index_info, index_search, refreshing.index_verify),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
-        "tagger": (taggers.tagger_eval,),
+        "tagger": (tagger_eval,),
     }.items()
 }

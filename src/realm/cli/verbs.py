@@ -1,4 +1,4 @@
-"""The verbs that train, evaluate and ask. Each loads what it needs when it runs."""
+"""The verbs that train, evaluate and ask, and the list of published bodies. Each loads what it needs when it runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,6 @@ from realm.cli.aligning import align
 from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
-from realm.cli.models import models
 from realm.cli.questions import eval
 from realm.cli.refreshing import refresh
 from realm.progress import Progress
@@ -149,6 +148,22 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     from realm.pipeline.exporting import export_run
 
     show.result(export_run(run, out, onnx=onnx), json, show.exported)
+
+
+def models(*, json: bool = False) -> None:
+    """List the published bodies that [model] body takes by name, and which of them are on this machine.
+
+    Args:
+        json: print one JSON object as the last line.
+    """
+    from dataclasses import asdict
+
+    from realm.nn.known_bodies import KNOWN_BODIES, local_directory
+
+    found = [{**asdict(body), "directory": str(local_directory(body) or "")} for body in KNOWN_BODIES]
+    if not json:
+        show.models(found)
+    show.last_line({"models": found}, json)
 
 
 LISTED = (

@@ -26,7 +26,7 @@ from realm.index.shards import read_shard
 from realm.storage import generations
 from realm.storage.disk import writing
 from realm.storage.files import rename_durably
-from realm.storage.sweeping import remove_dead_builds
+from realm.storage.generations import remove_dead_builds
 from realm.storage.write_points import reached
 
 logger = logging.getLogger(__name__)

@@ -25,9 +25,9 @@ from realm.storage.generations import (
     published_generations,
     read_current,
     remove,
+    remove_dead_builds,
     remove_doomed,
 )
-from realm.storage.sweeping import remove_dead_builds
 from realm.storage.write_points import reached
 
 KEEP_GENERATIONS = 3

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from realm.data.loader import generator
-from realm.report.bars import bar_chart
-from realm.report.plain import aligned, csv_text
+from realm.report.chart import bar_chart
+from realm.report.markup import aligned, csv_text
 from realm.storage.files import write_atomic
 
 BOOTSTRAPS = 2000

@@ -1,7 +1,14 @@
 """Files that are one document each: plain text, Markdown, HTML."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
+
+import regex
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from realm.corpus import streams
 from realm.corpus.records import Record, Rejected, document_or_rejected
@@ -17,7 +24,6 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """A Markdown file without its markup. Its title is that of its front matter, its first heading, or its name."""
-    from realm.corpus.sources.markdown import plain_markdown
 
     text = _text_of(path)
     if isinstance(text, Rejected):
@@ -47,3 +53,91 @@ def stem(path: Path) -> str:
 def _text_of(path: Path) -> str | Rejected:
     data = streams.read_document(path)
     return data if isinstance(data, Rejected) else streams.decoded(data, str(path))
+
+
+_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
+_FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
+
+
+def plain_markdown(text: str) -> tuple[str, str]:
+    """(title, text) of a Markdown document.
+
+    Headings, paragraphs, list items and code become lines of text; emphasis, links and inline code keep their words; images and HTML
+    tags go. The title is that of the front matter, else the first heading, else empty.
+    """
+    text = text.replace("\r\n", "\n")
+    title = ""
+    if front := _FRONT_MATTER.match(text):
+        text = text[front.end() :]
+        if named := _FRONT_TITLE.search(front.group(1)):
+            title = named.group(2)
+    tokens = _parser().parse(text)
+    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens)))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _first_heading(tokens: Sequence[Token]) -> str:
+    headings = (inside for opening, inside in itertools.pairwise(tokens) if opening.type == "heading_open")
+    return next(filter(None, (" ".join(_inline_text(inside.children or []).split()) for inside in headings)), "")
+
+
+def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
+    """The text of each block; the cells of a table's row on one line."""
+    cells: list[str] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type == "inline":
+            inline = _inline_text(token.children or []).strip()
+            if before is not None and before.type in ("td_open", "th_open"):
+                cells.append(inline)
+            else:
+                yield inline
+        elif token.type == "tr_close":
+            yield " | ".join(filter(None, cells))
+            cells = []
+        elif token.type in ("fence", "code_block"):
+            yield token.content.rstrip()
+        elif token.type == "html_block":
+            yield _without_tags(token.content)
+
+
+def _inline_text(children: Sequence[Token]) -> str:
+    """The words of a paragraph. Where the author only wrapped a line there is a space: a line end would end the sentence."""
+    parts = []
+    for token in children:
+        if token.type in ("text", "code_inline"):
+            parts.append(token.content)
+        elif token.type == "softbreak":
+            parts.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
+            parts.append("\n")
+    return "".join(parts)
+
+
+class _Words(HTMLParser):
+    """Collects the text between tags, less scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style") and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _without_tags(html: str) -> str:
+    words = _Words()
+    words.feed(html)
+    words.close()
+    return "".join(words.parts).strip()

@@ -1,17 +1,52 @@
-"""Question files of any format as one of our own, whole or with the papers' development split taken out."""
+"""Question files of any format as one of our own, whole or with the papers' development split taken out.
+
+That split is the one of ORQA and REALM: a tenth of the training questions, by a hash of their text.
+"""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from realm.data.questions.loading import read_questions
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.splitting import split_of
 from realm.data.types import Question
-from realm.errors import DataError
+from realm.errors import DataError, MissingExtra
 from realm.storage.files import publish_file
+
+_BUCKETS, _FOLDS = 100_000, 10
+
+
+def is_dev_question() -> Callable[[str], bool]:
+    """The rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
+
+    The question counts exactly as the file spells it. TensorFlow's ``string_to_hash_bucket_fast``, which the papers' script calls, is
+    that hash.
+
+    Raises:
+        MissingExtra: FarmHash is not installed.
+    """
+    try:
+        from farmhash import fingerprint64
+    except ImportError:
+        raise MissingExtra("the papers' development split", "eval") from None
+    return lambda question: fingerprint64(question.encode("utf-8", "surrogatepass")) % _BUCKETS % _FOLDS == 0
+
+
+def split_of(raw: Sequence[str], path: Path) -> list[bool]:
+    """Whether each question of a file goes to development.
+
+    Raises:
+        DataError: nothing would be left on one of the two sides.
+        MissingExtra: FarmHash is not installed.
+    """
+    rule = is_dev_question()
+    chosen = [rule(question) for question in raw]
+    if all(chosen) or not any(chosen):
+        side = "training" if all(chosen) else "development"
+        raise DataError(f"the split of {len(chosen)} questions leaves none for {side}", path=path, cure="Split a larger file.")
+    return chosen
 
 
 def convert_questions(
