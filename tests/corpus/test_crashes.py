@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.merging import tidy_corpus
+from realm.corpus.change.compaction import compact_corpus, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lock import writer_lock

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from realm.index import base, exact
-from realm.index.exact import ExactIndex
+from realm.index.base import ExactIndex
 from realm.index.mips import Metric
 
 

@@ -37,7 +37,7 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
     with Progress() as progress:
         count = partial(progress.count, "index: blocks")
         if ray is None:
-            from realm.refresh.external import serve_run
+            from realm.refresh.refresher_process import serve_run
 
             serve_run(run, once=once, say=progress.say, progress=count)
         else:

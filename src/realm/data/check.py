@@ -32,7 +32,7 @@ def check_question_file(
 
     Args:
         corpus: also say how they fit this corpus.
-        match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
+        match: how answers are found in texts, one of ``text.answers.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.
 

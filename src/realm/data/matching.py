@@ -13,7 +13,7 @@ from realm.data.spans import NO_SPAN, Spans
 from realm.data.types import Question
 from realm.errors import MissingExtra
 from realm.progress import Advance
-from realm.text.answer_ranges import Range, normalised_ranges, normalised_text, raw_ranges
+from realm.text.answers import Range, normalised_ranges, normalised_text, raw_ranges
 from realm.text.literals import LikelyPatterns, automaton
 from realm.text.patterns import PatternSearch, compiled_pattern
 
@@ -28,7 +28,7 @@ def locate_answers(
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
-        match: how strings are found, one of ``answer_ranges.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters;
+        match: how strings are found, one of ``text.answers.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters;
             the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
             spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.

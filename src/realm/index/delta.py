@@ -16,10 +16,9 @@ from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_
 from realm.index.shards import next_number, read_shard, read_stored, shard_names
 from realm.storage.arrays import publish_array
 from realm.storage.disk import writing
-from realm.storage.files import fsync_directory
+from realm.storage.files import fsync_directory, reached
 from realm.storage.generations import BUILDING_SUFFIX, generation_path
 from realm.storage.tails import trailing
-from realm.storage.write_points import reached
 
 
 def append_delta(

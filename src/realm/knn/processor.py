@@ -7,10 +7,8 @@ from transformers import LogitsProcessor
 from realm.errors import ConfigError
 from realm.index.base import RowIndex
 from realm.knn.datastore import find_neighbours
-from realm.knn.keys import KeyTap
-from realm.knn.mix import mixed_log_probs, token_probs
-from realm.knn.network import Network
-from realm.knn.settings import Mixing
+from realm.knn.network import KeyTap, Network
+from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 
 
 class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]

@@ -10,9 +10,8 @@ from torch import Tensor
 from realm.index.base import RowIndex
 from realm.knn.building import Progress
 from realm.knn.datastore import Neighbours, find_neighbours
-from realm.knn.mix import mixed_log_probs, wanted_probs
 from realm.knn.network import Network
-from realm.knn.settings import Mixing
+from realm.knn.settings import Mixing, mixed_log_probs, wanted_probs
 from realm.knn.windows import WindowSet
 
 ROWS_AT_ONCE = 1 << 15

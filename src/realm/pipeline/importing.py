@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from realm.config import Recipe, build_recipe, dump_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.from_records import corpus_from_records
+from realm.corpus.build.builder import build_corpus, corpus_from_records
 from realm.corpus.sources.record_file import RecordFile
 from realm.corpus.sources.tfrecords import TfRecordFile
 from realm.data.blocks import BlockInputs, open_inputs

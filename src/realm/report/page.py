@@ -8,8 +8,7 @@ from realm.paths import RunPaths
 from realm.report.advice import advice, alarms_section
 from realm.report.chart import short
 from realm.report.confidence import confidence_section
-from realm.report.evidence import answers_section, explanation_section
-from realm.report.followed import followed_section
+from realm.report.evidence import answers_section, explanation_section, followed_section
 from realm.report.markup import Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run

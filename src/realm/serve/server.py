@@ -23,7 +23,11 @@ from realm.serve.serving import Serving
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit on the time from the first byte of a request to the end of its headers."""
+    """uvicorn's protocol with a limit on the time from the first byte of a request to the end of its headers.
+
+    uvicorn bounds the size of headers and the idle time between requests, so that a few hundred clients that send a byte now and then
+    would hold every connection.
+    """
 
     seconds = LIMITS.header_seconds
     _limit: TimerHandle | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.answerer import BATCH
-from realm.corpus.change.merging import needs_tidying, tidy_corpus
+from realm.corpus.change.compaction import needs_tidying, tidy_corpus
 from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.opening import OpenRun, open_run

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from realm.storage.files import STAGING_SUFFIX, fsync_directory, write_atomic
-from realm.storage.write_points import reached
+from realm.storage.files import STAGING_SUFFIX, fsync_directory, reached, write_atomic
 
 Version = TypeVar("Version")
 Opened = TypeVar("Opened")

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.storage.files import write_atomic
-from realm.storage.write_points import reached
+from realm.storage.files import reached, write_atomic
 from realm.train.sinks import Row as Row, Sink
 
 PARTS = ("data", "search", "forward", "backward", "waiting", "watching")

@@ -20,7 +20,9 @@ TOO_COMMON = 200
 
 
 class Partners:
-    """An inverted list from the wordpieces of every salient span to the rows that hold it.
+    """An inverted list from the wordpieces of every salient span to the rows that hold it, which finds partners of a sentence.
+
+    A sentence and its own block teach an encoder to copy verbatim. Its partners state the fact in other words, and teach it to read.
 
     Args:
         store: the corpus; only live rows are listed.
