@@ -10,7 +10,7 @@ from realm.index import snapshot as snapshots
 from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import DamagedSnapshot, read_manifest
 from realm.refresh.locks import sweep
-from realm.storage import tails
+from realm.storage import files, tails
 
 from .test_snapshot import open_snapshot, publish, rows
 
