@@ -7,7 +7,7 @@ import pytest
 
 from realm.config import build_recipe
 from realm.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.pipeline.alarms import Alarms, alarms_of
+from realm.pipeline.run import Alarms, alarms_of
 from realm.train.metrics import MetricsLog
 
 HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}

@@ -15,7 +15,7 @@ from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.check import check_question_file
 from realm.data.matching import locate_answers, locate_patterns
-from realm.data.spans import NO_SPAN, Spans
+from realm.data.qa import NO_SPAN, Spans
 from realm.data.types import Question
 from realm.text.answers import regex_match
 from realm.text.patterns import PatternSearch

@@ -8,8 +8,7 @@ from itertools import chain
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.qa import answer_wordpieces, locate_wordpieces
-from realm.data.spans import NO_SPAN, Spans
+from realm.data.qa import NO_SPAN, Spans, answer_wordpieces, locate_wordpieces
 from realm.data.types import Question
 from realm.errors import MissingExtra
 from realm.progress import Advance

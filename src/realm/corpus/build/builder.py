@@ -37,9 +37,8 @@ from realm.corpus.store.lookup import finish_segment, stored_keys
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import SEGMENT_ROWS, token_dtype
 from realm.corpus.tagging.collocations import CollocationCounts
-from realm.corpus.tagging.saved import save_tagger
 from realm.corpus.tagging.spans import SpanTagger, tag_all
-from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.specs import TaggerPlan, save_tagger
 from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import in_portions, started
 from realm.errors import CorpusError, DataError

@@ -9,9 +9,8 @@ from typing import Any
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.tagging.saved import load_tagger
 from realm.corpus.tagging.spans import SpanTagger, TaggedSpan, kind_of, spans_of, tag_all
-from realm.corpus.tagging.specs import DEFAULT, TaggerPlan
+from realm.corpus.tagging.specs import DEFAULT, TaggerPlan, load_tagger
 from realm.errors import DataError
 from realm.text.files import open_text
 
