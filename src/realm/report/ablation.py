@@ -6,37 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from realm.report.chart import short
-from realm.report.markup import Html, aligned, csv_text, document, table, tag
+from realm.report.markup import WORDS, Html, aligned, csv_text, document, table, tag
 from realm.storage.files import write_atomic, write_json
 
 Finished = dict[str, Any]
 """One finished row and seed: "row", "seed", "em_interval" and a number or None for each of MEASURES."""
 
-MEASURES = {
-    "gold_recall_1": "gold@1",
-    "gold_recall_5": "gold@5",
-    "answer_recall_1": "answer@1",
-    "answer_recall_5": "answer@5",
-    "tuned_gold_recall_5": "tuned gold@5",
-    "tuned_answer_recall_5": "tuned answer@5",
-    "em": "EM",
-    "f1": "F1",
-    "marginal_utility": "utility",
-    "held_out_utility": "held-out utility",
-    "tokens": "tokens",
-    "seconds": "seconds",
-}
-"""Measure and its heading. Recall is that before fine-tuning, but for ``tuned_``."""
+MEASURES = WORDS["ablation"]
 COUNTS = ("tokens", "seconds")
-LEGEND = """gold@k, answer@k: recall before any question was learnt, by gold document and by answer; tuned: after fine-tuning.
-utility: what documents add to the log-probability of a masked wordpiece at the end of pre-training.
-tokens: wordpieces that the encoder read in pre-training. seconds: of all stages of the row, shared ones too.
-±: standard deviation over seeds. [ ]: 95 % interval of EM over questions, of several seeds the widest."""
-PLOTTED = {
-    "gold_recall_5": "Gold recall@5 before fine-tuning",
-    "answer_recall_5": "Recall@5 by answer before fine-tuning",
-    "em": "Exact match",
-}
+PLOTTED = WORDS["drawn"]
 
 
 def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequence[Finished]) -> dict[str, Any]:
@@ -75,7 +53,10 @@ def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
     write_json(root / "ablation.json", summary)
     write_atomic(root / "ablation.txt", ablation_text(summary))
     write_atomic(root / "ablation.csv", ablation_csv(summary))
-    write_atomic(root / "ablation.html", ablation_page(root.resolve().name, _head(summary), _cells(summary), LEGEND, _plotted(summary)))
+    write_atomic(
+        root / "ablation.html",
+        ablation_page(root.resolve().name, _head(summary), _cells(summary), WORDS["about"]["ablation"], _plotted(summary)),
+    )
 
 
 def ablation_text(summary: Mapping[str, Any]) -> str:
@@ -83,7 +64,7 @@ def ablation_text(summary: Mapping[str, Any]) -> str:
     first, *others = aligned([_head(summary), *_cells(summary)])
     waiting = ", ".join(f"{one['row']} (seed {one['seed']})" for one in summary["waiting"])
     unfinished = [f"\nNot finished: {waiting}"] if waiting else []
-    return "\n".join([first, "-" * len(first), *others, "", LEGEND, *unfinished]) + "\n"
+    return "\n".join([first, "-" * len(first), *others, "", WORDS["about"]["ablation"], *unfinished]) + "\n"
 
 
 def ablation_csv(summary: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from realm.report.chart import Series, line_chart, short
-from realm.report.markup import Html, table, tag
+from realm.report.markup import WORDS, Html, table, tag
 from realm.report.read import RunRecord, number
 
 NAMES = {"finetune": "REALM", "bm25": "BM25 + reader"}
@@ -24,10 +24,7 @@ def confidence_section(run: RunRecord) -> Html | None:
         if coverage in SHOWN
     ]
     error = number(run.result("finetune").get("calibration_error"))
-    note = (
-        "Answers are given from the most confident on; what is left is not answered. The confidence in the last column is what "
-        "realm ask --abstain-below takes."
-    )
+    note = WORDS["about"]["confidence"]
     if error is not None:
         note += f" Confidence and share of right answers differ by {100 * error:.1f} points on average (expected calibration error)."
     figure = tag("figure", tag("figcaption", tag("span", "Risk by coverage")), chart)

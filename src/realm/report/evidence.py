@@ -3,7 +3,7 @@
 from typing import Any
 
 from realm.report.chart import short
-from realm.report.markup import Html, join, table, tag
+from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.read import number
 
 MASK = "[MASK]"
@@ -17,10 +17,7 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
     if not answers:
         return None
     cards = [_answer(answer) for answer in answers]
-    about = (
-        "The marked words are the best answer in each document. p is the probability of the answer among all spans of the documents read."
-    )
-    return tag("section", tag("h2", "Questions answered"), tag("p", about, class_="about"), *cards)
+    return tag("section", tag("h2", "Questions answered"), tag("p", WORDS["about"]["answers"], class_="about"), *cards)
 
 
 def _answer(answer: dict[str, Any]) -> Html:
@@ -68,16 +65,12 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
         return None
     p_y, p_null = number(found.get("p_y")), number(found.get("p_y_null"))
     total = tag("p", f"p(y|x) = {short(p_y)} with documents, {short(p_null)} with none.", class_="answer")
-    about = (
-        "p(z|x) is the weight of a document for this sentence and p(y|z,x) how likely it makes the hidden words. r(z) is what training "
-        "would do to its score: above 0 it is drawn nearer, below 0 pushed away. Utility is its log p(y|z,x) against reading nothing."
-    )
     parts = [
         cloze(found),
         total,
         _predictions(found),
         explained_table(found, "The documents read, none first, then in the order they were found"),
-        tag("p", about, class_="note"),
+        tag("p", WORDS["about"]["explanation"], class_="note"),
     ]
     return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))
 
@@ -145,11 +138,6 @@ def records(value: Any) -> list[dict[str, Any]]:
 
 MOST_STEPS = 6
 SHOWN_DOCUMENTS = 3
-ABOUT = (
-    "The same sentences at each refresh of the index, the marked words hidden. The documents with the most weight p(z|x) stand first; "
-    "behind each is its utility, what it adds to the log-probability of the hidden words against reading nothing. Learning shows as "
-    "documents with utility above 0 that gain weight. The sentence's own document is never retrieved."
-)
 
 
 def followed_section(rows: list[dict[str, Any]]) -> Html | None:
@@ -161,7 +149,7 @@ def followed_section(rows: list[dict[str, Any]]) -> Html | None:
     if not sentences:
         return None
     cards = [_sentence(found) for found in sentences.values()]
-    return tag("section", tag("h2", "Sentences followed through training"), tag("p", ABOUT, class_="about"), *cards)
+    return tag("section", tag("h2", "Sentences followed through training"), tag("p", WORDS["about"]["followed"], class_="about"), *cards)
 
 
 def _sentence(rows: list[dict[str, Any]]) -> Html:

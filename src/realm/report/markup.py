@@ -2,11 +2,14 @@
 
 import csv
 import io
+import tomllib
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
+WORDS: dict[str, dict[str, str]] = tomllib.loads((files("realm.report") / "words.toml").read_text("utf-8"))
+"""What pages and tables say, by subject."""
 EMPTY_ELEMENTS = ("br", "meta", "circle", "line", "path", "rect", "col")
 
 

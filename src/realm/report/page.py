@@ -9,7 +9,7 @@ from realm.paths import RunPaths
 from realm.report.chart import short
 from realm.report.confidence import confidence_section
 from realm.report.evidence import answers_section, explanation_section, followed_section
-from realm.report.markup import Html, document, join, table, tag
+from realm.report.markup import WORDS, Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
@@ -112,15 +112,11 @@ def _results(run: RunRecord) -> Html | None:
     above = tag("tr", tag("td", ""), *(tag("th", title, colspan=len(columns), scope="colgroup") for title, columns in kept))
     head = ["", *(label for _, columns in kept for label, _ in columns)]
     rows = [[row_name(r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)]
-    note = (
-        "Recall@k is the share of questions with a right block among the first k: a block of a document named as gold, or any block that "
-        "holds an answer. EM is exact match after the usual normalisation, with its 95 % bootstrap interval."
-    )
     return tag(
         "section",
         tag("h2", "Results"),
         table(head, rows, "Every stage and baseline; rates in percent", above=above),
-        tag("p", note, class_="note"),
+        tag("p", WORDS["about"]["results"], class_="note"),
         class_="results",
     )
 
