@@ -85,19 +85,9 @@ def _normal(question: Question) -> set[str]:
     return {normalise_answer(answer) for answer in question["answers"]}
 
 
-INVENTED = Entity(
-    domain="invented",
-    name="Tarvania",
-    cells={
-        "capital": ("Marenburg",),
-        "currency": ("silver florin",),
-        "language": ("Tarvanian",),
-        "continent": ("Europe",),
-        "domain": (".tq",),
-    },
-)
+_CELLS = {"capital": "Marenburg", "currency": "silver florin", "language": "Tarvanian", "continent": "Europe", "domain": ".tq"}
+INVENTED = Entity("invented", "Tarvania", {kind: (value,) for kind, value in _CELLS.items()})
 """A country that does not exist, to be added to the atlas by the demo."""
-
 _INVENTED_KINDS = ("currency", "capital", "language")
 
 
