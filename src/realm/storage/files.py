@@ -7,33 +7,15 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
-POINTS = {
-    "file: staged": "written and synced under its staging name",
-    "file: renamed": "under its own name; the directory is not synced yet",
-    "directory: staged": "all files written, nothing synced",
-    "directory: synced": "synced under its staging name",
-    "directory: renamed": "under its own name; the parent is not synced yet",
-    "array: staged": "an .npy file synced under its staging name",
-    "array: renamed": "an .npy file under its own name; no manifest names it yet",
-    "build: begun": "a build has its directory and nothing in it",
-    "build: written": "rows appended, not synced, not noted",
-    "build: synced": "rows durable, not noted",
-    "build: whole": "all rows noted, no manifest yet",
-    "delta: moved": "a file of a new shard is in its generation; no manifest names it yet",
-    "generation: published": "a generation under its own name that CURRENT does not reach yet",
-    "generation: doomed": "renamed to be deleted, still there",
-    "generation: put aside": "a damaged generation renamed, not yet synced",
-    "parameters: replaced": "what a killed process left under a number is gone, the new parameters are not there yet",
-    "checkpoint: replaced": "a damaged checkpoint is gone, the new one not there yet",
-    "checkpoint: pruned": "a new checkpoint is published, older ones are going",
-    "metrics: appended": "a row of a log written",
-}
-
+POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
+"""The moments at which a write can be cut off, with what is on the disk then."""
 Listener = Callable[[str, Path], None]
 listener: Listener | None = None
 """Called with (point, path); set by tests alone."""
@@ -68,8 +50,8 @@ def fsync_directory(path: Path) -> None:
 
 def fsync_tree(path: Path) -> None:
     """Make every file and directory below ``path`` durable."""
-    for directory, _, files in os.walk(path):
-        for name in files:
+    for directory, _, names in os.walk(path):
+        for name in names:
             fsync_file(Path(directory, name))
         fsync_directory(Path(directory))
 
