@@ -118,7 +118,7 @@ class LoopOptions:
 
 
 def has_bf16(device: str) -> bool:
-    """Whether ``device`` ("cpu" or "cuda") multiplies bfloat16 in hardware; emulated, it is some forty times slower than float32 on CPUs."""
+    """Whether ``device`` ("cpu" or "cuda") multiplies bfloat16 in hardware; emulated, it is forty times slower than float32 on CPUs."""
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # AVX512-BF16, AMX-BF16 and the bf16 extension of Arm are what oneDNN multiplies bfloat16 with.
