@@ -14,8 +14,8 @@ from realm.cli import show
 from realm.cli.arguments import Device, Json, Names, Paths, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
+from realm.cli.groups import refresh
 from realm.cli.questions import eval
-from realm.cli.refreshing import refresh
 from realm.progress import Progress
 from realm.ranks import place
 

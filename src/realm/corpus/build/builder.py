@@ -30,7 +30,7 @@ from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import Document, Spool
 from realm.corpus.build.staging import Staging, staged_build
-from realm.corpus.sources.provenance import source_name
+from realm.corpus.sources.reading import source_name
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.keys import KeyRuns, TextKeys
 from realm.corpus.store.lookup import finish_segment, stored_keys

@@ -17,7 +17,7 @@ from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
-from realm.corpus.sources.provenance import source_name
+from realm.corpus.sources.reading import source_name
 from realm.corpus.store.keys import Keys
 from realm.corpus.streams import Cursor
 from realm.corpus.tagging.collocations import mostly_caseless

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from realm.corpus.sources import SourceOptions
-from realm.corpus.sources.provenance import read_again
+from realm.corpus.sources.reading import read_again
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics, read_manifest
 from realm.corpus.store.views import Segment

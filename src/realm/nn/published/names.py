@@ -53,16 +53,7 @@ def published_kind(names: Iterable[str]) -> str:
         DataError: it is none of them.
     """
     known = {_modern(name) for name in names}
-    marks = [
-        ("scorer", "query_embedder.cls.dense.weight"),
-        ("openqa", "reader.qa_outputs.dense_output.weight"),
-        ("reader", "qa_outputs.dense_output.weight"),
-        ("embedder", "cls.dense.weight"),
-        ("encoder", "realm.embeddings.word_embeddings.weight"),
-        ("bert", "bert.embeddings.word_embeddings.weight"),
-        ("bert", "embeddings.word_embeddings.weight"),
-    ]
-    for kind, mark in marks:
+    for kind, mark in TABLES["marks"]["of"]:
         if mark in known:
             return kind
     raise DataError("these tensors belong to no REALM or BERT model", cure="Name a directory of google/realm-* or of a BERT.")
