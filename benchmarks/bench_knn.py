@@ -28,11 +28,10 @@ from common import result
 from realm.index.choice import make_index
 from realm.knn.building import build_datastore
 from realm.knn.datastore import WINDOWS, Neighbours, find_neighbours
-from realm.knn.mix import mixed_log_probs, token_probs
 from realm.knn.network import HubNetwork
-from realm.knn.processor import KnnLogitsProcessor
+from realm.knn.scoring import KnnLogitsProcessor
 from realm.knn.session import Session
-from realm.knn.settings import Mixing
+from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 from realm.knn.windows import Window, WindowSet, write_windows
 
 DIM, VOCABULARY, CONTEXT = 128, 8000, 128

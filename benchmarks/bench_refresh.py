@@ -38,7 +38,7 @@ from realm.nn.model import RealmModel
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.train.metrics import MetricsLog
-from realm.train.precision import has_bf16
+from realm.train.task import has_bf16
 from refresh_corpus import model_of, prepare, refresh, refreshes, take_documents
 from step_figures import gemm_peak
 

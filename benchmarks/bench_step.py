@@ -38,7 +38,7 @@ from realm.nn.published.config import published_config
 from realm.nn.published.names import export_tensors
 from realm.recipes.context import spec_of
 from realm.retrieval import Retriever
-from realm.train.precision import has_bf16
+from realm.train.task import has_bf16
 from refresh_corpus import take_documents
 from step_batch import VOCABULARY, Workload, corpus_workload, full_workload, histogram, padded
 from step_figures import gemm_peak, step_flops

@@ -21,8 +21,7 @@ import mwparserfromhell
 
 from common import result
 from realm.corpus.records import Rejected
-from realm.corpus.wiki.decompress import PIECE, read_pieces
-from realm.corpus.wiki.dump import iter_pages, read_wikidump, why_left_out
+from realm.corpus.wiki.dump import PIECE, iter_pages, read_pieces, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
 from realm.corpus.wiki.text import clean_wikitext

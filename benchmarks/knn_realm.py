@@ -29,9 +29,8 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.cloze import ClozeText
 from realm.errors import RealmError
 from realm.explain import explain
-from realm.index.base import RowIndex
+from realm.index.base import ExactIndex, RowIndex
 from realm.index.embed import embed_blocks
-from realm.index.exact import ExactIndex
 from realm.knn.masked import MaskedNetwork, build_from_run, fill, span_windows
 from realm.knn.settings import Mixing
 from realm.knn.windows import Window

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from realm.config import build_recipe
-from realm.diagnoses import ROWS, Diagnosis, attainable_share, diagnoses
-from realm.pipeline.alarms import Alarms, alarms_of
+from realm.diagnoses import Diagnosis, attainable_share, diagnoses
+from realm.pipeline.run import Alarms, alarms_of
 from realm.train.metrics import MetricsLog
 
 HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}
@@ -44,7 +44,7 @@ def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
     run = Run(tmp_path, diagnoses(attainable=attainable_share(28, 16, 8), staleness_limit=100))
     run.feed(*rows(range(20, 120, 20), marginal_utility=-0.1, distinct=0.2))  # an ordinary start; 28 blocks cannot be more distinct
     assert run.said == [] == run.rung
-    run.feed(*rows(range(500, 500 + 20 * (ROWS + 2), 20), marginal_utility=-0.1, distinct=0.01))
+    run.feed(*rows(range(500, 500 + 20 * 5, 20), marginal_utility=-0.1, distinct=0.01))
     assert run.rung == [(540, "utility"), (540, "distinct")]
     assert "step 540: marginal utility -0.100" in run.said[0] and "single_block_span_share" in run.said[0] and "distinct" in run.said[1]
     run.feed(("pretrain", 700, {"probe_recall": 0.1, "collapsed": 1.0}), ("pretrain", 750, {"probe_recall": 0.1, "collapsed": 1.0}))

@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.config import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 from realm.errors import ConfigError

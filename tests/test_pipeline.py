@@ -20,8 +20,7 @@ from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import STAGES, plan, run_demo, run_recipe
-from realm.pipeline import demo as demo_module
+from realm.pipeline import STAGES, demo as demo_module, plan, run_demo, run_recipe
 from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file

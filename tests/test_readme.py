@@ -146,7 +146,8 @@ def test_the_table_of_what_to_open_is_read() -> None:
 def test_every_module_and_name_exists(path: Path) -> None:
     """`module.py: name` is defined there; any other `CamelCase` or `snake_case` word stands somewhere in the source."""
     source = {file.as_posix(): file.read_text("utf-8") for file in (ROOT / "src" / "realm").rglob("*.py")}
-    words = {word for text in source.values() for word in re.findall(r"\w+", text)}
+    tables = [file.read_text("utf-8") for file in (ROOT / "src" / "realm").rglob("*.toml")]
+    words = {word for text in (*source.values(), *tables) for word in re.findall(r"\w+", text)}
     for text in inline(path):
         if found := re.fullmatch(r"([a-z_/]+\.py)(?:: ([\w.]+))?", text):
             modules = [body for file, body in source.items() if file.endswith(f"/{found[1]}")]

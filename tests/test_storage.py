@@ -10,9 +10,8 @@ import pytest
 from realm.errors import CorpusError, SnapshotError
 from realm.storage import arrays
 from realm.storage.arrays import array_header, publish_array, read_array
-from realm.storage.generations import steadily
+from realm.storage.generations import delete_unnamed, steadily
 from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, write_sealed
-from realm.storage.sweeping import delete_unnamed
 
 ERRORS = Errors(damaged=CorpusError, refused=SnapshotError)
 INT64 = np.dtype(np.int64)

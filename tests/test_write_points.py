@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import realm
-from realm.storage import write_points
-from realm.storage.write_points import POINTS, reached
+from realm.storage import files
+from realm.storage.files import POINTS, reached
 
 SOURCE = Path(realm.__file__).parent
 OTHERS = ("corpus", "native")
@@ -55,5 +55,5 @@ def test_the_scan_finds(source: str) -> None:
 
 
 def test_nobody_listens_in_production() -> None:
-    assert write_points.listener is None
+    assert files.listener is None
     reached("file: staged", Path("anywhere"))

@@ -1,5 +1,6 @@
 """Where things lie in a run directory."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,3 +71,12 @@ class RunPaths:
     def stage(self, stage: str) -> Path:
         """The published result of a finished stage: models, tokenizer, stage.json."""
         return self.root / "stages" / stage
+
+
+def is_realm_model(directory: Path) -> bool:
+    """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
+    try:
+        values = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and (values.get("library") == "realm" or values.get("model_type") == "realm")

@@ -182,8 +182,7 @@ class Progress:
 def _live_bars(stream: TextIO) -> Any:
     """rich's live display on ``stream``. Standard output is left alone: it carries results, and may be a pipe."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, Progress as Bars, TextColumn
     from rich.table import Column
 
     def column(field: str, **options: Any) -> TextColumn:

@@ -18,10 +18,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from realm.serve.app import make_app
 from realm.serve.guard import Rules
 from realm.serve.limits import LIMITS, Limits
-from realm.serve.protocol import BoundedProtocol
+from realm.serve.server import BoundedProtocol, make_app
 from realm.serve.serving import Serving
 
 WAIT = 60

@@ -1,7 +1,6 @@
 """Canonical text: what goes, what stays, and that it is a fixed point."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.text import canonical
 from realm.text.canonical import canonical_line, canonical_text

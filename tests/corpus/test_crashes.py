@@ -13,15 +13,12 @@ from typing import Any
 import pytest
 
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.merging import tidy_corpus
+from realm.corpus.change.compaction import compact_corpus, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.lock import writer_lock
-from realm.corpus.store.manifest import current_version
+from realm.corpus.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
-from realm.storage import locks as locking
-from realm.storage import tails
+from realm.storage import locks as locking, tails
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
@@ -144,7 +141,7 @@ while True:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from realm.corpus.store.lock import writer_lock
+from realm.corpus.store.manifest import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()

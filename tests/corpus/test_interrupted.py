@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 from realm.cli import main
-from realm.corpus.build import builder as build
-from realm.corpus.build import intake
+from realm.corpus.build import builder as build, intake
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.updates import add_documents
 from realm.corpus.sources import jsonl

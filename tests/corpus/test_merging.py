@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.change import merging
-from realm.corpus.change.merging import needs_tidying, tidy_corpus
+from realm.corpus.change import compaction
+from realm.corpus.change.compaction import needs_tidying, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import BlockStore
@@ -69,7 +69,7 @@ def test_changes_go_on_after_it(corpus: Path, write_jsonl: WriteJsonl, city_rows
 
 
 def test_much_that_was_removed_goes(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "LEAST_REMOVED", 1)
+    monkeypatch.setattr(compaction, "LEAST_REMOVED", 1)
     remove_documents(corpus, ["doc-0", "doc-1", "doc-2"])
     before = live_rows(corpus)
     assert needs_tidying(BlockStore.open(corpus))
@@ -94,7 +94,7 @@ def test_a_row_is_rewritten_a_few_times() -> None:
     for _ in range(10_000):
         sizes.append(chance.choice([1, 1, 3]))
         came += sizes[-1]
-        if count := merging.trailing(sizes):
+        if count := compaction.trailing(sizes):
             merged = sum(sizes[-count:])
             sizes, written = [*sizes[:-count], merged], written + merged
         most = max(most, len(sizes))

@@ -2,8 +2,7 @@
 
 import itertools
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from realm.corpus.build.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
 from realm.corpus.tagging.dates import DateNumberTagger

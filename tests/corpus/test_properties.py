@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from realm.corpus.build.builder import build_corpus
 from realm.errors import CorpusError

@@ -12,7 +12,7 @@ import pytest
 
 from realm.cli import main
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.sources.provenance import read_again, source_name
+from realm.corpus.sources.reading import read_again, source_name
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import read_manifest
 from realm.errors import DataError

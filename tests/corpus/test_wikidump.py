@@ -13,8 +13,7 @@ import pytest
 
 import realm.corpus.wiki.dump as wikidump
 from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDocument
-from realm.corpus.wiki.decompress import DamagedData, read_pieces
-from realm.corpus.wiki.dump import BROKEN_XML, DISAMBIGUATION, LIST, iter_pages, read_wikidump, why_left_out
+from realm.corpus.wiki.dump import BROKEN_XML, DISAMBIGUATION, LIST, DamagedData, iter_pages, read_pieces, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
 from realm.corpus.workers import Workers

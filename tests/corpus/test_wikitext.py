@@ -6,8 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.corpus.wiki.brackets import BracketWriter, pair_brackets
 from realm.corpus.wiki.dump import iter_pages, why_left_out

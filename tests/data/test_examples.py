@@ -9,10 +9,10 @@ import pytest
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
-from realm.data.ict import InverseCloze
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences, hide_more, salient_spans
 from realm.data.types import MaskedQuery
+from realm.recipes.ict import InverseCloze
 
 
 def build(directory: Path, *texts: str) -> BlockStore:

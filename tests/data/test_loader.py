@@ -1,8 +1,7 @@
 """The order of the data is a pure function of (seed, position)."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.data.loader import EpochOrder, generator
 

@@ -14,8 +14,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
-from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS
-from realm.data.masking.terms import Collocations
+from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS, Collocations
 from realm.data.types import MaskedQuery
 from realm.text.wordpieces import word_table
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.qa import AnswerLocator, answer_wordpieces, locate_wordpieces

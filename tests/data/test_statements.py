@@ -10,7 +10,7 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
-from realm.data.spans import Span
+from realm.data.qa import Span
 from realm.data.statements import Statements, stating_sentence
 from realm.data.types import MaskedQuery, TokenIds
 

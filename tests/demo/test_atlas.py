@@ -12,8 +12,7 @@ import pytest
 from tokenizers import BertWordPieceTokenizer
 
 from realm.demo.articles import Article, Ledger, count_tokens, write_domain
-from realm.demo.atlas import Atlas, build_atlas, write_atlas
-from realm.demo.questions import separate_answers
+from realm.demo.atlas import Atlas, build_atlas, separate_answers, write_atlas
 from realm.demo.tables import (
     Domain,
     bare,

@@ -5,13 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
 from realm.index import compressed, listing
+from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
-from realm.index.exact import ExactIndex
 from realm.index.library_scan import LibraryScan
 from realm.index.mips import Hits
 from realm.index.native.kernel import Kernel

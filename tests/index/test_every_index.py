@@ -6,8 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
 from realm.index.base import RowIndex

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from realm.index import snapshot as snapshots
-from realm.index.delta import append_delta
+from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import DamagedSnapshot, read_manifest
-from realm.index.merging import merge_shards
-from realm.index.sweeping import sweep
-from realm.storage import tails, write_points
+from realm.refresh.locks import sweep
+from realm.storage import files, tails
 
 from .test_snapshot import open_snapshot, publish, rows
 
@@ -74,11 +73,11 @@ def test_a_killed_merge(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             if left < 0:
                 raise Killed(point)
 
-        monkeypatch.setattr(write_points, "listener", listener)
+        monkeypatch.setattr(files, "listener", listener)
         try:
             merge_shards(index, 1)
         except Killed:
-            monkeypatch.setattr(write_points, "listener", None)
+            monkeypatch.setattr(files, "listener", None)
             assert content(index) == before
             sweep(index)
             assert content(index) == before

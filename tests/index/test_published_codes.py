@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from realm.index import compressed, published_codes
+from realm.index.base import ExactIndex
 from realm.index.choice import make_index
 from realm.index.delta import append_delta
-from realm.index.exact import ExactIndex
 from realm.index.manifest import SnapshotFacts, SnapshotManifest
 from realm.index.native.kernel import Kernel
 from realm.index.published_codes import CODES, HEADER
 from realm.index.snapshot import Snapshot, publish_snapshot
-from realm.storage import write_points
+from realm.storage import files
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
 VECTORS = np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32)
@@ -132,11 +132,11 @@ def test_other_kinds_and_distances_ignore_codes(tmp_path: Path, options: dict[st
 def test_killed_at_any_point_the_next_publisher_finishes(tmp_path: Path) -> None:
     """A process killed (SIGKILL) at each point of publishing leaves nothing that is opened, and nothing that stays."""
     seen: list[str] = []
-    write_points.listener = lambda point, path: seen.append(point)
+    files.listener = lambda point, path: seen.append(point)
     try:
         publish(tmp_path / "whole")
     finally:
-        write_points.listener = None
+        files.listener = None
     assert seen.count("directory: synced") == 2, "the codes, then the generation"
     for number in range(len(seen)):
         directory = tmp_path / str(number)
@@ -162,7 +162,7 @@ def killed(work: Callable[[], object], number: int) -> bool:
             if len(passed) > number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        write_points.listener = listen
+        files.listener = listen
         try:
             work()
         finally:

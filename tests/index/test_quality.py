@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from realm.index.base import ExactIndex
 from realm.index.choice import make_index
-from realm.index.exact import ExactIndex
 from realm.index.quality import recall_against
 
 

@@ -10,8 +10,8 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index import published_codes
+from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
-from realm.index.exact import ExactIndex
 from realm.index.manifest import DamagedSnapshot
 from realm.index.native.kernel import Kernel
 from realm.index.published_codes import HEADER, open_codes, save_codes

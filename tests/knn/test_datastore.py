@@ -16,7 +16,7 @@ from realm.knn.building import forecast
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.texts import TextOptions, build_from_texts
-from realm.storage import write_points
+from realm.storage import files
 from realm.storage.files import sha256_file
 
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
@@ -98,7 +98,7 @@ def killed_at(work: Callable[[], object], point: str, which: int) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         try:
-            write_points.listener = listener
+            files.listener = listener
             work()
             code = 0
         finally:

@@ -11,8 +11,7 @@ from realm.index.base import RowIndex
 from realm.knn.datastore import Datastore, Neighbours, find_neighbours
 from realm.knn.evaluation import translate
 from realm.knn.network import HubNetwork
-from realm.knn.processor import KnnLogitsProcessor
-from realm.knn.scoring import score_windows
+from realm.knn.scoring import KnnLogitsProcessor, score_windows
 from realm.knn.settings import Mixing
 
 Built = Callable[..., Datastore]
@@ -149,7 +148,7 @@ def test_rows_that_have_ended_are_not_searched(
         searched.append(len(keys))
         return find_neighbours(index, keys, k)
 
-    monkeypatch.setattr("realm.knn.processor.find_neighbours", counted)
+    monkeypatch.setattr("realm.knn.scoring.find_neighbours", counted)
     made, rows = [], []
     for padding in (None, 0):
         with KnnLogitsProcessor(network, built(kind).index(), mixing, padding) as knn:

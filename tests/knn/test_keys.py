@@ -9,8 +9,7 @@ import transformers
 from torch import nn
 
 from realm.errors import ConfigError
-from realm.knn.keys import KeyTap, find_layer
-from realm.knn.network import HubNetwork
+from realm.knn.network import HubNetwork, KeyTap, find_layer
 from realm.knn.windows import Window
 
 SMALL: dict[str, Any] = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
-from realm.knn.mix import mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
+from realm.knn.settings import mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
 
 
 def brute_force(scores: np.ndarray, tokens: np.ndarray, valid: np.ndarray, counts: np.ndarray, temperature: float, v: int) -> np.ndarray:

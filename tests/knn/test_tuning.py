@@ -12,9 +12,8 @@ from realm.errors import ConfigError, DataError
 from realm.knn.datastore import Neighbours
 from realm.knn.evaluation import perplexities, translation_scores
 from realm.knn.gate import FEATURES, Gate, gate_features
-from realm.knn.mix import neighbour_weights
 from realm.knn.scoring import ScoredTokens
-from realm.knn.settings import Mixing
+from realm.knn.settings import Mixing, neighbour_weights
 from realm.knn.tuning import tune, with_gate
 
 

@@ -7,8 +7,7 @@ import torch
 
 from realm.data.featurize import pad_batch
 from realm.data.types import Sequence, TokenInputs
-from realm.nn.bodies import Body, build_body
-from realm.nn.last_layer import has_bert_layers
+from realm.nn.bodies import Body, build_body, has_bert_layers
 from realm.nn.model import RealmModel
 from realm.nn.spec import BodySpec
 

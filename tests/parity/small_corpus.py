@@ -17,7 +17,7 @@ from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
-from realm.index.exact import ExactIndex
+from realm.index.base import ExactIndex
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.build.from_records import corpus_from_records
+from realm.corpus.build.builder import corpus_from_records
 from realm.corpus.sources.record_file import LARGEST_RECORD, RecordFile, write_record_file
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError, DataError

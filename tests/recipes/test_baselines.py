@@ -13,8 +13,8 @@ import torch
 
 from realm.candidates import Bm25Candidates
 from realm.config import Recipe, load_recipe
+from realm.data.qa import Spans
 from realm.data.questions import load_datasets, pooled
-from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.model import RealmModel

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from realm.data.blocks import BlockInputs, open_inputs
+from realm.index.base import ExactIndex
 from realm.index.delta import append_delta
-from realm.index.exact import ExactIndex
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel
@@ -21,7 +21,7 @@ from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import prune_run, publish_parameters, withdraw_requests
-from realm.storage import write_points
+from realm.storage import files
 from realm.storage.generations import generation_path, next_generation, published_generations, read_current
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
@@ -66,7 +66,7 @@ def dies(work: Callable[[], object], at: Callable[[str], bool]) -> bool:
     if pid == 0:
         code = 9
         try:
-            write_points.listener = lambda point, path: os.kill(os.getpid(), signal.SIGKILL) if at(point) else None
+            files.listener = lambda point, path: os.kill(os.getpid(), signal.SIGKILL) if at(point) else None
             work()
             code = 0
         finally:

@@ -20,7 +20,7 @@ from realm.refresh.generation import verify_generations
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
 from realm.refresh.refresher import Refresher, read_status
-from realm.storage import write_points
+from realm.storage import files
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
 
@@ -233,7 +233,7 @@ def test_a_request_cannot_be_taken_back_while_its_answer_becomes_visible(run: Ru
             trainer.join(0.3)
             assert trainer.is_alive(), "it waits until CURRENT says that the request is answered"
 
-    monkeypatch.setattr(write_points, "listener", start_the_trainer)
+    monkeypatch.setattr(files, "listener", start_the_trainer)
     with publishing(run.index):
         assert Refresher(run, inputs, EmbedOptions()).tick() == asked
     trainer.join()
@@ -249,10 +249,10 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPa
         if point == "generation: published":
             raise Killed
 
-    monkeypatch.setattr(write_points, "listener", die)
+    monkeypatch.setattr(files, "listener", die)
     with publishing(run.index), pytest.raises(Killed):
         Refresher(run, inputs, EmbedOptions()).tick()
-    monkeypatch.setattr(write_points, "listener", None)
+    monkeypatch.setattr(files, "listener", None)
     assert (run.index / f"{asked:06d}").is_dir() and not forget_requests(run, above=before).start > asked
     newest = refresh_index(model, inputs, run, step=20).number
     assert asked not in published_generations(run.index) and newest > asked, "it has no parameters"

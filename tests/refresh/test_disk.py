@@ -14,9 +14,9 @@ import pytest
 
 from realm.cli import main
 from realm.errors import RealmError, SnapshotError
-from realm.storage import write_points
+from realm.storage import files
+from realm.storage.files import POINTS
 from realm.storage.generations import prune, read_current
-from realm.storage.write_points import POINTS
 
 DISK = sorted(p for p in POINTS if p.split(":")[0] in ("build", "array", "file", "directory", "parameters"))
 REFUSALS = [(point, errno.ENOSPC) for point in DISK] + [("build: written", errno.EIO), ("file: staged", errno.EROFS)]
@@ -31,7 +31,7 @@ def test_what_the_disk_refuses(point: str, code: int, copied: Callable[..., Any]
             raise OSError(code, os.strerror(code), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(write_points, "listener", refuse)
+        patch.setattr(files, "listener", refuse)
         with pytest.raises(RealmError, match=f"{os.strerror(code)}.*published before is intact"):
             work.round()
     work.check()
@@ -77,11 +77,11 @@ def test_a_full_disk_ends_the_command(
         if point == "array: staged":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(write_points, "listener", full)
+    monkeypatch.setattr(files, "listener", full)
     assert main(["index", "build", str(run)]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "No space left on device" in error and "intact" in error
-    monkeypatch.setattr(write_points, "listener", None)
+    monkeypatch.setattr(files, "listener", None)
     assert main(["index", "build", str(run)]) == 0 and main(["index", "verify", str(run)]) == 0
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from realm.errors import SnapshotError
-from realm.storage import write_points
+from realm.storage import files
+from realm.storage.files import POINTS
 from realm.storage.generations import read_current
-from realm.storage.write_points import POINTS
 
 
 def round_and_damage(work: Any) -> None:
@@ -25,11 +25,11 @@ def round_and_damage(work: Any) -> None:
 
 def reached_in(work: Callable[[], object]) -> list[str]:
     seen: list[str] = []
-    write_points.listener = lambda point, path: seen.append(point)
+    files.listener = lambda point, path: seen.append(point)
     try:
         work()
     finally:
-        write_points.listener = None
+        files.listener = None
     return seen
 
 

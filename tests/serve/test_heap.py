@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from realm.serve import heap
+from realm.serve import serving
 
 
 def test_free_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_free_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     trim = library.malloc_trim
     library.malloc_trim = lambda keep: said.append(trim(keep))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    heap.give_back()
+    serving.give_back()
     assert len(said) == 1 and said[0] in (0, 1), "whether memory was released, in the words of the C library"
 
 
@@ -31,5 +31,5 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch, error: type[Exceptio
         raise error("no malloc_trim here")
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    heap.give_back()
+    serving.give_back()
     assert asked == [None]

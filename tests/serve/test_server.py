@@ -19,8 +19,7 @@ import uvicorn
 
 from realm.cli import main
 from realm.client import Client, ServiceError
-from realm.serve.protocol import BoundedProtocol
-from realm.serve.server import _listen, serve
+from realm.serve.server import BoundedProtocol, _listen, serve
 
 from .tools import Process
 

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from realm.client import Client
-from realm.serve.app import make_app
 from realm.serve.guard import Rules
+from realm.serve.server import make_app
 from realm.serve.serving import Serving
 
 HERE = "http://127.0.0.1"

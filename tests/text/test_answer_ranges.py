@@ -1,11 +1,9 @@
 """Answers are found in a text's own characters; patterns that never end cost their time a few times, not in every text."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from realm.text.answer_ranges import normalised_ranges, normalised_text, raw_ranges
-from realm.text.answers import normalize_answer
+from realm.text.answers import normalised_ranges, normalised_text, normalize_answer, raw_ranges
 from realm.text.patterns import PatternSearch
 
 TEXT = "“The Beatles” (Liverpool, 1960) met the beatles; BEATLES, naïve café-goers."

@@ -8,11 +8,9 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from realm.text.answer_ranges import normalised_ranges
-from realm.text.answers import exact_match, f1, normalize_answer, regex_match
+from realm.text.answers import exact_match, f1, normalised_ranges, normalize_answer, regex_match
 from realm.text.patterns import PatternSearch
 
 CATASTROPHIC = "(a|a|aa)+$"

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 import regex
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from realm.data.questions import load_questions
 from realm.text.literals import LikelyPatterns, folded, required_strings

@@ -68,8 +68,7 @@ def ablate(
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     loaded, root = load_recipe(recipe), out or Path("runs") / f"{recipe.stem}-ablation"
     with Progress(quiet=not place().first) as progress:
-        from realm.pipeline.ablate import ablate as ablate_recipe
-        from realm.pipeline.ablate import ablation_table
+        from realm.pipeline.ablate import ablate as ablate_recipe, ablation_table
         from realm.recipes.ablations import chosen_ablations
 
         chosen = chosen_ablations(rows)

@@ -168,7 +168,7 @@ def corpus_show(
         document: the document's id.
         source: also show the file and the record that it was read from.
     """
-    from realm.corpus.store.showing import document_blocks, source_record
+    from realm.corpus.store.info import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)
     record = {"source": source_record(corpus, blocks)} if source else {}

@@ -1,11 +1,13 @@
-"""The verbs that come in groups: corpus, index, data, knn, tagger."""
+"""The verbs that come in groups: corpus, index, data, knn, tagger; and ``realm refresh``, which builds indexes."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from realm.cli import corpus as corpora
-from realm.cli import knn, questions, refreshing, show, taggers
+import tyro
+
+from realm.cli import corpus as corpora, knn, questions, show
 from realm.cli.arguments import Json, Places, Run, Text
 from realm.errors import ConfigError
 from realm.progress import Progress
@@ -60,6 +62,21 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
     show.result(found, json, show.hits)
 
 
+def tagger_eval(
+    file: Annotated[Path, tyro.conf.arg(metavar="FILE")], /, *, tagger: str = "", corpus: Path | None = None, json: Json = False
+) -> None:
+    """Score a tagger on sentences with marked spans, whatever their type.
+
+    Args:
+        file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
+        tagger: a tagger as for realm corpus build; empty is the corpus's own, or without a corpus the default.
+        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
+    """
+    from realm.corpus.tagging.evaluation import evaluate_tagger
+
+    show.result(evaluate_tagger(file, tagger, corpus), json)
+
+
 def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.config import build_recipe
@@ -70,6 +87,61 @@ def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, pro
     recipe = build_recipe({"model": {"body": body}, "corpus": {"sources": [str(source.resolve()) for source in sources]}})
     run_recipe(recipe, out, stages=("corpus", "pretrain"), progress=progress)
     return out
+
+
+_ADDRESS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="[ADDRESS]",
+    instance_from_str=lambda given: _address(given),
+    is_instance=lambda value: value is None or isinstance(value, str),
+    str_from_instance=lambda value: [value or "none"],
+)
+Address = Annotated[str | None, _ADDRESS]
+
+
+def _address(given: list[str]) -> str:
+    """What stands behind ``--ray``; nothing means a cluster on this machine."""
+    if len(given) > 1:
+        raise ValueError("give one address at most, and RUN before --ray")
+    return given[0] if given else "local"
+
+
+def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int = 2) -> None:
+    """Build the index of a run beside its trainer (pretrain.refresh = "external"), until pre-training has ended.
+
+    Args:
+        once: end as soon as nothing is asked for.
+        ray: embed by a pool of actors on Ray: a cluster on this machine, or that of ADDRESS (HOST:PORT of its head, or auto).
+        actors: of that pool.
+    """
+    with Progress() as progress:
+        count = partial(progress.count, "index: blocks")
+        if ray is None:
+            from realm.refresh.refresher_process import serve_run
+
+            serve_run(run, once=once, say=progress.say, progress=count)
+        else:
+            from realm.pool.builders import serve_pool
+
+            serve_pool(run, ray, actors, once=once, say=progress.say, progress=count)
+
+
+def index_verify(run: Run, /, *, json: Json = False) -> None:
+    """Read every generation of the index and its parameters and compare all checksums; nothing is changed."""
+    from realm.data.blocks import open_inputs
+    from realm.errors import SnapshotError
+    from realm.opening import read_run_recipe
+    from realm.paths import RunPaths
+    from realm.refresh.generation import verify_generations
+
+    paths = RunPaths(run)
+    inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
+    rows, aside = verify_generations(paths, inputs)
+    shown = {f"generation {row['generation']}": row["problem"] or f"valid, {row['blocks']} blocks" for row in rows} | {"put aside": aside}
+    show.result({"generations": rows, "put_aside": aside}, json, lambda _: show.facts(shown))
+    if bad := [row for row in rows if row["problem"]]:
+        cure = "The newest valid one is used; realm index build RUN or the next refresh makes a new one"
+        raise SnapshotError(f"{len(bad)} of {len(rows)} generations cannot be used", path=paths.index, cure=cure)
 
 
 ABOUT = {
@@ -84,8 +156,8 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     for group, verbs in {
         "corpus": corpora.VERBS,
         "data": (questions.data_check, questions.data_convert),
-        "index": (index_build, index_info, index_search, refreshing.index_verify),
+        "index": (index_build, index_info, index_search, index_verify),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
-        "tagger": (taggers.tagger_eval,),
+        "tagger": (tagger_eval,),
     }.items()
 }

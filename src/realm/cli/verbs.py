@@ -1,21 +1,89 @@
-"""The verbs that train, evaluate and ask. Each loads what it needs when it runs."""
+"""The verbs that train, evaluate and ask, and the list of published bodies. Each loads what it needs when it runs."""
 
-from collections.abc import Callable
+import json as encoding
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from realm.cli import show
-from realm.cli.aligning import align
-from realm.cli.arguments import Json, Names, Paths, Recipe, Run, Settings, Text, overrides
+from realm.cli.arguments import Device, Json, Names, Paths, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
-from realm.cli.models import models
+from realm.cli.groups import refresh
 from realm.cli.questions import eval
-from realm.cli.refreshing import refresh
 from realm.progress import Progress
 from realm.ranks import place
+
+
+def align(
+    run: Run,
+    /,
+    *,
+    out: Path | None = None,
+    limit: int = 1000,
+    k: int = 8,
+    min_utility: float = 0.0,
+    device: Device = "cpu",
+    json: Json = False,
+) -> None:
+    """Sentences with the documents that raised their likelihood, as JSON lines, in a run whose pre-training has ended.
+
+    Args:
+        out: the file to write; standard output by default.
+        limit: sentences to read, spread evenly over the corpus; 0 for all.
+        k: documents read with each, the null document counted.
+        min_utility: a document is shown if it adds more than this to the log-probability of the hidden words.
+    """
+    from realm.recipes.align import AlignOptions, align as align_sentences
+
+    opened = _open(run, device)
+    with Progress() as progress, _rows_to(out) as write:
+        options = AlignOptions(limit, k, min_utility)
+        found = align_sentences(opened, options, write, partial(progress.count, "sentences"))
+    if out is not None and not json:
+        show.facts({**found, "written to": str(out)})
+    show.last_line({**found, "out": None if out is None else str(out), "versions": opened.versions}, json)
+
+
+def _open(run: Path, device: str) -> Any:
+    import torch
+
+    from realm.errors import ConfigError
+    from realm.opening import open_run
+
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise ConfigError(f"no device '{device}' here", cure="Give --device cpu.")
+    return open_run(run, device=device)
+
+
+@contextmanager
+def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Where rows go: a file that is there whole or not at all, or standard output as they come."""
+    from realm.errors import DataError
+    from realm.storage.files import publish_file
+
+    def line(row: dict[str, Any]) -> bytes:
+        return (encoding.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace")
+
+    if out is None:
+        yield lambda row: print(line(row).decode(), end="", file=sys.stdout)
+        return
+    if out.is_dir():
+        raise DataError("a directory is here", path=out, cure="Give the name of a file with --out.")
+    if out.parent.exists() and not out.parent.is_dir():
+        raise DataError("no directory", path=out.parent, cure="Give a file in a directory with --out.")
+    with publish_file(out) as file:
+
+        def write(row: dict[str, Any]) -> None:
+            file.write(line(row))
+
+        yield write
+
 
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 
@@ -149,6 +217,22 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     from realm.pipeline.exporting import export_run
 
     show.result(export_run(run, out, onnx=onnx), json, show.exported)
+
+
+def models(*, json: bool = False) -> None:
+    """List the published bodies that [model] body takes by name, and which of them are on this machine.
+
+    Args:
+        json: print one JSON object as the last line.
+    """
+    from dataclasses import asdict
+
+    from realm.nn.known_bodies import KNOWN_BODIES, local_directory
+
+    found = [{**asdict(body), "directory": str(local_directory(body) or "")} for body in KNOWN_BODIES]
+    if not json:
+        show.models(found)
+    show.last_line({"models": found}, json)
 
 
 LISTED = (

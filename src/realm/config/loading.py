@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +12,7 @@ import tomli_w
 from realm.config.recipe import Recipe, check_recipe
 from realm.config.values import read_value
 from realm.errors import ConfigError
+from realm.paths import is_realm_model
 
 REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
 """Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
@@ -85,22 +85,13 @@ def _published(body: str, recipe: Values) -> Values:
 
     A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
-    if not body or _is_whole(Path(body)):
+    if not body or is_realm_model(Path(body)):
         return {}
     values = _read_preset("published/default.toml")
     section = recipe.get("pretrain", {})
     if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
         values = _merge(values, {"pretrain": {"from_warm": True}})
     return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
-
-
-def _is_whole(directory: Path) -> bool:
-    """Whether a directory holds a whole REALM, to be trained on as the recipe says, and not a body alone."""
-    try:
-        values = json.loads((directory / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and "realm" in (values.get("library"), values.get("model_type"))
 
 
 def _read_preset(name: str) -> Values:

@@ -8,9 +8,8 @@ import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
-from realm.data.qa import answer_wordpieces
+from realm.data.qa import Spans, answer_wordpieces
 from realm.data.questions import QuestionFile, QuestionOptions, read_questions
-from realm.data.spans import Spans
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.progress import Counting
@@ -32,7 +31,7 @@ def check_question_file(
 
     Args:
         corpus: also say how they fit this corpus.
-        match: how answers are found in texts, one of ``answer_ranges.MATCHES``.
+        match: how answers are found in texts, one of ``text.answers.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.
 

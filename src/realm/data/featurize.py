@@ -7,8 +7,7 @@ null      the same with empty title and body
 """
 
 import itertools
-from collections.abc import Iterator
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
 
 import numpy as np

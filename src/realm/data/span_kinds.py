@@ -2,8 +2,7 @@
 
 import regex
 
-from realm.corpus.tagging.dates import DateNumberTagger
-from realm.corpus.tagging.forms import MONTHS, UNITS
+from realm.corpus.tagging.dates import MONTHS, UNITS, DateNumberTagger
 from realm.data.question_words import LANGUAGES, Language
 
 TAGGER = DateNumberTagger()

@@ -5,8 +5,7 @@ differ, as they do when people ask. So the statement's blocks must not be read f
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,8 +15,8 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.masked_text import MASK, masked_text
 from realm.data.masking.exclusion import Exclusion
+from realm.data.qa import Span
 from realm.data.question_words import LANGUAGES, detect_language
-from realm.data.spans import Span
 from realm.data.templates import question_from
 from realm.data.types import MaskedQuery, TokenIds
 from realm.text.words import words

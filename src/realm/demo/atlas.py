@@ -1,29 +1,93 @@
-"""The atlas: a small encyclopaedia of true facts, with questions on it."""
+"""The atlas: a small encyclopaedia of true facts, with questions on it, split by entity and by answer."""
 
 import json
+import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from realm.demo.articles import Article, Ledger, write_domain, write_entity
-from realm.demo.links import note_links
-from realm.demo.questions import Question, make_questions
-from realm.demo.tables import Domain, Entity, bare, load_domains, render
+from realm.demo.tables import Domain, Entity, bare, load_domains, normalise_answer, rank, render, shuffled
 
-INVENTED = Entity(
-    domain="invented",
-    name="Tarvania",
-    cells={
-        "capital": ("Marenburg",),
-        "currency": ("silver florin",),
-        "language": ("Tarvanian",),
-        "continent": ("Europe",),
-        "domain": (".tq",),
-    },
-)
+SPLITS = ("train", "dev", "test")
+_TEST_SHARE = 0.2
+_DEV_SHARE = 0.1
+_TRAIN_WORDINGS = 2
+_RARE = 2
+_LONGEST_ANSWER = 21
+"""In characters, so that it has at most ten WordPieces."""
+
+
+Question = dict[str, Any]
+
+
+def make_questions(domains: list[Domain], ledger: Ledger) -> dict[str, list[Question]]:
+    """Questions of the three splits, which share no entity and no answer."""
+    splits: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for domain in domains:
+        where = assign_entities(domain, ledger.seed)
+        for entity in domain.entities:
+            split = where[entity.key]
+            splits[split] += _ask_entity(domain, entity, split, ledger)
+    return separate_answers(splits)
+
+
+def assign_entities(domain: Domain, seed: int) -> dict[str, str]:
+    """Deal a domain's entities out to the splits."""
+    keys = sorted((e.key for e in domain.entities), key=lambda key: rank(seed, "split", key))
+    tests = round(len(keys) * _TEST_SHARE)
+    devs = round(len(keys) * _DEV_SHARE)
+    return {key: "test" if i < tests else "dev" if i < tests + devs else "train" for i, key in enumerate(keys)}
+
+
+def _ask_entity(domain: Domain, entity: Entity, split: str, ledger: Ledger) -> list[Question]:
+    """Questions on the facts of one entity."""
+    limit = _TRAIN_WORDINGS if split == "train" else 1
+    questions: list[Question] = []
+    for kind in domain.kinds_of(entity):
+        answers = [a for a in entity.answers(kind.name) if len(a) <= _LONGEST_ANSWER]
+        if not kind.ask or entity.answers(kind.name)[:1] != answers[:1]:
+            continue
+        order = shuffled(kind.questions, ledger.seed, "question", entity.key, kind.name)
+        asked = [text for text in (render(t, entity) for t in order) if text is not None]
+        questions += [
+            {
+                "id": f"{entity.key}/{kind.name}/{number}",
+                "question": text,
+                "answers": answers,
+                "positive_ids": sorted(ledger.stated[entity.key, kind.name]),
+                "kind": f"{domain.name}/{kind.name}",
+            }
+            for number, text in enumerate(asked[:limit])
+        ]
+    return questions
+
+
+def separate_answers(splits: dict[str, list[Question]]) -> dict[str, list[Question]]:
+    """Drop questions until no train question has an answer of a dev or test one.
+
+    An answer of only one or two facts of train is given to dev and test;
+    questions with a commoner answer are kept in train only.
+    """
+    facts = {q["id"].rpartition("/")[0]: _normal(q) for q in splits["train"]}
+    common = Counter(answer for answers in facts.values() for answer in answers)
+    held = {split: [q for q in splits[split] if all(common[a] <= _RARE for a in _normal(q))] for split in ("dev", "test")}
+    taken = {answer for questions in held.values() for q in questions for answer in _normal(q)}
+    train = [q for q in splits["train"] if not taken & _normal(q)]
+    return {"train": train, **held}
+
+
+def _normal(question: Question) -> set[str]:
+    """The normalised answers of a question."""
+    return {normalise_answer(answer) for answer in question["answers"]}
+
+
+_CELLS = {"capital": "Marenburg", "currency": "silver florin", "language": "Tarvanian", "continent": "Europe", "domain": ".tq"}
+INVENTED = Entity("invented", "Tarvania", {kind: (value,) for kind, value in _CELLS.items()})
 """A country that does not exist, to be added to the atlas by the demo."""
-
 _INVENTED_KINDS = ("currency", "capital", "language")
 
 
@@ -115,3 +179,29 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write objects as JSON lines, with Unix line ends."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path.write_bytes(text.encode("utf-8"))
+
+
+def note_links(domains: list[Domain], ledger: Ledger) -> None:
+    """Record the articles that state a fact by its inverse.
+
+    Such an article also answers a question on the fact, so it must count as a positive. ``inverses.toml`` has the kinds.
+    """
+    inverses = tomllib.loads((files("realm.demo") / "inverses.toml").read_text("utf-8"))
+    stated: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    entities = {entity.key: entity for domain in domains for entity in domain.entities}
+    for (key, kind), ids in ledger.stated.items():
+        name, value = _pair(entities[key], kind)
+        stated[entities[key].domain, kind, name, value] += ids
+    for entity in entities.values():
+        for kind in entity.cells:
+            if not entity.value(kind):
+                continue
+            name, value = _pair(entity, kind)
+            for other, inverse in inverses.get(entity.domain, {}).get(kind, []):
+                for article_id in stated.get((other, inverse, value, name), []):
+                    ledger.note(entity, kind, article_id)
+
+
+def _pair(entity: Entity, kind: str) -> tuple[str, str]:
+    """The entity's name and the value of its fact, without articles."""
+    return bare(entity.name), bare(str(entity.value(kind)))

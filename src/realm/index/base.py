@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from realm.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
+from realm.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_norms, checked_queries
 from realm.index.mips import Hits, Metric
-from realm.index.scan import Best
+from realm.index.scan import Best, Scan
 
 QUERY_CHUNK = 256  # queries scored together; a larger batch is split, so that a block keeps enough rows for a good matrix product
 RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 scores: 512 KiB, which stay in the cache
@@ -197,3 +197,41 @@ class RowIndex(ABC):
         hits.valid[query, column] = True
         if hits.values is not None and self._values is not None:
             hits.values[query, column] = self._values[best.row]
+
+
+SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows): 16 MiB in float32, 32 MiB in float64
+
+
+class ExactIndex(RowIndex):
+    """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
+
+    A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again.
+
+    Ties go to the lower block id, and the ids of a query do not depend on what else is in its batch. One search needs about four score
+    matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
+
+    Args: see RowIndex.
+    """
+
+    kind = "exact"
+
+    def _prepare(self) -> None:
+        self._norms = checked_norms(self._vectors)
+        self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
+
+    def _bytes(self) -> int:
+        return self._vectors.nbytes + self._norms.nbytes
+
+    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+        """Scan all rows in blocks, keep the k best of each query by float64 score."""
+        best = Best(len(queries), k)
+        scan = Scan(queries, self.largest_norm, self._metric)
+        exact_queries = queries.cpu().numpy().astype(np.float64)
+        step = max(1, SCORE_ENTRIES // len(queries))
+        for start in range(0, len(self), step):
+            stop = min(start + step, len(self))
+            lower = scan.lower_bounds(self._vectors[start:stop], self._norms[start:stop])
+            hidden.mask(lower, start, stop)
+            query, row = scan.candidates(lower, self._norms[start:stop], best.threshold, k)
+            best.add(query, row + start, self._exact_scores(exact_queries, query, row + start))
+        return best

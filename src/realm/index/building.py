@@ -18,8 +18,7 @@ import numpy as np
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, stored_width
 from realm.storage.arrays import array_header, publish_array
-from realm.storage.files import write_json
-from realm.storage.write_points import reached
+from realm.storage.files import reached, write_json
 
 PROGRESS = "progress.json"
 HASHED_AT_ONCE = 1 << 24

@@ -11,7 +11,7 @@ from realm.index.mips import Metric
 from realm.index.quantised import QuantisedRows
 
 _CLASSES = {
-    "exact": ("realm.index.exact", "ExactIndex"),
+    "exact": ("realm.index.base", "ExactIndex"),
     "compressed": ("realm.index.compressed", "CompressedIndex"),
     "clustered": ("realm.index.clustered", "ClusteredIndex"),
     "faiss-flat": ("realm.index.faiss_index", "FaissFlatIndex"),

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from realm.errors import SnapshotError
-from realm.index.base import Hidden, RowIndex
+from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_norms
-from realm.index.exact import ExactIndex
 from realm.index.group_scan import GroupScan, NativeScan
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
 from realm.index.listing import Listed, Listing, kth_largest, round_down

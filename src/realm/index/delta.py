@@ -13,11 +13,12 @@ import numpy as np
 from realm.index.building import Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
 from realm.index.manifest import Shard, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
-from realm.index.shards import next_number, read_shard
+from realm.index.shards import next_number, read_shard, read_stored, shard_names
+from realm.storage.arrays import publish_array
 from realm.storage.disk import writing
-from realm.storage.files import fsync_directory
+from realm.storage.files import fsync_directory, reached
 from realm.storage.generations import BUILDING_SUFFIX, generation_path
-from realm.storage.write_points import reached
+from realm.storage.tails import trailing
 
 
 def append_delta(
@@ -85,3 +86,37 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors
     fsync_directory(path)
     build.discard()
     return shard
+
+
+def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
+    """Make one of the small shards at the end of a generation, by the rule for segments of a corpus; nothing where they are few.
+
+    A new revision names the new shard, and readers see that or the one before. Files of the old ones are deleted by the next who holds the
+    index (``refresh.locks.sweep``); who has opened them goes on, and who was about to reads the manifest again. The caller holds the index.
+
+    Args:
+        generation: whose rows one document embedder made.
+
+    Raises:
+        SnapshotError: the generation is missing or damaged, or the disk refuses; it stays as it was.
+    """
+    path = generation_path(directory, generation)
+    manifest = read_manifest(path, generation)
+    count = trailing([shard.rows for shard in manifest.shards])
+    if not count:
+        return manifest
+    with writing(path):
+        shard = _merged(path, manifest, manifest.shards[-count:])
+        manifest = replace(manifest, revision=manifest.revision + 1, shards=(*manifest.shards[:-count], shard))
+        write_manifest(path, manifest)
+    return manifest
+
+
+def _merged(path: Path, manifest: SnapshotManifest, shards: Sequence[Shard]) -> Shard:
+    """One shard of the rows of several, on disk and in no manifest yet. What is damaged is found before it is copied."""
+    stored, ids = zip(*(read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
+    vectors_name, ids_name = shard_names(next_number(manifest.shards))
+    vectors_sha256 = publish_array(path / vectors_name, np.concatenate(stored))
+    ids_sha256 = publish_array(path / ids_name, np.concatenate(ids))
+    first = next((shard.first_block_id for shard in shards if shard.first_block_id is not None), None)
+    return Shard(vectors_name, vectors_sha256, ids_name, ids_sha256, sum(shard.rows for shard in shards), first)

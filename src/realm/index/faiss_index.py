@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from realm.errors import MissingExtra
-from realm.index.base import Hidden, RowIndex
+from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.compressed import CompressedIndex
-from realm.index.exact import ExactIndex
 from realm.index.scan import SAFE_PRODUCT, Best
 
 MOST_LISTS = 4096

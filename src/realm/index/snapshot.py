@@ -25,9 +25,8 @@ from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_shard
 from realm.storage import generations
 from realm.storage.disk import writing
-from realm.storage.files import rename_durably
-from realm.storage.sweeping import remove_dead_builds
-from realm.storage.write_points import reached
+from realm.storage.files import reached, rename_durably
+from realm.storage.generations import remove_dead_builds
 
 logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"

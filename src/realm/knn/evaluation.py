@@ -15,8 +15,7 @@ from realm.index.base import RowIndex
 from realm.index.embed import length_batches
 from realm.knn.building import Progress
 from realm.knn.network import HubNetwork
-from realm.knn.processor import KnnLogitsProcessor
-from realm.knn.scoring import ScoredTokens
+from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens
 from realm.knn.settings import Mixing
 
 TOKENS_PER_BATCH = 2048

@@ -21,10 +21,8 @@ from realm.errors import DataError, RunError
 from realm.index.base import RowIndex
 from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore, find_neighbours, read_facts
-from realm.knn.keys import KeyTap, find_layer
-from realm.knn.mix import mixed_log_probs, token_probs
-from realm.knn.network import Network, States
-from realm.knn.settings import Mixing
+from realm.knn.network import KeyTap, Network, States, find_layer
+from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 from realm.knn.windows import Window
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths

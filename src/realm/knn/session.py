@@ -17,9 +17,8 @@ from realm.knn.datastore import Datastore, read_facts
 from realm.knn.evaluation import perplexities, translate, translation_scores
 from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
 from realm.knn.network import HubNetwork, Network, load_network
-from realm.knn.processor import KnnLogitsProcessor
 from realm.knn.pruning import Method, prune
-from realm.knn.scoring import ScoredTokens, score_windows
+from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions, build_from_texts, read_pairs, windows_of_texts
 from realm.knn.tuning import NEIGHBOURS, tune, with_gate

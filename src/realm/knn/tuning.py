@@ -8,9 +8,8 @@ import torch
 
 from realm.errors import ConfigError, DataError
 from realm.knn.gate import gate_features, train_gate
-from realm.knn.mix import neighbour_weights, wanted_probs
 from realm.knn.scoring import ScoredTokens
-from realm.knn.settings import Mixing
+from realm.knn.settings import Mixing, neighbour_weights, wanted_probs
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 NEIGHBOURS = (4, 8, 16, 32, 64)

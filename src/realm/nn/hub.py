@@ -1,10 +1,11 @@
 """The Hugging Face hub: fetch a model's directory, upload one, and the card that stands at its door."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from realm.errors import RunError
+from realm.paths import is_realm_model as is_realm_model
+from realm.storage.files import read_json
 
 WANTED = ("*.json", "*.txt", "*.safetensors", "*.bin")
 """What is fetched: no code, and not the published records, which only an import reads."""
@@ -59,20 +60,8 @@ def upload(
 
 def is_own(directory: Path) -> bool:
     """Whether a directory is to be read as this package's own: not if its ``config.json`` names a family of transformers."""
-    try:
-        values = json.loads((directory / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return True
+    values = read_json(directory / "config.json")
     return not isinstance(values, dict) or values.get("library") == "realm" or "model_type" not in values
-
-
-def is_realm_model(directory: Path) -> bool:
-    """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
-    try:
-        values = json.loads((directory / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and (values.get("library") == "realm" or values.get("model_type") == "realm")
 
 
 def model_card(parts: dict[str, int], facts: dict[str, Any], *, load: str) -> str:

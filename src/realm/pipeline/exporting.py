@@ -1,12 +1,15 @@
 """``realm export``: the networks of a run in the layout of the published models, one directory for each form that the run has.
 
-    embedder/   the documents' embedder as pre-training left it      RealmEmbedder
+    embedder/   the documents' embedder as pre-training left it      RealmEmbedder, or SentenceTransformer
     encoder/    the encoder of pre-training                          RealmKnowledgeAugEncoder
     openqa/     the questions' embedder, the reader, the index       RealmForOpenQA, with block_records.npy
     reader/     a reader without an embedder                         RealmReader
     scorer/     two different embedders without a reader             RealmScorer
+    questions/  the questions' embedder, where it is another one     SentenceTransformer
 
-What was imported comes out with the same bits. The published layout has no place for titles and document ids.
+An embedder that is pooled and perhaps scaled to length 1, as published sentence embedders are, is written for sentence-transformers; the
+questions' one then stands beside the reader instead of in one form with it. What was imported comes out with the same bits. The published
+layout has no place for titles and document ids.
 """
 
 from collections.abc import Iterator
@@ -24,7 +27,9 @@ from realm.nn.onnx import export_onnx
 from realm.nn.published.config import published_config
 from realm.nn.published.models import RECORDS
 from realm.nn.published.names import BLOCK_EMBEDDINGS, export_tensors
+from realm.nn.published.sentence_embedders import BODY, is_sentence_embedder, write_layout
 from realm.nn.saving import save_tensors
+from realm.nn.spec import ModelSpec
 from realm.opening import OpenRun, open_run, read_run_recipe
 from realm.paths import RunPaths
 from realm.stages import has_stage
@@ -32,13 +37,20 @@ from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.text.tokenizer import TextTokenizer
 
 STAGES = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
-"""Form -> the stage that it comes from."""
+"""Form -> the stage that it comes from; the questions' embedder comes from the last."""
 LOAD = """```
 pip install realm-qa
 realm import THIS_DIRECTORY --out RUN
 ```
 
 The layout is that of Hugging Face's REALM classes (transformers up to 4.57)."""
+LOAD_SENTENCES = """```python
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer("this directory or hub name")
+documents = model.encode([f"{title} [SEP] {text}"])
+```
+
+"[SEP]" stands for the tokenizer's separator."""
 
 
 def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
@@ -58,17 +70,23 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
         ConfigError: networks that the published classes cannot hold.
     """
     paths, out = RunPaths(Path(run)), Path(out)
-    read_run_recipe(paths)
+    recipe = read_run_recipe(paths)
     if out.exists():
         raise RunError("there is something here already, and it is left as it is", path=out, cure="Choose another --out.")
     models = {stage: RealmModel.from_pretrained(paths.stage(stage)) for stage in ("pretrain", "finetune") if has_stage(paths, stage)}
     forms = _forms(models)
     if not forms:
         raise RunError("nothing here to publish: pre-training has not ended", path=paths.root, cure=f"Run it: realm pretrain {paths.root}")
+    sentences = {form: model for form, model in forms.items() if _sentence_embedder(model)}
     # Before anything is written: a body of another family is refused.
-    configs = {form: published_config(form, model.spec) for form, model in forms.items()}
+    configs = {form: published_config(form, model.spec) for form, model in forms.items() if form not in sentences}
     written: dict[str, dict[str, int]] = {}
     with publish_directory(out) as staging:
+        for form, model in sentences.items():
+            tokenizer = TextTokenizer.load(paths.stage(list(models)[-1]))
+            length = max(recipe.corpus.block_length, recipe.model.query_length)
+            (staging / form).mkdir()
+            written[form] = _write_sentence_embedder(staging / form, model, tokenizer, length)
         for form, config in configs.items():
             tokenizer = TextTokenizer.load(paths.stage(STAGES[form]))
             opened = open_run(paths.root) if form == "openqa" and paths.corpus.is_dir() else None
@@ -90,17 +108,41 @@ def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
     """The published forms that the stages make: the networks of each."""
     forms: dict[str, RealmModel] = {}
     before, tuned = models.get("pretrain"), models.get("finetune")
+    last = list(models.values())[-1] if models else RealmModel(ModelSpec())
+    sentences = _sentence_embedder(last)
+    if sentences and last.has("document_embedder"):
+        forms["questions"] = last.only("embedder")
     if before is not None and before.has("embedder"):
         # Beside a reader the documents' embedder is what its index needs; the questions' is in the open-QA form.
-        if before.has("document_embedder") and tuned is None:
+        if before.has("document_embedder") and tuned is None and not sentences:
             forms["scorer"] = before.only("embedder", "document_embedder")
         else:
             forms["embedder"] = before.only().with_parts(embedder=before.documents)
     if before is not None and before.has("encoder"):
         forms["encoder"] = before.only("encoder")
     if tuned is not None and tuned.has("reader"):
-        forms["openqa" if tuned.has("embedder") else "reader"] = tuned.only("embedder", "reader")
+        if tuned.has("embedder") and not sentences:
+            forms["openqa"] = tuned.only("embedder", "reader")
+        else:
+            forms["reader"] = tuned.only("reader")
     return forms
+
+
+def _sentence_embedder(model: RealmModel) -> bool:
+    """Whether the model's embedder is one that sentence-transformers loads."""
+    return model.has("embedder") and is_sentence_embedder(model.embedder.spec)
+
+
+def _write_sentence_embedder(directory: Path, model: RealmModel, tokenizer: TextTokenizer, max_length: int) -> dict[str, int]:
+    """One directory that sentence-transformers loads. A learned scale of relevance has no place there, nor has the null document."""
+    state = model.only("embedder").state_dict()
+    tensors = {name.removeprefix(BODY): tensor.contiguous().cpu() for name, tensor in state.items() if name.startswith(BODY)}
+    save_tensors(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    write_layout(directory, model.embedder.spec, max_length=max_length)
+    tokenizer.save(directory)
+    card = model_card(part_sizes(model), {"class": "SentenceTransformer"}, load=LOAD_SENTENCES)
+    write_atomic(directory / "README.md", card)
+    return {"tensors": len(tensors), "blocks": 0}
 
 
 def _write_form(

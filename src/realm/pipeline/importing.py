@@ -14,10 +14,8 @@ import numpy as np
 import torch
 
 from realm.config import Recipe, build_recipe, dump_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.from_records import corpus_from_records
-from realm.corpus.sources.record_file import RecordFile
-from realm.corpus.sources.tfrecords import TfRecordFile
+from realm.corpus.build.builder import build_corpus, corpus_from_records
+from realm.corpus.sources.record_file import RecordFile, TfRecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot

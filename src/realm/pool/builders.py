@@ -22,7 +22,7 @@ from realm.nn.embedder import Embedder
 from realm.pool.cluster import cause_of, connected, located, ray
 from realm.refresh import embedding
 from realm.refresh.embedding import EmbedOptions, Progress, part_embedder
-from realm.refresh.external import open_recipe, serve_run
+from realm.refresh.refresher_process import open_recipe, serve_run
 
 START_SECONDS = 300.0
 """How long a pool does without any actor before it is given up."""

@@ -1,11 +1,13 @@
 """The rows of an ablation as data: what each changes in a recipe, and from which stages its retriever and its encoder come.
 
-``TABLE2`` holds the rows of the paper's Table 2, ``OWN`` what we ask of our own choices. Nothing here trains.
+``ablations.toml`` has the rows of the paper's Table 2, and what we ask of our own choices. Nothing here trains.
 """
 
 import difflib
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from realm.config import Recipe, build_recipe
@@ -14,7 +16,6 @@ from realm.errors import ConfigError
 PRETRAINED, BASELINE = "pretrain", "baseline"
 REFRESHES = 60
 """Least number of refreshes of a pre-training: an index that is 30 times as stale is then still refreshed twice."""
-STALE = 30
 DEPTHS = (1, 5)
 """Depths of recall that every row is measured at."""
 
@@ -47,35 +48,11 @@ class Ablation:
         return BASELINE in (self.retriever, self.encoder)
 
 
-def _pretrain(name: str, title: str, **changes: Any) -> Ablation:
-    return Ablation(name, title, {"pretrain": changes})
-
-
-REALM = Ablation("realm", "REALM")
-TABLE2 = (
-    REALM,
-    Ablation("realm_retriever", "REALM retriever + baseline encoder", encoder=BASELINE),
-    Ablation("realm_encoder", "Baseline retriever + REALM encoder", retriever=BASELINE),
-    Ablation("orqa", "Baseline (ORQA)", retriever=BASELINE, encoder=BASELINE),
-    _pretrain("random_tokens", "REALM with random uniform masks", masking="tokens"),
-    _pretrain("random_spans", "REALM with random span masks", masking="spans"),
-    Ablation("stale", f"REALM with a {STALE} times stale index", stale=STALE),
+TABLE2, OWN = (
+    tuple(Ablation(name, **values) for name, values in rows.items())
+    for rows in tomllib.loads((files("realm.recipes") / "ablations.toml").read_text("utf-8")).values()
 )
-OWN = (
-    _pretrain("frozen", "Index never refreshed", refresh="frozen"),
-    _pretrain("no_null", "No null document", null=False),
-    _pretrain("no_exclusion", "No exclusion of the sentence's own block", exclude=False, exclude_overlap=0),
-    _pretrain("no_ict", "No ICT", from_ict=False),
-    _pretrain("no_warm", "No reading warm start", from_warm=False, force=True),
-    _pretrain("joint", "Joint marginal", marginal="joint"),
-    _pretrain("stated", "Only spans that another block states", masking="stated"),
-    _pretrain("slow_retriever", "Retriever at a tenth of the rate", retriever_rate=0.1),
-    _pretrain("two_embedders", "Two embedders", separate_embedders=True),
-    *(_pretrain(f"k{k}", f"{k} candidates", candidates=k) for k in (2, 4, 8, 16)),
-    _pretrain("emdr2", "Signal: EMDR2", objective="emdr2"),
-    _pretrain("distill", "Signal: distilled likelihoods", objective="distill"),
-    _pretrain("in_batch", "Candidates of the whole batch", in_batch=True),
-)
+REALM = TABLE2[0]
 GROUPS = {"table2": TABLE2, "own": (REALM, *OWN), "all": (*TABLE2, *OWN)}
 """What a list of rows may be called; REALM itself is what the others are compared with."""
 

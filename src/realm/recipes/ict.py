@@ -8,11 +8,12 @@ gives the gradient of every embedding; then each part is embedded again and hand
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from realm import losses
-from realm.data.ict import InverseCloze
+from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import IctExample
 from realm.errors import CorpusError
@@ -21,6 +22,33 @@ from realm.recipes.context import StageContext, fingerprint, is_published, new_m
 from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
 from realm.train.stepping import own_shares, seed_share
+
+
+class InverseCloze:
+    """Blocks of at least two sentences; a one-sentence block has nothing left when its sentence is removed.
+
+    Args:
+        keep_rate: how often the sentence stays in the block, so that exact overlap is learnt too.
+    """
+
+    def __init__(self, store: BlockStore, *, keep_rate: float):
+        self.store = store
+        self.keep_rate = keep_rate
+        self._rows = [int(row) for row in np.flatnonzero(store.live) if len(store.sentences(int(row)).tokens) > 1]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def example(self, item: int, rng: np.random.Generator) -> IctExample:
+        """One sentence of block ``item`` drawn by ``rng``."""
+        row = self._rows[item]
+        sentences = self.store.sentences(row).tokens
+        start, end = (int(v) for v in sentences[int(rng.integers(len(sentences)))])
+        body = self.store.token_ids(row).tolist()
+        query = body[start:end]
+        if rng.random() >= self.keep_rate:
+            del body[start:end]
+        return IctExample(query, self.store.title_ids(row).tolist(), body, int(self.store.block_ids[row]))
 
 
 @dataclass(frozen=True)

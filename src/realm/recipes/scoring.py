@@ -49,7 +49,7 @@ class Relevance:
 
     Args:
         store: the corpus.
-        match: how string answers are found in a block, one of ``answer_ranges.MATCHES``. Regex answers are searched in its text, and a
+        match: how string answers are found in a block, one of ``text.answers.MATCHES``. Regex answers are searched in its text, and a
             pattern that exceeds its time twice is not tried again (``patterns`` knows which).
     """
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from realm.data.blocks import BlockInputs
-from realm.index.delta import append_delta
-from realm.index.merging import merge_shards
+from realm.index.delta import append_delta, merge_shards
 from realm.paths import RunPaths
 from realm.refresh.embedding import ALONE, EmbedOptions, Progress, embed_parts
 from realm.refresh.generation import Generation, extended

@@ -18,7 +18,7 @@ from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
-from realm.train.precision import has_bf16
+from realm.train.task import has_bf16
 
 PART_ROWS = 8192
 """Rows that become durable together: what a killed build loses at most. Batches are sorted by length within a part."""

@@ -1,11 +1,17 @@
-"""The two locks of a run's ``index/``: of its one publisher, held for as long as that works, and of its requests, held for a moment."""
+"""The two locks of a run's ``index/``: of its one publisher, held for as long as that works, and of its requests, held for a moment.
+
+Who becomes the publisher removes what killed writers left.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from realm.errors import SnapshotError
-from realm.index.sweeping import sweep
+from realm.index.building import PROGRESS
+from realm.index.manifest import MANIFEST, read_manifest
+from realm.storage.files import STAGING_SUFFIX, remove_staging
+from realm.storage.generations import delete_unnamed, generation_numbers, generation_path
 from realm.storage.locks import LOCK_FILE, held
 
 REQUESTS = "LOCK.requests"
@@ -46,3 +52,21 @@ def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
         except OSError as error:
             raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
         yield
+
+
+def sweep(directory: Path) -> None:
+    """Delete half-written files, and shards that no manifest names: a delta that was cut off. The caller holds the index.
+
+    Args:
+        directory: the run's ``index/``.
+    """
+    remove_staging(directory)
+    for number in generation_numbers(directory):
+        path = generation_path(directory, number)
+        try:
+            manifest = read_manifest(path, number)
+        except SnapshotError:  # whoever opens it says so and puts it aside
+            continue
+        named = {name for shard in manifest.shards for name in shard.files} | {MANIFEST}
+        ours = (file for file in path.iterdir() if file.name == PROGRESS or file.suffix in (".npy", STAGING_SUFFIX))
+        delete_unnamed(ours, {path / name for name in named})

@@ -16,7 +16,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.locks import deciding
 from realm.storage.disk import writing
-from realm.storage.files import publish_directory, remove_staging, write_atomic, write_json
+from realm.storage.files import publish_directory, reached, remove_staging, write_atomic, write_json
 from realm.storage.generations import (
     building_numbers,
     generation_numbers,
@@ -25,10 +25,9 @@ from realm.storage.generations import (
     published_generations,
     read_current,
     remove,
+    remove_dead_builds,
     remove_doomed,
 )
-from realm.storage.sweeping import remove_dead_builds
-from realm.storage.write_points import reached
 
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"

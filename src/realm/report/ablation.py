@@ -5,38 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.report.ablation_page import ablation_page
-from realm.report.plain import aligned, csv_text
+from realm.report.chart import short
+from realm.report.markup import WORDS, Html, aligned, csv_text, document, table, tag
 from realm.storage.files import write_atomic, write_json
 
 Finished = dict[str, Any]
 """One finished row and seed: "row", "seed", "em_interval" and a number or None for each of MEASURES."""
 
-MEASURES = {
-    "gold_recall_1": "gold@1",
-    "gold_recall_5": "gold@5",
-    "answer_recall_1": "answer@1",
-    "answer_recall_5": "answer@5",
-    "tuned_gold_recall_5": "tuned gold@5",
-    "tuned_answer_recall_5": "tuned answer@5",
-    "em": "EM",
-    "f1": "F1",
-    "marginal_utility": "utility",
-    "held_out_utility": "held-out utility",
-    "tokens": "tokens",
-    "seconds": "seconds",
-}
-"""Measure and its heading. Recall is that before fine-tuning, but for ``tuned_``."""
+MEASURES = WORDS["ablation"]
 COUNTS = ("tokens", "seconds")
-LEGEND = """gold@k, answer@k: recall before any question was learnt, by gold document and by answer; tuned: after fine-tuning.
-utility: what documents add to the log-probability of a masked wordpiece at the end of pre-training.
-tokens: wordpieces that the encoder read in pre-training. seconds: of all stages of the row, shared ones too.
-±: standard deviation over seeds. [ ]: 95 % interval of EM over questions, of several seeds the widest."""
-PLOTTED = {
-    "gold_recall_5": "Gold recall@5 before fine-tuning",
-    "answer_recall_5": "Recall@5 by answer before fine-tuning",
-    "em": "Exact match",
-}
+PLOTTED = WORDS["drawn"]
 
 
 def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequence[Finished]) -> dict[str, Any]:
@@ -75,7 +53,10 @@ def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
     write_json(root / "ablation.json", summary)
     write_atomic(root / "ablation.txt", ablation_text(summary))
     write_atomic(root / "ablation.csv", ablation_csv(summary))
-    write_atomic(root / "ablation.html", ablation_page(root.resolve().name, _head(summary), _cells(summary), LEGEND, _plotted(summary)))
+    write_atomic(
+        root / "ablation.html",
+        ablation_page(root.resolve().name, _head(summary), _cells(summary), WORDS["about"]["ablation"], _plotted(summary)),
+    )
 
 
 def ablation_text(summary: Mapping[str, Any]) -> str:
@@ -83,7 +64,7 @@ def ablation_text(summary: Mapping[str, Any]) -> str:
     first, *others = aligned([_head(summary), *_cells(summary)])
     waiting = ", ".join(f"{one['row']} (seed {one['seed']})" for one in summary["waiting"])
     unfinished = [f"\nNot finished: {waiting}"] if waiting else []
-    return "\n".join([first, "-" * len(first), *others, "", LEGEND, *unfinished]) + "\n"
+    return "\n".join([first, "-" * len(first), *others, "", WORDS["about"]["ablation"], *unfinished]) + "\n"
 
 
 def ablation_csv(summary: Mapping[str, Any]) -> str:
@@ -131,3 +112,59 @@ def _plotted(summary: Mapping[str, Any]) -> dict[str, list[tuple[str, list[float
         PLOTTED[name]: [(row["title"], [run[name] for run in row["runs"] if run.get(name) is not None]) for row in summary["rows"]]
         for name in measured
     }
+
+
+WIDTH, LEFT, RIGHT, STEP, TOP, BOTTOM = 720, 270, 24, 24, 12, 30
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+Plot = Sequence[tuple[str, Sequence[float]]]
+
+
+def ablation_page(name: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str, plots: Mapping[str, Plot]) -> str:
+    """The page as text: one file that needs nothing else.
+
+    Args:
+        name: of the ablation.
+        head: headings of the table.
+        rows: its cells; the first of a row is its heading.
+        note: what the headings mean.
+        plots: for each title rows with a fraction for each seed.
+    """
+    shown = table(list(head), [list(row) for row in rows], "Mean over seeds")
+    figures = [tag("section", tag("h2", title), dot_plot(title, plot)) for title, plot in plots.items()]
+    results = tag("section", tag("h2", "Results"), shown, tag("p", note, class_="note"), class_="results")
+    main = tag("main", tag("header", tag("p", "REALM ablation", class_="kicker"), tag("h1", name)), results, *figures)
+    return document(f"{name} – REALM ablation", main)
+
+
+def dot_plot(title: str, rows: Plot) -> Html:
+    """An SVG with a line for each row: a dot for each value, a bar at their mean. Values are fractions on an axis from 0 to 1."""
+    height = TOP + STEP * len(rows) + BOTTOM
+    lines = [_row(i, name, values) for i, (name, values) in enumerate(rows)]
+    last = ", ".join(f"{name} {short(statistics.fmean(values))}" for name, values in rows if values)
+    size = {"viewBox": f"0 0 {WIDTH} {height}"}
+    return tag("svg", tag("title", title), _grid(height), *lines, **size, role="img", aria_label=f"{title}: {last}")
+
+
+def _grid(height: int) -> Html:
+    parts: list[Html] = []
+    for tick in TICKS:
+        x = _x(tick)
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=height - BOTTOM))
+        parts.append(tag("text", short(tick), class_="tick", x=x, y=height - BOTTOM + 16, text_anchor="middle"))
+    return tag("g", *parts, aria_hidden="true")
+
+
+def _row(number: int, name: str, values: Sequence[float]) -> Html:
+    y = TOP + STEP * (number + 0.5)
+    label = tag("text", name, class_="label", x=LEFT - 12, y=y, dy="0.32em", text_anchor="end")
+    if not values:
+        return tag("g", label, class_="series")
+    mean = statistics.fmean(values)
+    bar = tag("line", class_="line", x1=_x(mean), x2=_x(mean), y1=y - 8, y2=y + 8, stroke="currentColor")
+    dots = [tag("circle", tag("title", f"{name}: {short(value)}"), class_="end", cx=_x(value), cy=y, r=3.5) for value in values]
+    return tag("g", label, bar, *dots, class_="series")
+
+
+def _x(value: float) -> str:
+    return f"{LEFT + value * (WIDTH - LEFT - RIGHT):.1f}"

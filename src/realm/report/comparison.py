@@ -8,26 +8,14 @@ from typing import Any
 import numpy as np
 
 from realm.data.loader import generator
-from realm.report.bars import bar_chart
-from realm.report.plain import aligned, csv_text
+from realm.report.chart import bar_chart
+from realm.report.markup import WORDS, aligned, csv_text
 from realm.storage.files import write_atomic
 
 BOOTSTRAPS = 2000
 MEANS = ("em", "f1", "train_em", "encoded", "parameters", "index_bytes", "ms_per_question", "calibration_error")
 REALM, BASELINES = "finetune", ("orqa", "closed_book")
-HEADS = {
-    "title": "",
-    "em": "EM",
-    "em_interval": "95 %",
-    "f1": "F1",
-    "recall": "recall@",
-    "recall_gold": "gold@",
-    "train_em": "train EM",
-    "encoded": "tokens seen",
-    "parameters": "parameters",
-    "index_bytes": "index bytes",
-    "ms_per_question": "ms/question",
-}
+HEADS = WORDS["comparison"]
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from realm.report.chart import short
-from realm.report.markup import Html, join, table, tag
+from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.read import number
 
 MASK = "[MASK]"
@@ -17,10 +17,7 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
     if not answers:
         return None
     cards = [_answer(answer) for answer in answers]
-    about = (
-        "The marked words are the best answer in each document. p is the probability of the answer among all spans of the documents read."
-    )
-    return tag("section", tag("h2", "Questions answered"), tag("p", about, class_="about"), *cards)
+    return tag("section", tag("h2", "Questions answered"), tag("p", WORDS["about"]["answers"], class_="about"), *cards)
 
 
 def _answer(answer: dict[str, Any]) -> Html:
@@ -68,16 +65,12 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
         return None
     p_y, p_null = number(found.get("p_y")), number(found.get("p_y_null"))
     total = tag("p", f"p(y|x) = {short(p_y)} with documents, {short(p_null)} with none.", class_="answer")
-    about = (
-        "p(z|x) is the weight of a document for this sentence and p(y|z,x) how likely it makes the hidden words. r(z) is what training "
-        "would do to its score: above 0 it is drawn nearer, below 0 pushed away. Utility is its log p(y|z,x) against reading nothing."
-    )
     parts = [
         cloze(found),
         total,
         _predictions(found),
         explained_table(found, "The documents read, none first, then in the order they were found"),
-        tag("p", about, class_="note"),
+        tag("p", WORDS["about"]["explanation"], class_="note"),
     ]
     return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))
 
@@ -141,3 +134,50 @@ def as_list(value: Any) -> list[Any]:
 def records(value: Any) -> list[dict[str, Any]]:
     """The objects in a list; none where it is no list."""
     return [item for item in as_list(value) if isinstance(item, dict)]
+
+
+MOST_STEPS = 6
+SHOWN_DOCUMENTS = 3
+
+
+def followed_section(rows: list[dict[str, Any]]) -> Html | None:
+    """``rows`` are those of examples.jsonl, in the order written."""
+    sentences: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        if number(row.get("step")) is not None and isinstance(row.get("sentence"), int):
+            sentences.setdefault(row["sentence"], []).append(row)
+    if not sentences:
+        return None
+    cards = [_sentence(found) for found in sentences.values()]
+    return tag("section", tag("h2", "Sentences followed through training"), tag("p", WORDS["about"]["followed"], class_="about"), *cards)
+
+
+def _sentence(rows: list[dict[str, Any]]) -> Html:
+    """One sentence: a row of the table for some of the refreshes, and the documents of the last one in full."""
+    kept = _spread(rows)
+    head = ["Step", "p(y|x)", "p(null)", "Documents with the most weight"]
+    shown = table(head, [_refresh(row) for row in kept], "What was retrieved at the refreshes of the index")
+    last = explained_table(rows[-1], "The documents of the last refresh")
+    details = None if last is None else tag("details", tag("summary", "The documents of the last refresh"), last)
+    return tag("article", cloze(rows[-1]), shown, details, class_="card followed")
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most so many rows, evenly, the first and the last always."""
+    if len(rows) <= MOST_STEPS:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (MOST_STEPS - 1))] for i in range(MOST_STEPS)]
+
+
+def _refresh(row: dict[str, Any]) -> list[Any]:
+    candidates = records(row.get("candidates"))
+    documents = sorted((c for c in candidates if not c.get("null")), key=lambda c: -(number(c.get("p_z")) or 0.0))
+    null = next((number(c.get("p_z")) for c in candidates if c.get("null")), None)
+    items = [_document(c) for c in documents[:SHOWN_DOCUMENTS]]
+    listed = tag("ul", *items, class_="retrieved") if items else "–"
+    return [short(number(row.get("step"))), probability(number(row.get("p_y"))), probability(null), listed]
+
+
+def _document(candidate: dict[str, Any]) -> Html:
+    name = join(tag("b", candidate.get("title") or "untitled"), " ", signed(number(candidate.get("utility"))))
+    return tag("li", tag("span", name), meter("", number(candidate.get("p_z"))))

@@ -1,9 +1,15 @@
-"""HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup."""
+"""HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup. Tables as plain text and CSV."""
 
+import csv
+import io
+import tomllib
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
+WORDS: dict[str, dict[str, str]] = tomllib.loads((files("realm.report") / "words.toml").read_text("utf-8"))
+"""What pages and tables say, by subject."""
 EMPTY_ELEMENTS = ("br", "meta", "circle", "line", "path", "rect", "col")
 
 
@@ -53,3 +59,19 @@ def document(title: str, main: Html) -> str:
         tag("style", style),
     )
     return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Cells in columns: the first one to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV, None as an empty cell."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()

@@ -1,16 +1,14 @@
-"""The page: what the run is, what it reached, how each stage went, what it answers, and what to try when it went wrong."""
+"""The page: what the run is, what it reached, how each stage went, what it answers and how surely, and what to try when it went wrong."""
 
 import datetime
 from pathlib import Path
 from typing import Any
 
+from realm.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.paths import RunPaths
-from realm.report.advice import advice, alarms_section
-from realm.report.chart import short
-from realm.report.confidence import confidence_section
-from realm.report.evidence import answers_section, explanation_section
-from realm.report.followed import followed_section
-from realm.report.markup import Html, document, join, table, tag
+from realm.report.chart import Series, line_chart, short
+from realm.report.evidence import answers_section, explanation_section, followed_section
+from realm.report.markup import WORDS, Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import stages_section
@@ -113,15 +111,11 @@ def _results(run: RunRecord) -> Html | None:
     above = tag("tr", tag("td", ""), *(tag("th", title, colspan=len(columns), scope="colgroup") for title, columns in kept))
     head = ["", *(label for _, columns in kept for label, _ in columns)]
     rows = [[row_name(r["name"]), *(cells[i] for _, columns in kept for _, cells in columns)] for i, r in enumerate(run.results)]
-    note = (
-        "Recall@k is the share of questions with a right block among the first k: a block of a document named as gold, or any block that "
-        "holds an answer. EM is exact match after the usual normalisation, with its 95 % bootstrap interval."
-    )
     return tag(
         "section",
         tag("h2", "Results"),
         table(head, rows, "Every stage and baseline; rates in percent", above=above),
-        tag("p", note, class_="note"),
+        tag("p", WORDS["about"]["results"], class_="note"),
         class_="results",
     )
 
@@ -176,3 +170,92 @@ def duration(seconds: float | None) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def alarms_section(run: RunRecord) -> Html | None:
+    """The alarms that the run raised, as they were said."""
+    if not run.alarms:
+        return None
+    shown = [
+        _entry(str(row.get("alarm")), f"step {short(number(row.get('step')))}", row.get("problem", ""), row.get("cure", ""), seen=True)
+        for row in run.alarms
+    ]
+    return tag("section", tag("h2", "Alarms"), tag("ul", *shown, class_="advice"))
+
+
+def advice(run: RunRecord) -> Html:
+    """The table, the troubles of this run first."""
+    rung = {str(row.get("alarm")) for row in run.alarms}
+    judged = [(d, d.name in rung or shown_at_the_end(d, run)) for d in diagnoses(attainable=_attainable(run))]
+    items = [
+        _entry(d.sign, "seen in this run" if seen else None, f"{d.problem[0].upper()}{d.problem[1:]}.", d.cure, seen=seen)
+        for d, seen in sorted(judged, key=lambda pair: not pair[1])
+    ]
+    return tag("section", tag("h2", "What to try when it goes wrong"), tag("ul", *items, class_="advice"))
+
+
+def shown_at_the_end(diagnosis: Diagnosis, run: RunRecord) -> bool:
+    """Whether the last rows that have the number show the trouble, as many as an alarm needs; all of them if there are fewer."""
+    stage = run.stage(diagnosis.stage)
+    points = stage.columns.get(diagnosis.column, [])
+    if isinstance(fact := stage.facts.get(diagnosis.column), bool):  # an outcome of the stage instead of a row
+        points = [(0, float(fact))]
+    if not points:
+        return False
+    highest = max(value for _, value in points) if diagnosis.from_highest else 0.0
+    steps = number(run.config.get(diagnosis.stage, {}).get("steps")) or points[-1][0] or 1
+    return all(diagnosis.shows(value - highest, step / steps) for step, value in points[-diagnosis.rows :])
+
+
+def _attainable(run: RunRecord) -> float:
+    """The share of distinct documents that the run's corpus allows; 1 where its size is not known."""
+    section = run.config.get("pretrain", {})
+    batch, candidates = number(section.get("batch")), number(section.get("candidates"))
+    if run.corpus is None or batch is None or candidates is None:
+        return 1.0
+    return attainable_share(run.corpus.blocks, batch, candidates)
+
+
+def _entry(heading: str, badge: str | None, problem: Any, cure: Any, *, seen: bool) -> Html:
+    marked = tag("span", badge, class_="badge") if badge else None
+    shown = tag("h3", heading, marked), tag("p", problem), tag("p", tag("b", "Try: "), cure)
+    return tag("li", *shown, class_="seen" if seen else None)
+
+
+NAMES = {"finetune": "REALM", "bm25": "BM25 + reader"}
+SHOWN = (0.25, 0.5, 0.75, 1.0)
+
+
+def confidence_section(run: RunRecord) -> Html | None:
+    """The risk-coverage curves of the run's own answers and of its baseline's; None before answers were measured."""
+    curves = {name: points for name in NAMES if (points := _points(run.result(name)))}
+    if not curves:
+        return None
+    series = [Series(NAMES[name], [(coverage, risk) for coverage, risk, _ in points]) for name, points in curves.items()]
+    chart = line_chart("Wrong answers among the most confident", series, unit=True, across="coverage")
+    rows = [
+        [f"{NAMES[name]}, {100 * coverage:.0f} % answered", f"{100 * risk:.1f} %", short(threshold)]
+        for name, points in curves.items()
+        for coverage, risk, threshold in points
+        if coverage in SHOWN
+    ]
+    error = number(run.result("finetune").get("calibration_error"))
+    note = WORDS["about"]["confidence"]
+    if error is not None:
+        note += f" Confidence and share of right answers differ by {100 * error:.1f} points on average (expected calibration error)."
+    figure = tag("figure", tag("figcaption", tag("span", "Risk by coverage")), chart)
+    shown = table(["", "Wrong", "Confidence at least"], rows, "Points of the curve")
+    return tag("section", tag("h2", "Confidence"), tag("div", figure, class_="charts"), shown, tag("p", note, class_="note"))
+
+
+def _points(row: dict[str, Any]) -> list[tuple[float, float, float]]:
+    """(coverage, risk, threshold) of a result; empty for anything else than such a curve."""
+    measured = row.get("risk_coverage")
+    curve = measured.get("curve") if isinstance(measured, dict) else None
+    points = []
+    for point in curve if isinstance(curve, list) else []:
+        values = [number(value) for value in point] if isinstance(point, list) and len(point) == 3 else [None]
+        if None in values:
+            return []
+        points.append(tuple(values))
+    return points  # type: ignore[return-value]

@@ -1,21 +1,12 @@
 """One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
 from realm.report.chart import Series, line_chart, short, thinned
-from realm.report.markup import Html, join, table, tag
+from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord
 from realm.train.metrics import PARTS
 
 MOST_ROWS = 60
-PARTS_SHOWN = {
-    "data": "choosing sentences and building inputs",
-    "search": "embedding the queries and searching the index",
-    "forward": "both networks, and the loss",
-    "backward": "gradients, optimiser, checkpoints, logging",
-    "waiting": "refreshes, swaps of the index, evaluation",
-    "watching": "measuring the numbers of this page",
-}
-"""What a training step does in each of its parts."""
 
 
 def stages_section(run: RunRecord) -> Html | None:
@@ -103,7 +94,7 @@ def _time_shares(stage: StageRecord) -> Html | None:
             tag("dt", part),
             tag("dd", tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, share)):.1f}%"), class_="bar", aria_hidden="true")),
             tag("dd", f"{100 * share:.1f} %", class_="share"),
-            tag("dd", PARTS_SHOWN[part], class_="note"),
+            tag("dd", WORDS["parts"][part], class_="note"),
         )
         for part, share in shares.items()
     ]

@@ -2,5 +2,5 @@
 
 ``limits`` says how much one request may ask, ``shapes`` what requests and responses look like, ``guard`` who may ask at all, ``batching``
 puts questions of several requests into one pass of the model, ``serving`` holds the run and swaps it, ``documents`` changes its corpus,
-``routes`` answer (``run_page`` for the run itself), ``app`` puts that together and ``server`` listens.
+``routes`` answer, ``server`` puts that together and listens.
 """

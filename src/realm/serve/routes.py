@@ -1,17 +1,21 @@
 """The endpoints. Questions go through the batcher; documents are changed in threads, since they wait for the disk."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 
+from realm import __version__
+from realm.report.chart import thinned
+from realm.report.pictures import STAGES, pictures, row_name
+from realm.report.read import StageRecord, read_run
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.limits import LIMITS
 from realm.serve.refusals import Json, Refusal
-from realm.serve.run_page import run_page
 from realm.serve.serving import Serving
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -136,3 +140,41 @@ def state_routes(serving: Serving) -> APIRouter:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
+
+
+POINTS = 300
+"""Of one curve: more than a screen has room for is left out."""
+PRIVATE = ("format", "fingerprint")
+
+
+def run_page(serving: Serving) -> dict[str, Any]:
+    """The ``/v1/run`` object (``shapes.RunResponse``)."""
+    opened = serving.current
+    manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
+    record = read_run(serving.paths)
+    corpus = {"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable}
+    index = {"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim}
+    return {
+        "run": record.name,
+        "realm": __version__,
+        "reader": opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
+        "versions": opened.versions,
+        "corpus": corpus,
+        "index": index,
+        "limits": asdict(serving.limits),
+        "stages": [_stage(stage) for stage in record.stages],
+        "results": [{**result, "title": row_name(result["name"])} for result in record.results],
+    }
+
+
+def _stage(stage: StageRecord) -> dict[str, Any]:
+    known = STAGES.get(stage.name, {"title": stage.name, "about": ""})
+    return {
+        "name": stage.name,
+        "title": known["title"],
+        "about": known["about"],
+        "seconds": stage.seconds,
+        "facts": {name: value for name, value in stage.facts.items() if name not in PRIVATE},
+        "curves": {name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},
+        "charts": [asdict(picture) for picture in pictures(stage)],
+    }

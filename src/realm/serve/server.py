@@ -1,22 +1,131 @@
-"""Listening: addresses, tokens, signals. ``serve`` returns when it was told to stop and every request was answered."""
+"""The application: routes over one run, behind the guard. And listening: addresses, tokens, signals.
+
+``serve`` returns when it was told to stop and every request was answered.
+"""
 
 import ipaddress
 import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from asyncio import TimerHandle, Transport
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import Any
 
+import h11
 import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from realm.errors import ConfigError
-from realm.serve.app import make_app
-from realm.serve.guard import Rules
+from realm import __version__
+from realm.errors import ConfigError, RealmError
+from realm.serve.documents import Documents
+from realm.serve.guard import Guard, Rules
 from realm.serve.limits import LIMITS
-from realm.serve.protocol import BoundedProtocol
+from realm.serve.pages import page_routes
+from realm.serve.refusals import Refusal, refusal_of
+from realm.serve.routes import document_routes, question_routes, state_routes
 from realm.serve.serving import Serving
+
+NAME_CHARS = 60
+CODES = {404: "not_found", 405: "method"}
+
+
+def make_app(serving: Serving, rules: Rules) -> FastAPI:
+    """The ASGI application. It closes ``serving`` when it is shut down.
+
+    Args:
+        serving: the run.
+        rules: who may ask.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        serving.close()
+
+    # No documentation pages: they would fetch scripts from elsewhere. The document itself is at /openapi.json.
+    app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.include_router(question_routes(serving))  # first: routes are tried in order
+    app.include_router(document_routes(Documents(serving)))
+    app.include_router(state_routes(serving))
+    for kind in (Refusal, RealmError):
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.include_router(page_routes())
+    app.add_middleware(Guard, rules=rules, meter=serving.meter, limits=serving.limits)  # type: ignore[arg-type]
+    return app
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return (refusal_of(error) if isinstance(error, RealmError) else error).response()
+
+
+async def _invalid(request: Request, error: Any) -> Response:
+    """Where a request is not as described, and how. What was sent is not repeated: it may be large, or nobody's business."""
+    found = [f"{'.'.join(str(part)[:NAME_CHARS] for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
+    return Refusal(422, "invalid", "; ".join(found)).response()
+
+
+async def _http(request: Request, error: Any) -> Response:
+    """Errors of the framework itself: no such route, no such method, no JSON."""
+    response = Refusal(error.status_code, CODES.get(error.status_code, "invalid"), str(error.detail)).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol with a limit on the time from the first byte of a request to the end of its headers.
+
+    uvicorn bounds the size of headers and the idle time between requests, so that a few hundred clients that send a byte now and then
+    would hold every connection.
+    """
+
+    seconds = LIMITS.header_seconds
+    _limit: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # asyncio does this only for sockets that were made with TCP's number. Without it the second part of every answer, its body, waits
+        # until the client's system acknowledges the first: 40 ms.
+        transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._start()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE:
+            self._start()  # headers that have begun and not ended; the clock is not set back by more bytes
+        else:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._stop()
+        super().on_response_complete()
+
+    def _start(self) -> None:
+        if self._limit is None:
+            self._limit = self.loop.call_later(self.seconds, self._end)
+
+    def _stop(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _end(self) -> None:
+        self._limit = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
 
 LEAST_TOKEN = 16
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})

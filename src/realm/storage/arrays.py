@@ -5,9 +5,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from realm.storage.files import STAGING_SUFFIX, fsync_directory, sha256_file
+from realm.storage.files import STAGING_SUFFIX, fsync_directory, reached, sha256_file
 from realm.storage.manifests import Errors
-from realm.storage.write_points import reached
 
 if TYPE_CHECKING:
     import numpy as np

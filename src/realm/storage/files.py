@@ -7,12 +7,29 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from realm.storage.write_points import reached
+POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
+"""The moments at which a write can be cut off, with what is on the disk then."""
+Listener = Callable[[str, Path], None]
+listener: Listener | None = None
+"""Called with (point, path); set by tests alone."""
+
+
+def reached(point: str, path: Path) -> None:
+    """Say that a write of ``path`` has come to ``point``, one of those at which it can be cut off.
+
+    Every function that publishes something says so between the steps that must not be told apart by a reader. A test stops the process,
+    or fills the disk, at one, and fails where a publish path has none; otherwise nobody listens.
+    """
+    if listener is not None:
+        listener(point, path)
+
 
 STAGING_SUFFIX = ".staging"
 
@@ -33,8 +50,8 @@ def fsync_directory(path: Path) -> None:
 
 def fsync_tree(path: Path) -> None:
     """Make every file and directory below ``path`` durable."""
-    for directory, _, files in os.walk(path):
-        for name in files:
+    for directory, _, names in os.walk(path):
+        for name in names:
             fsync_file(Path(directory, name))
         fsync_directory(Path(directory))
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
-from realm.storage.files import publish_directory, remove_staging, write_json
+from realm.storage.files import publish_directory, reached, remove_staging, write_json
 from realm.storage.manifests import changed_files, file_hashes
-from realm.storage.write_points import reached
 from realm.train.distributed import on_first
 
 FORMAT = 1

@@ -18,10 +18,8 @@ from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
-from realm.train.precision import has_bf16
-from realm.train.stepping import one_step as _one_step
-from realm.train.task import LoopOptions, Metrics, StepResult, Task
-from realm.train.window import StepWindow
+from realm.train.stepping import StepWindow, one_step as _one_step
+from realm.train.task import LoopOptions, Metrics, StepResult, Task, has_bf16
 
 __all__ = ["LoopOptions", "Metrics", "Report", "StepResult", "Task", "fit"]
 

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.storage.files import write_atomic
-from realm.storage.write_points import reached
-from realm.train.sinks import Row as Row
-from realm.train.sinks import Sink
+from realm.storage.files import reached, write_atomic
+from realm.train.sinks import Row as Row, Sink
 
 PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
 """What the time of a pre-training step is divided into; a row has a ``share_`` of each."""

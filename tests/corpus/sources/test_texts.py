@@ -8,7 +8,7 @@ import pytest
 from realm.corpus import streams
 from realm.corpus.records import Rejected, SourceDocument
 from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.markdown import plain_markdown
+from realm.corpus.sources.texts import plain_markdown
 from realm.errors import MissingExtra
 
 PAGE = """<!DOCTYPE html><html><head><title>The Rivers of Arvad | Atlas</title><script>var hidden = 1;</script></head><body>

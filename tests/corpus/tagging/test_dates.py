@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.spans import TaggedSpan

@@ -8,9 +8,8 @@ import pytest
 
 from realm.cli import main
 from realm.corpus.build.builder import build_corpus
-from realm.corpus.tagging.bio import spans_of
-from realm.corpus.tagging.evaluation import evaluate_tagger
-from realm.corpus.tagging.labelled import LabelledSentence, read_labelled
+from realm.corpus.tagging.evaluation import LabelledSentence, evaluate_tagger, read_labelled
+from realm.corpus.tagging.spans import spans_of
 from realm.errors import DataError
 
 SENTENCES = [

@@ -6,9 +6,8 @@ import pytest
 
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
-from realm.corpus.tagging.saved import load_tagger, save_tagger
 from realm.corpus.tagging.spans import CombinedTagger, SpanTagger, TaggedSpan
-from realm.corpus.tagging.specs import TaggerPlan
+from realm.corpus.tagging.specs import TaggerPlan, load_tagger, save_tagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
 

@@ -4,9 +4,10 @@ Later passes (vocabulary, blocks) read the spool, so sources are read once and c
 about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,17 +15,63 @@ import pyarrow as pa
 
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
-from realm.corpus.build.walk import Place, SourceWalk
 from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
-from realm.corpus.sources import LOOK, SourceOptions
-from realm.corpus.sources.provenance import source_name
+from realm.corpus.sources import LOOK, SourceOptions, iter_documents
+from realm.corpus.sources.reading import source_name
 from realm.corpus.store.keys import Keys
+from realm.corpus.streams import Cursor
 from realm.corpus.tagging.collocations import mostly_caseless
 from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import Workers, in_portions
 from realm.errors import CorpusError
 from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
+
+
+class Place(NamedTuple):
+    """Where a walk is: so many records of one source are done.
+
+    Attributes:
+        source: number of the source, from 0.
+        records: of it that are done.
+        line, offset: of its file, behind them; 0 where the reader cannot go to a line at once.
+    """
+
+    source: int = 0
+    records: int = 0
+    line: int = 0
+    offset: int = 0
+
+
+class SourceWalk:
+    """Iterates over the records of the sources, from ``start`` on: sources before it are not read, and a plain JSONL file is entered
+    at the byte. Every other source is read again up to the place.
+
+    Raises:
+        DataError: a source is missing or of no known type; all are looked at before the first record is read.
+    """
+
+    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: Place):
+        self._source, self._done = start.source, start.records
+        self._cursors = [Cursor(start.line, start.offset) if number == start.source else Cursor() for number in range(len(sources))]
+        pairs = zip(sources, self._cursors, strict=True)
+        self._readers = [iter_documents(source, options, workers, cursor) for source, cursor in pairs]
+
+    def __iter__(self) -> Iterator[Record]:
+        for number in range(self._source, len(self._readers)):
+            if number != self._source:
+                self._source, self._done = number, 0
+            known = 0 if self._cursors[number].offset else self._done
+            for record in islice(self._readers[number], known, None):
+                self._done += 1
+                yield record
+
+    @property
+    def place(self) -> Place:
+        """The place behind the record that was given last."""
+        cursor = self._cursors[self._source] if self._cursors else Cursor()
+        return Place(self._source, self._done, cursor.line, cursor.offset)
+
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what is counted, count, count at the end or None) now and then."""

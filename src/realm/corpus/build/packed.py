@@ -14,11 +14,10 @@ import pyarrow as pa
 from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, fill_blocks, make_pieces
 from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import SpoolBatch
-from realm.corpus.store import manifest as manifests
-from realm.corpus.store import segments
+from realm.corpus.store import manifest as manifests, segments
 from realm.corpus.store.segments import segment_schema, token_dtype
-from realm.corpus.tagging.saved import load_tagger
 from realm.corpus.tagging.spans import SpanTagger, tag_all
+from realm.corpus.tagging.specs import load_tagger
 from realm.text.tokenizer import TextTokenizer
 
 

@@ -89,7 +89,7 @@ class Spool:
     Attributes:
         documents: number of documents.
         text_bytes: of their texts in UTF-8.
-        place: where in the sources they end, as four numbers. Kept for the reader of the sources (walk.py).
+        place: where in the sources they end, as four numbers. Kept for the reader of the sources (``intake.SourceWalk``).
         complete: whether every source was read to its end.
     """
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from realm.corpus.sources.folders import is_ours
 from realm.corpus.store import manifest as manifests
-from realm.corpus.store.lock import writer_lock
-from realm.corpus.store.manifest import CorpusManifest
+from realm.corpus.store.manifest import CorpusManifest, writer_lock
 from realm.errors import CorpusError, Interrupted, RealmError
 from realm.storage import files
 from realm.storage.disk import full_disk_ends_cleanly

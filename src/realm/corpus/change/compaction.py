@@ -3,21 +3,25 @@
 Memory: a few record batches, whatever the size of the corpus.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import regex
 
-from realm.corpus.change.forgetting import forget_words
 from realm.corpus.change.publishing import changing, publish_version, sweep
-from realm.corpus.store import manifest as manifests
-from realm.corpus.store import segments as layout
+from realm.corpus.store import manifest as manifests, segments as layout
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lookup import finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo
 from realm.corpus.store.views import Segment
+from realm.errors import CorpusError
+from realm.storage import files
+from realm.storage.tails import trailing
 
 Part = tuple[Segment, np.ndarray]
 """A segment, and which of its rows are kept, bool [rows]."""
@@ -125,3 +129,106 @@ def _batches(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
     last = pa.concat_batches(pending)
     if len(last):
         yield last
+
+
+_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
+
+
+def forget_words(store: BlockStore) -> None:
+    """Take words and terms that only removed blocks hold out of what the corpus's tagger learnt. Later additions meet them as unknown.
+
+    Reads the text of the live blocks if the removed ones hold any. The tokenizer's vocabulary cannot forget: another one would change
+    the token ids of every block.
+
+    Raises:
+        CorpusError: the tagger cannot be read.
+    """
+    path = store.path / manifests.TAGGER_FILE
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        words = {word for part in _parts(state, "truecase") for word in part["table"]}
+        terms = {term for part in _parts(state, "collocations") for term in part["terms"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure="Build the corpus again") from error
+    other_words, other_terms = _not_held(store, np.flatnonzero(~store.live), words, terms)
+    gone_words, gone_terms = _not_held(store, np.flatnonzero(store.live), words - other_words, terms - other_terms)
+    if not gone_words and not gone_terms:
+        return
+    for part in _parts(state, "truecase"):
+        part["table"] = {word: counts for word, counts in part["table"].items() if word not in gone_words}
+    for part in _parts(state, "collocations"):
+        part["terms"] = [term for term in part["terms"] if term not in gone_terms]
+    files.write_atomic(path, json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _not_held(store: BlockStore, rows: np.ndarray, words: set[str], terms: set[str]) -> tuple[set[str], set[str]]:
+    """Those of ``words`` and ``terms`` that stand in none of the blocks at ``rows``."""
+    words, terms = set(words), set(terms)
+    for row in rows.tolist():
+        if not words and not terms:
+            break
+        text = store.block(row).text
+        if words:
+            words -= {word.lower() for word in _WORD.findall(text)}  # cut as the casing table has them
+        terms -= {term for term in terms if term in text}
+    return words, terms
+
+
+def _parts(state: Any, kind: str) -> Iterator[dict[str, Any]]:
+    """Parts of a tagger's state that are of one type. A gazetteer is the user's, not learnt from documents."""
+    if isinstance(state, dict) and state.get("type") == kind:
+        yield state
+    elif isinstance(state, dict | list):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from _parts(part, kind)
+
+
+LEAST_REMOVED = 1024
+"""Blocks under tombstones for which compaction is worth while, however small the corpus is."""
+
+
+def needs_tidying(store: BlockStore) -> bool:
+    """Whether ``tidy_corpus`` has something to do. Looks at counts alone."""
+    return _too_many_removed(store.manifest) or _small(store.manifest) > 0
+
+
+def tidy_corpus(corpus: Path) -> CorpusManifest:
+    """Merge the small segments at the end if there are many (``storage.tails``); compact the corpus if a fifth of it is removed blocks.
+
+    Each segment costs whoever has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
+    rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Nothing is
+    published where there is nothing to do. Files of the version before stay until the next change, as with ``compact_corpus``.
+
+    Args:
+        corpus: the corpus directory.
+
+    Raises:
+        CorpusError: no corpus here, a damaged one, or another process is changing it. Nothing is changed.
+    """
+    with changing(Path(corpus)) as (store, staging):
+        if not _too_many_removed(store.manifest):
+            return _merge_tail(store, staging)
+    return compact_corpus(corpus)
+
+
+def _too_many_removed(manifest: CorpusManifest) -> bool:
+    return manifest.removed > max(LEAST_REMOVED, manifest.blocks // 4)
+
+
+def _small(manifest: CorpusManifest) -> int:
+    """How many of the last segments should become one."""
+    return trailing([info.rows for info in manifest.segments], layout.SEGMENT_ROWS)
+
+
+def _merge_tail(store: BlockStore, staging: Path) -> CorpusManifest:
+    """Publish the version whose last segments are one; those of removed blocks keep their tombstones."""
+    count = _small(store.manifest)
+    if not count:
+        return store.manifest
+    parts = [(segment, np.ones(segment.rows, np.bool_)) for segment in store.segments[-count:]]
+    merged = write_merged(parts, staging / manifests.SEGMENTS_DIRECTORY / "0.arrow", store.manifest.vocab_size)
+    kept = store.manifest.segments[:-count]
+    manifest = replace(store.manifest, version=store.version + 1, segments=(*kept, merged))
+    manifest = publish_version(store.path, staging, manifest, len(kept), store.block_ids[~store.live])
+    sweep(store.path, manifest.version - 1)
+    return manifest

@@ -14,14 +14,13 @@ import numpy as np
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.lock import writer_lock
 from realm.corpus.store.lookup import companions
-from realm.corpus.store.manifest import CorpusManifest
+from realm.corpus.store.manifest import CorpusManifest, writer_lock
 from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.arrays import publish_array
 from realm.storage.disk import full_disk_ends_cleanly
-from realm.storage.sweeping import delete_unnamed
+from realm.storage.generations import delete_unnamed
 
 
 @contextmanager

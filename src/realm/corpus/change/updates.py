@@ -25,7 +25,7 @@ from realm.corpus.store.info import changed_statistics
 from realm.corpus.store.lookup import BlockKeys, block_key
 from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.store.views import Segment
-from realm.corpus.tagging.saved import load_tagger
+from realm.corpus.tagging.specs import load_tagger
 from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 from realm.storage import files

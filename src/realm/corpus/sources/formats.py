@@ -35,7 +35,7 @@ FORMATS = {
     "jsonl": Format("sources.jsonl.read_jsonl", (".jsonl", ".ndjson", ".json"), (b"{", b"[")),
     "csv": Format("sources.tables.read_table", (".csv",)),
     "tsv": Format("sources.tables.read_tsv", (".tsv",)),
-    "parquet": Format("sources.parquet.read_parquet", (".parquet",), (b"par1",)),
+    "parquet": Format("sources.tables.read_parquet", (".parquet",), (b"par1",)),
     "text": Format("sources.texts.read_text", (".txt",), one_document=True),
     "markdown": Format("sources.texts.read_markdown", (".md", ".markdown"), one_document=True),
     "html": Format("sources.texts.read_html", (".html", ".htm", ".xhtml"), (b"<!doctype html", b"<html"), one_document=True),

@@ -1,12 +1,23 @@
 """Files that are one document each: plain text, Markdown, HTML."""
 
-from collections.abc import Iterator
+import codecs
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+
+import regex
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from realm.corpus import streams
-from realm.corpus.records import Record, Rejected, document_or_rejected
+from realm.corpus.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
 from realm.corpus.sources.detect import COMPRESSED
 from realm.corpus.sources.options import SourceOptions
+from realm.errors import MissingExtra
 
 
 def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -17,7 +28,6 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """A Markdown file without its markup. Its title is that of its front matter, its first heading, or its name."""
-    from realm.corpus.sources.markdown import plain_markdown
 
     text = _text_of(path)
     if isinstance(text, Rejected):
@@ -29,7 +39,6 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The main text of an HTML file. Its title is the page's, or its name. Raises MissingExtra: the extractor is not installed."""
-    from realm.corpus.sources.html import html_record
 
     data = streams.read_document(path)
     yield data if isinstance(data, Rejected) else html_record(data, None, name, stem(path), str(path), 0)
@@ -47,3 +56,147 @@ def stem(path: Path) -> str:
 def _text_of(path: Path) -> str | Rejected:
     data = streams.read_document(path)
     return data if isinstance(data, Rejected) else streams.decoded(data, str(path))
+
+
+_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
+_FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
+
+
+def plain_markdown(text: str) -> tuple[str, str]:
+    """(title, text) of a Markdown document.
+
+    Headings, paragraphs, list items and code become lines of text; emphasis, links and inline code keep their words; images and HTML
+    tags go. The title is that of the front matter, else the first heading, else empty.
+    """
+    text = text.replace("\r\n", "\n")
+    title = ""
+    if front := _FRONT_MATTER.match(text):
+        text = text[front.end() :]
+        if named := _FRONT_TITLE.search(front.group(1)):
+            title = named.group(2)
+    tokens = _parser().parse(text)
+    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens)))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _first_heading(tokens: Sequence[Token]) -> str:
+    headings = (inside for opening, inside in itertools.pairwise(tokens) if opening.type == "heading_open")
+    return next(filter(None, (" ".join(_inline_text(inside.children or []).split()) for inside in headings)), "")
+
+
+def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
+    """The text of each block; the cells of a table's row on one line."""
+    cells: list[str] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type == "inline":
+            inline = _inline_text(token.children or []).strip()
+            if before is not None and before.type in ("td_open", "th_open"):
+                cells.append(inline)
+            else:
+                yield inline
+        elif token.type == "tr_close":
+            yield " | ".join(filter(None, cells))
+            cells = []
+        elif token.type in ("fence", "code_block"):
+            yield token.content.rstrip()
+        elif token.type == "html_block":
+            yield _without_tags(token.content)
+
+
+def _inline_text(children: Sequence[Token]) -> str:
+    """The words of a paragraph. Where the author only wrapped a line there is a space: a line end would end the sentence."""
+    parts = []
+    for token in children:
+        if token.type in ("text", "code_inline"):
+            parts.append(token.content)
+        elif token.type == "softbreak":
+            parts.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
+            parts.append("\n")
+    return "".join(parts)
+
+
+class _Words(HTMLParser):
+    """Collects the text between tags, less scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style") and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _without_tags(html: str) -> str:
+    words = _Words()
+    words.feed(html)
+    words.close()
+    return "".join(words.parts).strip()
+
+
+_META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)
+_META_WITHIN = 4096
+
+
+def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int) -> Record:
+    """A page as a document.
+
+    Args:
+        charset: as the server said it, if it did.
+        title: for a page that has none.
+
+    Raises:
+        MissingExtra: the extractor is not installed.
+    """
+    html = _decoded(data, charset)
+    if html is None:
+        return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8)
+    try:
+        found_title, text = _main_text(html)
+    except (ValueError, RecursionError, AssertionError):
+        return Rejected(path, line, BAD_HTML)
+    return document_or_rejected(doc_id, found_title or title, text, path, line)
+
+
+def _decoded(data: bytes, charset: str | None) -> str | None:
+    """Text by byte order mark, then as declared with bad bytes replaced, as browsers do; undeclared must be UTF-8, else None."""
+    if marked := streams.encoding_of(data):
+        return data.decode("utf-8-sig" if marked == "utf-8" else marked, "replace")
+    inside = _META_CHARSET.search(data, endpos=_META_WITHIN)
+    for declared in (charset, inside.group(1).decode("ascii", "replace") if inside else None):
+        try:
+            # A page that a regular expression could read is not UTF-16, whatever it says.
+            if declared and codecs.lookup(declared).name not in ("utf-16", "utf-32"):
+                return data.decode(declared, "replace")
+        except (LookupError, ValueError):
+            continue
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _main_text(html: str) -> tuple[str, str]:
+    """(title, text); the whole text of a page in which no main part is found."""
+    try:
+        import trafilatura
+    except ImportError:
+        raise MissingExtra("reading HTML", "html") from None
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs a line for every page without text; those are counted here
+    if "<html" not in html[:_META_WITHIN].lower():
+        html = f"<html><body>{html}</body></html>"  # a fragment
+    page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
+    title, text = ("", "") if page is None else (page.title, page.text)
+    return title or "", text or trafilatura.html2txt(html) or ""

@@ -8,8 +8,8 @@ import regex
 
 from realm.corpus import streams
 from realm.corpus.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, UNREADABLE, Record, Rejected
-from realm.corpus.sources.html import html_record
 from realm.corpus.sources.options import SourceOptions
+from realm.corpus.sources.texts import html_record
 from realm.errors import MissingExtra
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")

@@ -3,6 +3,8 @@
 A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.arrays import read_array
 from realm.storage.generations import CURRENT
+from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_object
 
 FORMAT = "realm-corpus/2"
@@ -202,3 +205,14 @@ def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
     if manifest.tombstones is None:
         return np.empty(0, np.int64)
     return read_array(corpus / manifest.tombstones, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))
+
+
+@contextmanager
+def writer_lock(corpus: Path) -> Iterator[None]:
+    """Hold the corpus for writing; wait a while for another writer. Raises CorpusError: another process is still writing."""
+
+    def busy(named: str) -> CorpusError:
+        return CorpusError(f"another process{named} is changing this corpus", path=corpus, cure="Try again when it has ended")
+
+    with held(corpus, busy):
+        yield

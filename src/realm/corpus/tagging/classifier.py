@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.tagging.bio import OUTSIDE, spans_of
-from realm.corpus.tagging.spans import TaggedSpan, kind_of
+from realm.corpus.tagging.spans import OUTSIDE, TaggedSpan, kind_of, spans_of
 from realm.errors import DataError
 
 BATCH = 32

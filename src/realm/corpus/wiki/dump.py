@@ -4,16 +4,103 @@ Left out without a word are redirects, other namespaces, other content models th
 is mostly those. What is damaged is rejected with a reason.
 """
 
+import bz2
+import io
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import IO, Any, cast
 
 from realm.corpus.records import DAMAGED, UNREADABLE, Record, Rejected, document_or_rejected
-from realm.corpus.wiki.decompress import DamagedData, read_pieces
+from realm.corpus.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
 from realm.corpus.workers import Workers, in_portions
+
+PIECE = 1 << 16
+# The largest block of bzip2, in bytes.
+_BLOCK = 900_000
+
+
+class DamagedData(Exception):
+    """Compressed data that is truncated or damaged; every piece before that has been given."""
+
+
+def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
+    """The file's content in pieces, decompressed by its first bytes, whatever its name.
+
+    indexed_bzip2 decodes bzip2 on several cores, multistream files and single streams alike; without it the standard library does on one.
+
+    Args:
+        workers: threads that decompress bzip2.
+
+    Raises:
+        OSError: while iterating, if it cannot be read.
+        DamagedData: while iterating, where the compressed data breaks off.
+    """
+    with open(path, "rb") as file:
+        start = file.read(8)
+    match compression_of(start):
+        case "bz2":
+            yield from _bz2_pieces(path, workers)
+        case None:
+            with open(path, "rb") as file:
+                while piece := file.read(PIECE):
+                    yield piece
+        case _:
+            yield from _pieces(open_bytes(path))
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """What one read of the layer below gives, so that nothing decoded before damage is lost."""
+    try:
+        with file:
+            while piece := cast(io.BufferedReader, file).read1(PIECE):
+                yield piece
+    except DECOMPRESSION_ERRORS as error:
+        raise DamagedData(str(error)) from error
+
+
+def _checked_pieces(path: Path) -> Iterator[bytes]:
+    """bzip2 on one core. A block's checksum is looked at after its bytes have come, so that the last block's worth waits."""
+    held: deque[bytes] = deque()
+    size = 0
+    try:
+        for piece in _pieces(cast(IO[bytes], bz2.BZ2File(path))):
+            held.append(piece)
+            size += len(piece)
+            while size - len(held[0]) >= _BLOCK:
+                size -= len(held[0])
+                yield held.popleft()
+    except DamagedData as damage:
+        if isinstance(damage.__cause__, EOFError):  # truncated: a block that is not whole gives nothing, those before it are right
+            yield from held
+        raise
+    yield from held
+
+
+def _bz2_pieces(path: Path, workers: int) -> Iterator[bytes]:
+    try:
+        import indexed_bzip2
+    except ImportError:
+        yield from _checked_pieces(path)
+        return
+    given = 0
+    try:
+        with cast(Any, indexed_bzip2).open(str(path), parallelization=max(1, workers)) as file:
+            while piece := file.read(PIECE):
+                given += len(piece)
+                yield piece
+        return
+    except (RuntimeError, ValueError, OSError):
+        pass  # it reads ahead, so it fails before all that is whole has come: the standard library gives the rest
+    for piece in _checked_pieces(path):
+        if given < len(piece):
+            yield piece[given:]
+        given = max(0, given - len(piece))
+
 
 BROKEN_XML = "broken or truncated xml"
 

@@ -2,18 +2,52 @@
 
 In few documents most sentences state what nothing else does. Whatever is retrieved for them is beside the point, and what the retriever
 learns from it is chance. A span is taken if a block that the sentence may be given holds it together with another span of the sentence
-(``partners.py``): a document that states it and can be found by what is left to see.
+(:class:`Partners`): a document that states it and can be found by what is left to see.
 """
 
 from collections import Counter
+from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.masking.exclusion import Exclusion
 from realm.data.masking.kinds import Maskable, MaskKind, Span
-from realm.data.partners import Partners
 from realm.data.types import TokenIds
+
+TOO_COMMON = 200
+"""A span in more blocks than this says nothing about what a block states."""
+
+
+class Partners:
+    """An inverted list from the wordpieces of every salient span to the rows that hold it, which finds partners of a sentence.
+
+    A sentence and its own block teach an encoder to copy verbatim. Its partners state the fact in other words, and teach it to read.
+
+    Args:
+        store: the corpus; only live rows are listed.
+    """
+
+    def __init__(self, store: BlockStore):
+        found: dict[tuple[int, ...], set[int]] = {}
+        for row in np.flatnonzero(store.live).tolist():
+            body = store.token_ids(row).tolist()
+            for start, end in store.spans(row).tokens.tolist():
+                found.setdefault(tuple(body[start:end]), set()).add(row)
+        self._rows = found
+
+    def rows(self, hidden: SequenceOf[int], others: SequenceOf[SequenceOf[int]], excluded: set[int]) -> list[int]:
+        """Rows outside ``excluded`` that hold the hidden span and at least one of the other spans of its sentence, ascending."""
+        having = self._rows.get(tuple(hidden), set())
+        if not 0 < len(having) <= TOO_COMMON:
+            return []
+        beside: set[int] = set()
+        for span in others:
+            rows = self._rows.get(tuple(span), set())
+            if len(rows) <= TOO_COMMON and tuple(span) != tuple(hidden):
+                beside |= rows
+        return sorted((having & beside) - excluded)
+
 
 NOWHERE_ELSE = "stated nowhere else"
 """Why a span is left out."""

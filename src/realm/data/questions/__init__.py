@@ -1,10 +1,8 @@
 """Question files: the published formats and one's own, read into ``Question``, checked row by row, split as the papers split them."""
 
-from realm.data.questions.converting import convert_questions
 from realm.data.questions.datasets import Datasets, dataset_names, load_datasets, parts, pooled
-from realm.data.questions.loading import QuestionFile, load_questions, read_questions
+from realm.data.questions.loading import QuestionFile, convert_questions, is_dev_question, load_questions, read_questions
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.splitting import is_dev_question
 
 __all__ = [
     "Datasets",

@@ -1,8 +1,7 @@
 """Several question files asked as one: a short name for each, and the questions of all of them in order."""
 
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Mapping, Sequence as SequenceOf
 from pathlib import Path
 
 from realm.data.questions.loading import load_questions

@@ -1,17 +1,78 @@
 """A question file of any format as checked questions."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from realm.corpus.streams import read_head
 from realm.data.questions import json_rows, natural_questions, tables
-from realm.data.questions.detect import format_of, head_of
-from realm.data.questions.options import QuestionOptions
+from realm.data.questions.options import FORMATS, QuestionOptions
 from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
+from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.data.types import Question
-from realm.errors import DataError
+from realm.errors import DataError, MissingExtra
+from realm.storage.files import publish_file
+
+_NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
+
+
+def format_of(path: Path) -> str:
+    """One of ``FORMATS``. Raises DataError: the file cannot be read, or looks like none of them."""
+    head = head_of(path)
+    if head.startswith("["):
+        return "webquestions" if '"targetValue"' in head else "json"
+    found = _of_object(head, path) if head.startswith("{") else _of_table(head, path)
+    if found is None and head:
+        cure = f"Name the format: {', '.join(FORMATS)}. docs/data-formats.md describes them."
+        raise DataError("no known format of questions", path=path, line=1, cure=cure)
+    return found or "jsonl"
+
+
+def head_of(path: Path) -> str:
+    """The beginning of a file without the white space before it. Raises DataError: the file cannot be read."""
+    try:
+        return read_head(path).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    except FileNotFoundError:
+        raise DataError("no such file", path=path, cure="Check the path.") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error})", path=path, cure="Check the file and its permissions.") from error
+
+
+def _of_object(head: str, path: Path) -> str:
+    """A file that begins with an object: one a line, or one document. The object may be longer than what was read."""
+    try:
+        first = json.loads(head.split("\n", 1)[0])
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict) and "data" not in first and "Data" not in first:
+        if "question_text" in first:
+            return "natural-questions"
+        if "answers" in first or "answer" not in first:
+            return "jsonl"
+        return "curatedtrec" if "curatedtrec" in path.name.lower() else "nq-open"
+    if '"paragraphs"' in head:
+        return "squad"
+    if '"Data"' in head or '"QuestionId"' in head:
+        return "triviaqa"
+    return "natural-questions" if any(key in head for key in _NATURAL) else "jsonl"
+
+
+def _of_table(head: str, path: Path) -> str | None:
+    first = head.split("\n", 1)[0].rstrip("\r")
+    tabbed = first.split("\t")
+    if len(tabbed) == 2 and tabbed[1].lstrip(' "').startswith("["):
+        return "dpr"
+    delimiter = best_delimiter(first)
+    if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
+        return "tsv" if delimiter == "\t" else "csv"
+    if len(tabbed) == PATTERN_COLUMNS and any(character.isdigit() for character in tabbed[0]):
+        return "curatedtrec"
+    named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
+    return min(named)[1:] if named else None
 
 
 @dataclass(frozen=True)
@@ -82,3 +143,81 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
 def load_questions(path: Path, options: QuestionOptions | None = None) -> list[Question]:
     """The questions of :func:`read_questions`."""
     return read_questions(path, options).questions
+
+
+_BUCKETS, _FOLDS = 100_000, 10
+
+
+def is_dev_question() -> Callable[[str], bool]:
+    """The rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
+
+    The question counts exactly as the file spells it. TensorFlow's ``string_to_hash_bucket_fast``, which the papers' script calls, is
+    that hash.
+
+    Raises:
+        MissingExtra: FarmHash is not installed.
+    """
+    try:
+        from farmhash import fingerprint64
+    except ImportError:
+        raise MissingExtra("the papers' development split", "eval") from None
+    return lambda question: fingerprint64(question.encode("utf-8", "surrogatepass")) % _BUCKETS % _FOLDS == 0
+
+
+def split_of(raw: Sequence[str], path: Path) -> list[bool]:
+    """Whether each question of a file goes to development.
+
+    Raises:
+        DataError: nothing would be left on one of the two sides.
+        MissingExtra: FarmHash is not installed.
+    """
+    rule = is_dev_question()
+    chosen = [rule(question) for question in raw]
+    if all(chosen) or not any(chosen):
+        side = "training" if all(chosen) else "development"
+        raise DataError(f"the split of {len(chosen)} questions leaves none for {side}", path=path, cure="Split a larger file.")
+    return chosen
+
+
+def convert_questions(
+    sources: Sequence[Path], out: Path, *, dev: Path | None = None, options: QuestionOptions | None = None
+) -> dict[str, Any]:
+    """Write the questions of several files as JSONL: {"id", "question", "answers"}, and what else a question has.
+
+    Args:
+        sources: the files, in order; ids must differ among them.
+        dev: write the questions of the papers' development split here instead.
+
+    Returns:
+        {"questions", "dev_questions", "skipped": {reason: count}}.
+
+    Raises:
+        DataError: a source cannot be read, an id stands in two of them, or a split leaves nothing on one side.
+        MissingExtra: the split needs FarmHash.
+    """
+    kept: tuple[list[Question], list[Question]] = ([], [])
+    skipped: Counter[str] = Counter()
+    seen: dict[str, Path] = {}
+    for source in sources:
+        file = read_questions(source, options)
+        skipped.update(file.skipped)
+        held_out = split_of(file.raw, source) if dev is not None else [False] * len(file.questions)
+        for question, line, aside in zip(file.questions, file.lines, held_out, strict=True):
+            if seen.setdefault(question.id, source) != source:
+                cure = "Convert them one by one."
+                problem = f"the id '{question.id}' stands in {seen[question.id]}, too"
+                raise DataError(problem, path=source, line=line, cure=cure)
+            kept[aside].append(question)
+    _write(out, kept[False])
+    if dev is not None:
+        _write(dev, kept[True])
+    return {"questions": len(kept[False]), "dev_questions": len(kept[True]), "skipped": dict(skipped)}
+
+
+def _write(path: Path, questions: Sequence[Question]) -> None:
+    with publish_file(path) as file:
+        for question in questions:
+            row: dict[str, Any] = {"id": question.id, "question": question.text, "answers": list(question.answers)}
+            row |= {"positive_ids": list(question.positive_ids)} if question.positive_ids else {}
+            row |= {"answer_type": question.answer_type} if question.answer_type != "string" else {}
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))

@@ -5,27 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import ConfigError
-from realm.nn.published.names import PUBLISHED_PARTS
+from realm.nn.published.names import PUBLISHED_PARTS, TABLES
 from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, one_body
 
-ARCHITECTURES = {
-    "embedder": "RealmEmbedder",
-    "scorer": "RealmScorer",
-    "encoder": "RealmKnowledgeAugEncoder",
-    "reader": "RealmReader",
-    "openqa": "RealmForOpenQA",
-}
+ARCHITECTURES: dict[str, str] = TABLES["architectures"]
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
-_SIZES = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
-_RATES = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12, "initializer_range": 0.02}
+_SIZES: dict[str, int] = TABLES["sizes"]
+_RATES: dict[str, float] = TABLES["rates"]
 _OWN = {"projection": ("retriever_proj_size", 128), "span_hidden": ("span_hidden_size", 256), "max_span": ("max_span_width", 10)}
 READER_EPS = 1e-3
 OWN_FORM = "Keep the model in our own form."

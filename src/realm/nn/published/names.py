@@ -5,9 +5,12 @@ planned first, without reading a tensor: everything in it is taken or named as u
 error before anything is allocated. The configuration's side is in :mod:`realm.nn.published.config`.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,43 +20,11 @@ from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec, ReaderSpec
 
 Shape = tuple[int, ...]
 
-PUBLISHED_PARTS: dict[str, dict[str, str]] = {
-    "embedder": {"embedder": ""},
-    "scorer": {"embedder": "query_embedder.", "document_embedder": "embedder."},
-    "encoder": {"encoder": ""},
-    "reader": {"reader": ""},
-    "openqa": {"embedder": "embedder.", "reader": "reader."},
-    "bert": {"embedder": "", "encoder": ""},
-}
+TABLES: dict[str, dict[str, Any]] = tomllib.loads((files("realm.nn.published") / "names.toml").read_text("utf-8"))
+PUBLISHED_PARTS: dict[str, dict[str, str]] = TABLES["parts"]
 """Kind of checkpoint -> our parts in it and the prefix of each one's names."""
-
 BLOCK_EMBEDDINGS = "block_emb"
 """The open-QA checkpoint carries the embeddings of its 13 million blocks: they become a snapshot, not a parameter."""
-
-_BODY = ("body.model.", "realm.")
-_OWN_NAMES: dict[str, tuple[tuple[str, str], ...]] = {
-    "embedder": (_BODY, ("dense.", "cls.dense."), ("norm.", "cls.LayerNorm.")),
-    "document_embedder": (_BODY, ("dense.", "cls.dense."), ("norm.", "cls.LayerNorm.")),
-    "encoder": (
-        _BODY,
-        ("head.dense.", "cls.predictions.transform.dense."),
-        ("head.norm.", "cls.predictions.transform.LayerNorm."),
-        ("head.bias", "cls.predictions.bias"),
-    ),
-    "reader": (
-        _BODY,
-        ("dense.", "qa_outputs.dense_intermediate."),
-        ("norm.", "qa_outputs.layer_normalization."),
-        ("score.", "qa_outputs.dense_output."),
-    ),
-}
-_TIED = {
-    "cls.predictions.decoder.weight": "realm.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-"""A tied tensor and the one it repeats; a file may hold either or both."""
-_OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""Of LayerNorms in the oldest conversions from TensorFlow, bert-base-uncased among them."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +53,7 @@ def published_kind(names: Iterable[str]) -> str:
         DataError: it is none of them.
     """
     known = {_modern(name) for name in names}
-    marks = [
-        ("scorer", "query_embedder.cls.dense.weight"),
-        ("openqa", "reader.qa_outputs.dense_output.weight"),
-        ("reader", "qa_outputs.dense_output.weight"),
-        ("embedder", "cls.dense.weight"),
-        ("encoder", "realm.embeddings.word_embeddings.weight"),
-        ("bert", "bert.embeddings.word_embeddings.weight"),
-        ("bert", "embeddings.word_embeddings.weight"),
-    ]
-    for kind, mark in marks:
+    for kind, mark in TABLES["marks"]["of"]:
         if mark in known:
             return kind
     raise DataError("these tensors belong to no REALM or BERT model", cure="Name a directory of google/realm-* or of a BERT.")
@@ -238,17 +200,17 @@ def _linear(name: str, outputs: int, inputs: int) -> dict[str, Shape]:
 
 def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:
     """The published names of one of our parameters, the usual one first; ``root`` is the body's."""
-    for ours, theirs in _OWN_NAMES[part]:
+    for ours, theirs in TABLES["own"][part].items():
         if rest.startswith(ours):
             name = theirs + rest[len(ours) :]
-            twins = [twin for twin, original in _TIED.items() if original == name and part == "encoder"]
+            twins = [twin for twin, original in TABLES["tied"].items() if original == name and part == "encoder"]
             return [prefix + (root + n[len("realm.") :] if n.startswith("realm.") else n) for n in (name, *twins)]
     raise ValueError(f"{part}.{rest} has no published name")
 
 
 def _modern(name: str) -> str:
     """The name as today's modules call it."""
-    return next((name[: -len(old)] + new for old, new in _OLD_SUFFIXES.items() if name.endswith(old)), name)
+    return next((name[: -len(old)] + new for old, new in TABLES["old_suffixes"].items() if name.endswith(old)), name)
 
 
 def _bert_root(present: Mapping[str, str]) -> str:
@@ -272,7 +234,7 @@ def _leftovers(
     for name, old in left.items():
         prefix = next((p for p in PUBLISHED_PARTS[kind].values() if p and name.startswith(p)), "")
         short = name.removeprefix(prefix)
-        twin = _TIED.get(short, "").replace("realm.", root)
+        twin = TABLES["tied"].get(short, "").replace("realm.", root)
         if twin and present.get(prefix + twin) in used and "encoder" in PUBLISHED_PARTS[kind]:
             repeats[old] = present[prefix + twin]
         elif short.startswith(f"{root}pooler."):

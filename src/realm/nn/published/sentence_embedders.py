@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers as embedders: a body, a pooling, perhaps vectors of length 1. Only the files are read.
+"""Directories of sentence-transformers as embedders, both ways: a body, a pooling, perhaps vectors of length 1. No code is read.
 
 Any family that transformers' AutoModel knows. Poolings other than mean and [CLS], and layers after the pooling, are refused by name.
 """
@@ -16,11 +16,15 @@ from realm.nn.bodies import build_body
 from realm.nn.published.names import ImportPlan
 from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec
 from realm.nn.tensor_files import TensorFile
+from realm.storage.files import write_json
 
 MODULES = "modules.json"
 CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
 NOT_SIZES = ("auto_map", "architectures", "transformers_version", "_name_or_path")
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+
+
+BODY = "embedder.body.model."
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,38 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
         if file.shapes[found] != shape:
             problem = f"the tensor {found} has the shape {list(file.shapes[found])}, and the configuration says {list(shape)}"
             raise DataError(problem, path=file.path, cure="Use the config.json that belongs to these weights.")
-        taken[f"embedder.body.model.{name}"] = found
+        taken[f"{BODY}{name}"] = found
     used = set(taken.values())
     unused = {name: "the body reads no such tensor" for name in file.shapes if name not in used}
     return spec, ImportPlan(taken, {}, unused)
+
+
+def is_sentence_embedder(spec: EmbedderSpec) -> bool:
+    """Whether sentence-transformers has all that this embedder does: no projection, a pooling that it knows, no second segment."""
+    return spec.head != "projection" and spec.body.pooling in POOLINGS.values() and not spec.body.segments
+
+
+def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> None:
+    """Everything of a sentence-transformers directory but its tokenizer and its weights, which have the body's own names of tensors.
+
+    Args:
+        directory: is there.
+        spec: with :func:`is_sentence_embedder`.
+        max_length: wordpieces at which an input is cut, special tokens counted.
+    """
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if spec.head == "unit" else [])]
+    places = ["", *(f"{n}_{kind}" for n, kind in enumerate(kinds[1:], 1))]
+    for place in places[1:]:
+        (directory / place).mkdir()
+    pooling = {key: name == spec.body.pooling for key, name in POOLINGS.items()}
+    modules = [
+        {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, place) in enumerate(zip(kinds, places, strict=True))
+    ]
+    write_json(directory / MODULES, modules)
+    write_json(directory / places[1] / "config.json", {"word_embedding_dimension": spec.body.hidden, **pooling})
+    write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(directory / "config.json", {key: value for key, value in spec.body.config.items() if key not in NOT_SIZES})
 
 
 def _layout(directory: Path) -> _Layout:

@@ -24,7 +24,6 @@ from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_join
 from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
-from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import (
     StageContext,
     fingerprint,
@@ -36,7 +35,7 @@ from realm.recipes.context import (
     stage_facts,
     with_new_reader,
 )
-from realm.recipes.evaluate import rank, ranking_summary
+from realm.recipes.evaluate import confidence_facts, rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct

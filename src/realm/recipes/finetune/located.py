@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from realm.data import matching
-from realm.data.spans import Spans
+from realm.data.qa import Spans
 from realm.data.types import Question
 from realm.recipes.context import StageContext
 from realm.storage.arrays import load_array

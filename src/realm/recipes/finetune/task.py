@@ -21,9 +21,8 @@ from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
-from realm.recipes.calibration import calibrate
 from realm.recipes.context import StageContext, train
-from realm.recipes.evaluate import rank
+from realm.recipes.evaluate import calibrate, rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
 from realm.train.best import load_weights, shared_best

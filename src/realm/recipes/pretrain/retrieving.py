@@ -1,8 +1,7 @@
 """The candidates of masked sentences: what the published embedder finds, alone or with sparse search, without the documents that hold the
 sentence."""
 
-from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence as SequenceOf
 
 import numpy as np
 import torch
