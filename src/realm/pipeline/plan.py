@@ -136,7 +136,7 @@ class _Probe:
     def __init__(self, context: StageContext, progress: Progress):
         self.context = context
         self.progress = progress
-        self.model: RealmModel = new_model(context).to(context.device)
+        self.model: RealmModel = new_model(context, sample=EMBEDDED).to(context.device)
         self.parameters = part_sizes(self.model)
         self.generation = self._generation()
 

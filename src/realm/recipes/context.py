@@ -26,6 +26,7 @@ from realm.nn.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
+from realm.recipes.narrowing import SAMPLE, corpus_directions
 from realm.refresh import Generation
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
@@ -56,6 +57,8 @@ __all__ = [
     "with_new_reader",
 ]
 
+PROJECTION = 128
+"""Dimensions of an embedding where neither recipe nor published head says: the paper's."""
 Report = Callable[[str, int, int, Metrics], None]
 
 
@@ -139,7 +142,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
     return one_body(
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
-        projection=model.projection,
+        projection=model.projection or PROJECTION,
         layer_norm_eps=model.layer_norm_eps,
         dropout=model.embedding_dropout,
         null_offset=True,
@@ -149,25 +152,51 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
 
 
-def new_model(context: StageContext) -> RealmModel:
+def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPLE) -> RealmModel:
     """Embedder and encoder as the recipe starts them: from nothing, or from published weights.
+
+    Args:
+        embeds: False: the encoder alone.
+        sample: blocks that are embedded to choose the dimensions of a published embedder, where the recipe asks for fewer than it has.
 
     Raises:
         ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
     """
     model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
     torch.manual_seed(context.seed)
-    if not model.body:
-        return RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
-    directory = body_directory(model.body)
-    if is_realm_model(directory):
-        found = _start_from_model(directory, vocabulary)
+    whole = False
+    if model.body:
+        directory = body_directory(model.body)
+        whole = is_realm_model(directory)
+        found = _start_from_model(directory, vocabulary) if whole else _start_from_body(context, directory)
+        _require_positions(found, context.inputs.featurizer.joint_length, directory)
     else:
-        _require_vocabulary(directory, context.store.tokenizer)
-        spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
-        found = start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
-    _require_positions(found, context.inputs.featurizer.joint_length, directory)
-    return found
+        found = RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
+    if not embeds:
+        return found.with_parts(embedder=None)
+    return found if whole else _narrowed(context, found, sample)
+
+
+def _start_from_body(context: StageContext, directory: Path) -> RealmModel:
+    """Embedder and encoder of a published body, with all the dimensions of its embeddings."""
+    model, tokenizer = context.recipe.model, context.store.tokenizer
+    _require_vocabulary(directory, tokenizer)
+    spec = spec_of(model, tokenizer.vocab_size, context.inputs.featurizer.joint_length)
+    return start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
+
+
+def _narrowed(context: StageContext, model: RealmModel, sample: int) -> RealmModel:
+    """The model with as many dimensions as the recipe asks for, where its embedder has a published head with others."""
+    embedder, count = model.embedder, context.recipe.model.projection
+    if embedder.spec.head == "projection" or count in (0, embedder.spec.projection):
+        return model
+
+    def found() -> list[Any]:
+        context.say(f"model: {count} of the body's {embedder.spec.projection} dimensions, by the vectors of {sample:,} blocks at most")
+        return [part.tolist() for part in corpus_directions(embedder.to(context.device), context.inputs, count, sample=sample)]
+
+    directions, centre = (torch.tensor(part) for part in on_first(found))
+    return model.with_parts(embedder=embedder.cpu().narrowed(directions, centre))
 
 
 def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
