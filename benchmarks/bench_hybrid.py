@@ -39,7 +39,9 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
     if not paths.corpus.exists():
         sources = [data / "squad" / "corpus_squad_dev.jsonl.xz", data / "corpus" / "2wiki_paragraphs.jsonl.xz"]
         build_corpus(sources, paths.corpus, BuildOptions(tokenizer=body_directory(body), block_length=BLOCK_LENGTH, tagger="none"))
-    recipe = build_recipe({"model": {"body": body, "projection": projection, "dropout": 0.0}, "run": {"threads": torch.get_num_threads(), "device": "cpu"}})
+    recipe = build_recipe(
+        {"model": {"body": body, "projection": projection, "dropout": 0.0}, "run": {"threads": torch.get_num_threads(), "device": "cpu"}}
+    )
     if current_generation(paths.index) is None:
         context = open_context(paths, recipe, lambda *_: None)
         refresh_index(new_model(context), context.inputs, paths, step=0, progress=lambda done, of: print(f"\r{done} of {of}", end=""))
@@ -73,7 +75,13 @@ def main() -> None:
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
-    facts = {"blocks": len(inputs.store), "body": arguments.body, "dimensions": generation.snapshot.manifest.dim, "weight": arguments.weight, "rows": rows}
+    facts = {
+        "blocks": len(inputs.store),
+        "body": arguments.body,
+        "dimensions": generation.snapshot.manifest.dim,
+        "weight": arguments.weight,
+        "rows": rows,
+    }
     print(json.dumps(result("hybrid", arguments.threads, **facts)))
 
 

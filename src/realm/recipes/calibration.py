@@ -1,6 +1,9 @@
-"""From span scores to a confidence: a temperature fitted on dev, what it changes, and what abstaining below a threshold buys."""
+"""What is fitted on dev after training: the temperature that makes a confidence of span scores, with what abstaining buys, and the weight
+of sparse against dense search.
+"""
 
 from collections.abc import Sequence as SequenceOf
+from math import log
 from typing import Any
 
 import numpy as np
@@ -8,14 +11,19 @@ import torch
 from torch import Tensor
 
 from realm.answerer import Answer, Answerer
+from realm.candidates import EVEN, HybridCandidates
 from realm.data.types import Question
-from realm.recipes.scoring import is_correct
+from realm.recipes.scoring import Relevance, is_correct
 
 TEMPERATURES = torch.logspace(-1, 1.5, 101)
 """From .1 to 32: beyond, an answer's confidence hardly depends on its scores any more."""
 BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
 LEAST = 1e-6
+WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
+"""Of sparse against dense search, from 1/4 to 4, the most even first."""
+WEIGHT_DEPTH = 5
+"""Blocks among which an answer is looked for when a weight is fitted: as many as are read."""
 
 
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
@@ -37,6 +45,23 @@ def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[
         "error_before": calibration_error(confidence[:, -1].tolist(), hits),
     }
     return {"temperature": float(TEMPERATURES[best]), "calibration": facts}
+
+
+def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
+    """The weight of sparse search at which most dev questions find an answer among the best five blocks; of equal ones the most even.
+
+    Returns:
+        {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
+    """
+    source.eval()
+    texts = [question.text for question in dev]
+    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
+    recall = [float(np.mean([relevance.by_answer(q, found).any() for q, found in zip(dev, each, strict=True)])) for each in rows]
+    best = int(np.argmax(recall))
+    return {
+        "retrieval_weight": WEIGHTS[best],
+        "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[WEIGHTS.index(EVEN)]},
+    }
 
 
 def log_loss(confidence: Tensor, hits: SequenceOf[bool]) -> Tensor:

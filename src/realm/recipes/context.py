@@ -3,14 +3,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from realm.candidates import DenseCandidates, make_source
+from realm.candidates import DenseCandidates, make_source, sparse_weight
 from realm.config import ModelConfig, Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
@@ -247,24 +248,35 @@ def with_new_reader(context: StageContext, model: RealmModel, seed: int | None =
     return model.with_reader(context.seed if seed is None else seed, span_hidden=sizes.span_hidden, max_span=sizes.max_span)
 
 
-def source_over(context: StageContext, embedder: Embedder, generation: Generation, paths: RunPaths | None = None) -> DenseCandidates:
+def source_over(
+    context: StageContext,
+    embedder: Embedder,
+    generation: Generation,
+    paths: RunPaths | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> DenseCandidates:
     """What finds blocks as the recipe's [retrieval] says.
 
     Args:
         embedder: of the questions.
         generation: what is searched.
         paths: where it lies; None: in the run.
+        facts: of the stage whose end fitted the weight of sparse search.
     """
     recipe, snapshot = context.recipe, generation.snapshot
-    kind, weight = recipe.retrieval_kind, recipe.retrieval.weight
+    kind, weight = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts)
     return make_source(embedder, snapshot, generation.index, context.inputs, (paths or context.paths).index, kind=kind, weight=weight)
 
 
-def retrieval_facts(recipe: Recipe) -> list[Any]:
-    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was."""
+def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
+    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was.
+
+    Args:
+        facts: of the stage that searches, for the weight that was fitted when it ended.
+    """
     if recipe.retrieval_kind == "dense":
         return []
-    return [recipe.retrieval_kind, *([recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else [])]
+    return [recipe.retrieval_kind, *([sparse_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else [])]
 
 
 STAGE_SECTIONS = {

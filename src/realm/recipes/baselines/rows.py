@@ -71,15 +71,15 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     """Train and measure a row, unless that is done for this recipe, corpus and question files."""
     contender.prepare(context)
     files = context.recipe.eval_files
-    stage = stage_facts(context.paths, contender.name)["fingerprint"]
+    facts = stage_facts(context.paths, contender.name)
     known = [
-        stage,
+        facts["fingerprint"],
         files_sha256(files),
         list(context.recipe.eval.k),
         context.recipe.read,
         context.recipe.eval.match,
         context.store.version,
-        *retrieval_facts(context.recipe),
+        *retrieval_facts(context.recipe, facts),
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
@@ -130,7 +130,7 @@ def count_parameters(networks: list[nn.Module]) -> int:
 def _learned(context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, dense: bool = False) -> Row:
     """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``."""
     model = load_stage(context, stage)
-    source = source_over(context, model.embedder, generation)
+    source = source_over(context, model.embedder, generation, facts=stage_facts(context.paths, stage))
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
