@@ -1,6 +1,7 @@
 """Bodies by name: found where they are, refused where their bytes are others, one line where they are nowhere."""
 
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,24 @@ def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path
     blob.write_bytes(b"weightz")
     with pytest.raises(ConfigError, match="not the published ones"):
         check_digest(tmp_path / WEIGHTS, "")
+
+
+def test_weights_are_read_once_for_their_digest(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage asks for its body more than once; a file that was changed is read again, and one changed just now always."""
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(known_bodies, "sha256_file", counted)
+    os.utime(installed / WEIGHTS, (1e9, 1e9))
+    assert [body_directory("minilm", fetch=nowhere) for _ in range(3)] == [installed] * 3 and len(read) == 1
+    (installed / WEIGHTS).write_bytes(b"weightz")
+    with pytest.raises(ConfigError, match="not the published ones"):
+        body_directory("minilm", fetch=nowhere)
+    (installed / WEIGHTS).write_bytes(b"weights")
+    assert body_directory("minilm", fetch=nowhere) == installed
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ from realm.cli import main
 from realm.config import build_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel
+from realm.nn.model import RealmModel, part_sizes
 from realm.nn.spec import bert_spec
 from realm.opening import open_run
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
+from realm.pipeline.forecast import forecast, meta_model, rates_by_part
 from realm.progress import Progress
+from realm.recipes.context import new_model, open_context
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -131,6 +134,31 @@ def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path:
     assert other.finetune.lr == 5e-5
     (tmp_path / "mine.toml").write_text('[model]\nbody = "minilm"\n[finetune]\nlr = 1e-4\n')
     assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
+
+
+def test_the_forecast_counts_the_body_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
+    """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
+    recipe = recipe_of(body, documents)
+    with Progress() as progress:
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=progress)
+    context = open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None)
+    made, expected = part_sizes(new_model(context)), forecast(recipe, blocks=10)
+    assert {part: expected["parameters"][part] for part in made} == made
+    assert expected["index_bytes"] == 10 * 32 * 4
+    narrow = recipe_of(body, documents, model={"body": str(body), "projection": 8})
+    assert forecast(narrow, blocks=10)["index_bytes"] == 10 * 8 * 4
+    assert forecast(narrow)["parameters"]["embedder"] == made["embedder"] + 32 * 8 + 8
+    granite = meta_model(build_recipe({"model": {"body": "granite"}}), 300).encoder.body.spec.config
+    assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
+
+
+def test_the_plan_says_the_rate_of_every_part(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+    assert rates_by_part(build_recipe({"model": {"body": "minilm"}})) == {"finetune": {"retriever": 2e-5, "reader": 2e-4, "words": 0.0}}
+    assert set(rates_by_part(build_recipe({}))) == {"warm", "ict", "pretrain", "finetune"}
+    (tmp_path / "mine.toml").write_text(f'[model]\nbody = "{body}"\n[corpus]\nsources = ["{documents}"]\n[run]\nthreads = 1\n')
+    assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "retriever 2e-05, reader 5e-05, words stay" in shown
 
 
 def test_bad_words_of_index_build_are_one_line(documents: Path, body: Path, capsys: Any) -> None:
