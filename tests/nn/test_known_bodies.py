@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from realm.cli import main
 from realm.errors import ConfigError, RunError
-from realm.nn import known_bodies
+from realm.nn import hub, known_bodies
 from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, local_directory
 
 MINILM = KNOWN_BODIES[0]
@@ -100,6 +102,34 @@ def test_nowhere_is_one_line_with_the_cure(source: str, cure: str, monkeypatch: 
     with pytest.raises(ConfigError, match=cure) as caught:
         body_directory(source, fetch=nowhere)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["silent", "refused", "no such name"])
+def test_a_hub_that_does_not_answer_is_given_up_soon(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of the hub alone would try for half a minute; a copy in the cache serves all the same."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(known_bodies, "local_directory", lambda known: None)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        if kind == "refused":
+            listening.close()
+        host = "no-such-name.invalid" if kind == "no such name" else f"127.0.0.1:{port}"
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://{host}")
+        started = time.perf_counter()
+        for source in ("e5-small", "no-such/body"):  # a revision that is a commit, and the newest
+            with pytest.raises(ConfigError, match="cannot be reached"):
+                body_directory(source)
+        assert time.perf_counter() - started < 5
+        snapshot = tmp_path / "models--no-such--body" / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (snapshot / WEIGHTS).write_bytes(b"weights")
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+        assert body_directory("no-such/body") == snapshot
 
 
 def test_the_packaged_minilm_is_the_published_one() -> None:

@@ -73,9 +73,10 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
         vocabulary: entries of the tokenizer, where no body brings one.
 
     Returns:
-        {"rates": see :func:`rates_by_part`, "parameters": {part: number}, "blocks", "index_bytes", "refresh_flops", "stages": {name: {"steps", "flops_per_step",
-        "activation_bytes"}}, "devices": [{"device", "fits": whether a whole step does, "bytes": of the largest step, "devices": how many
-        share it, "seconds": {stage: all its steps on that many, refreshes apart, "refreshes"}, "total_seconds"}]}.
+        {"rates": see :func:`rates_by_part`, "parameters": {part: number}, "blocks", "index_bytes", "refresh_flops",
+        "stages": {name: {"steps", "flops_per_step", "activation_bytes"}}, "devices": [{"device", "fits": whether a whole step does,
+        "bytes": of the largest step, "devices": how many share it, "seconds": {stage: all its steps on that many, refreshes apart,
+        "refreshes"}, "total_seconds"}]}.
     """
     model = meta_model(recipe, vocabulary)
     sizes, shape = part_sizes(model), Shape.of(model.embedder.spec.body)

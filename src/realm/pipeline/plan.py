@@ -58,10 +58,10 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     Returns:
         {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "retrieval": hybrid, dense or
-        sparse, "rates": see :func:`realm.pipeline.forecast.rates_by_part`, "corpus": corpus_info, "teaches", "advice", "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}},
-        "seconds", "memory_bytes", "disk_bytes"}; without the rest where nothing was measured. A stage also says what it does besides
-        steps: refreshes, evaluations, seconds_located (finding the answers in the corpus). Memory is the peak of this process during the
-        probe; warm may end before its last step.
+        sparse, "rates": see :func:`realm.pipeline.forecast.rates_by_part`, "corpus": corpus_info, "teaches", "advice", "parameters",
+        "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the rest
+        where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
+        answers in the corpus). Memory is the peak of this process during the probe; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
