@@ -13,12 +13,18 @@ from realm.candidates import DenseCandidates, HybridCandidates, make_source
 from realm.cli import main
 from realm.config import build_recipe
 from realm.corpus.change.updates import add_documents, remove_documents
+from realm.data.masked_text import masked_text
 from realm.data.types import MaskedQuery, Question
 from realm.errors import ConfigError
+from realm.explain import explain
 from realm.index import hybrid
 from realm.opening import OpenRun, open_run
+from realm.recipes.align import AlignOptions, align
 from realm.recipes.calibration import WEIGHTS, fit_weight
+from realm.recipes.context import open_context
 from realm.recipes.pretrain.retrieving import retrieve_candidates
+from realm.recipes.pretrain.view import PretrainView
+from realm.recipes.pretrain.watching import excluded_share
 from realm.recipes.scoring import Relevance
 
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
@@ -149,6 +155,54 @@ def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
     words_only = hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)
     found = retrieve_candidates(generation, run.inputs, [query], 2, null=True, overlap=0, hybrid=words_only, sentences=store)
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
+
+
+def test_explain_and_align_search_as_the_run_does(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By words alone the only block with a rare word comes first; p(z|x) is the live embedder's, as with candidates found by it."""
+    root = copy_of(tiny_run, tmp_path, "sparse")
+    text = {"id": "Zubrowka/0", "title": "Zubrowka", "text": "The klubeck is quiet. It has one hundred cents."}
+    (tmp_path / "new.jsonl").write_text(json.dumps(text) + "\n", "utf-8")
+    add_documents(root / "corpus", [tmp_path / "new.jsonl"])
+    run, _ = open_run(root).with_added()
+    parts, sentence = (run.pretrained, run.generation, run.inputs), "In 1950 a [MASK] was one klubeck."
+    found = explain(*parts, sentence, targets=["cents"], k=3, hybrid=run.hybrid)
+    assert found.candidates[1].title == "Zubrowka"
+    assert explain(*parts, sentence, targets=["cents"], k=3).candidates[1].title != "Zubrowka"
+    assert main(["explain", str(root), sentence, "--target", "cents", "--k", "3", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])["candidates"]
+    assert [c["block_id"] for c in shown] == [c.block_id for c in found.candidates]
+    everything = {c.block_id: c for c in explain(*parts, sentence, targets=["cents"], k=500).candidates}
+    odds = [(c.p_z / found.candidates[0].p_z, everything[c.block_id].p_z / everything[-1].p_z) for c in found.candidates]
+    assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
+    asked: list[str] = []
+    assert run.hybrid is not None
+    search = run.hybrid.search
+
+    def noted(query_emb: torch.Tensor, texts: Any, k: int, exclude: Any = None) -> Any:
+        asked.extend(texts)
+        return search(query_emb, texts, k, exclude)
+
+    run.hybrid.search = noted  # type: ignore[method-assign]
+    rows: list[Any] = []
+    align(run, AlignOptions(limit=4, k=3, least=-1e9), rows.append, lambda done, of: None)
+    assert len(asked) == len(rows) == 4 and [row["masked"].replace("[MASK]", " ") for row in rows] == asked
+
+
+def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run: Path, tmp_path: Path) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path))
+    store, row = run.inputs.store, 0
+    start, end = store.sentences(row).tokens[0].tolist()
+    ids = store.token_ids(row)[start:end].tolist()
+    query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(store.block_ids[row]), 0, store.block_ids[:1])
+    context = open_context(run.paths, run.recipe, lambda *_: None)
+    search = sources(run)["sparse"].search  # type: ignore[attr-defined]
+    view = PretrainView(context, run.pretrained, run.generation, store, search)
+    words = masked_text(store, query)[0].replace("[MASK]", " ")
+    candidates = view.section.candidates - 1
+    expected = search.search(run.generation.queries.embed_queries([run.inputs.featurizer.query(query.ids)]), [words], candidates)
+    found = expected.block_ids[expected.block_ids >= 0]
+    share = excluded_share(view, [query])["excluded_share"]
+    assert share == pytest.approx(float(np.isin(found, query.excluded).mean())) and share > 0
 
 
 def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.document_utility import DocumentEffect, document_effects, likelihood
 from realm.errors import ConfigError, RunError
+from realm.index.hybrid import HybridSearch
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
@@ -104,6 +105,7 @@ def explain(
     k: int = 8,
     exclude_documents: Sequence[str] = (),
     top: int = 5,
+    hybrid: HybridSearch | None = None,
 ) -> Explanation:
     """Explain one masked sentence. Puts ``model`` into evaluation mode.
 
@@ -118,6 +120,7 @@ def explain(
         exclude_documents: ids of documents whose blocks must not be retrieved. With targets, blocks that hold a filled sentence verbatim
             are excluded too, as in training.
         top: predictions to list.
+        hybrid: proposes candidates by the sentence's words too; None: the published embedder alone does. p(z|x) is the live embedder's.
 
     Raises:
         DataError: no [MASK], not one target for each, a target the vocabulary cannot spell, a text longer than a query, or a document id
@@ -130,7 +133,7 @@ def explain(
     sentence = ClozeText(inputs, text)
     spans = sentence.spell(targets) if targets else None
     excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
-    looker = _Looker(model, generation, inputs, sentence, k, excluded)
+    looker = _Looker(model, generation, inputs, sentence, k, excluded, hybrid)
     if spans is None:
         read, found = looker.search_lengths(top)
         spans, targets = found[0].spans, found[0].texts
@@ -144,16 +147,25 @@ def explain(
 class _Looker:
     """Retrieves for masked inputs and reads them with their candidates."""
 
-    def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
+    def __init__(
+        self,
+        model: RealmModel,
+        generation: Searchable,
+        inputs: BlockInputs,
+        sentence: ClozeText,
+        k: int,
+        excluded: np.ndarray,
+        hybrid: HybridSearch | None,
+    ):
         self.embedder, self.documents, self.encoder = _networks(model)
-        self.retriever = Retriever(generation.queries.embed_queries, generation.index)
+        self.retriever = Retriever(generation.queries.embed_queries, generation.index, hybrid)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
-        """The published embedder searches, the live one scores, the encoder reads: as in a step of training."""
+        """The published embedder searches, with the words where the run does, the live one scores, the encoder reads: as in training."""
         ids, positions = self.sentence.masked(lengths)
         query = [self.inputs.featurizer.query(ids)]
-        found = self.retriever.retrieve(query, self.k, null=True, exclude=[self.excluded])
+        found = self.retriever.retrieve(query, self.k, null=True, exclude=[self.excluded], texts=[" ".join(self.sentence.pieces)])
         block_ids = found.block_ids[0][found.valid[0]]
         rows = self.inputs.rows(block_ids)
         block_emb = self.documents(self.inputs.blocks(rows.tolist()))

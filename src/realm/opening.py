@@ -16,6 +16,7 @@ from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import StageReader, load_reader
+from realm.index.hybrid import HybridSearch
 from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
@@ -160,6 +161,11 @@ class OpenRun:
     def source(self) -> DenseCandidates:
         """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search where the recipe asks for it."""
         return self._source(None)
+
+    @property
+    def hybrid(self) -> HybridSearch | None:
+        """Search by words too, over the same index; None where the recipe searches by embeddings alone."""
+        return self.source.search if isinstance(self.source, HybridCandidates) else None
 
     def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder

@@ -1,5 +1,6 @@
 """Masked sentences as people read them: the way back from wordpieces to the document's own words."""
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
@@ -51,3 +52,8 @@ def _between(runs: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
     """What the runs leave of [0, length)."""
     starts, ends = [0, *(end for _, end in runs)], [*(start for start, _ in runs), length]
     return list(zip(starts, ends, strict=True))
+
+
+def words_left(store: BlockStore, queries: Sequence[MaskedQuery]) -> list[str]:
+    """What sparse search is asked for: the words of each sentence that are not masked."""
+    return [masked_text(store, query)[0].replace(MASK, " ") for query in queries]

@@ -9,7 +9,7 @@ import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
-from realm.data.masked_text import MASK, masked_text
+from realm.data.masked_text import words_left
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
 from realm.errors import TrainingError
@@ -52,16 +52,12 @@ def retrieve_candidates(
     if not bool(torch.isfinite(query_emb).all()):
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
-    retriever = Retriever(lambda emb: emb, generation.index)
-    texts = [] if hybrid is None or sentences is None else [masked_text(sentences, query)[0].replace(MASK, " ") for query in queries]
+    retriever = Retriever(lambda emb: emb, generation.index, hybrid)
+    texts = words_left(sentences, queries) if hybrid is not None and sentences is not None else [""] * len(queries)
 
     def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
-        asked = query_emb[torch.from_numpy(which)]
-        if hybrid is None:
-            return retriever.retrieve(asked, depth, null=null, exclude=exclude)
-        found = hybrid.search(asked, [texts[i] for i in which.tolist()], depth - int(null), exclude)
-        valid = found.block_ids >= 0
-        return Retrieved.of(found.block_ids, valid, np.where(valid, found.dense, -np.inf).astype(np.float32), null=null)
+        words = [texts[i] for i in which.tolist()]
+        return retriever.retrieve(query_emb[torch.from_numpy(which)], depth, null=null, exclude=exclude, texts=words)
 
     if not overlap:
         return find(np.arange(len(queries)), k, [query.excluded for query in queries])
