@@ -158,16 +158,18 @@ def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_explain_and_align_search_as_the_run_does(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By words alone the only block with a rare word comes first; p(z|x) is the live embedder's, as with candidates found by it."""
+    """By words alone a block of the country that is named comes first, which the embedder alone misses; p(z|x) is the embedder's."""
     root = copy_of(tiny_run, tmp_path, "sparse")
-    text = {"id": "Zubrowka/0", "title": "Zubrowka", "text": "The klubeck is quiet. It has one hundred cents."}
-    (tmp_path / "new.jsonl").write_text(json.dumps(text) + "\n", "utf-8")
-    add_documents(root / "corpus", [tmp_path / "new.jsonl"])
-    run, _ = open_run(root).with_added()
-    parts, sentence = (run.pretrained, run.generation, run.inputs), "In 1950 a [MASK] was one klubeck."
+    run = open_run(root)
+    parts, names = (run.pretrained, run.generation, run.inputs), ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
+
+    def first(name: str, **options: Any) -> str:
+        found = explain(*parts, f"In 1950 {name} had a [MASK].", targets=["cents"], k=3, **options)
+        return found.candidates[1].title
+
+    assert [first(name, hybrid=run.hybrid) for name in names] == names != [first(name) for name in names]
+    sentence = f"In 1950 {names[0]} had a [MASK]."
     found = explain(*parts, sentence, targets=["cents"], k=3, hybrid=run.hybrid)
-    assert found.candidates[1].title == "Zubrowka"
-    assert explain(*parts, sentence, targets=["cents"], k=3).candidates[1].title != "Zubrowka"
     assert main(["explain", str(root), sentence, "--target", "cents", "--k", "3", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])["candidates"]
     assert [c["block_id"] for c in shown] == [c.block_id for c in found.candidates]
