@@ -34,12 +34,14 @@ DEPTHS = (1, 5, 20, 100)
 BLOCK_LENGTH = 160
 
 
-def prepared(data: Path, body: str, paths: RunPaths) -> Generation:
+def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generation:
     """Corpus and index of the unchanged body, made where they are not there yet."""
     if not paths.corpus.exists():
         sources = [data / "squad" / "corpus_squad_dev.jsonl.xz", data / "corpus" / "2wiki_paragraphs.jsonl.xz"]
         build_corpus(sources, paths.corpus, BuildOptions(tokenizer=body_directory(body), block_length=BLOCK_LENGTH, tagger="none"))
-    recipe = build_recipe({"model": {"body": body, "dropout": 0.0}, "run": {"threads": torch.get_num_threads(), "device": "cpu"}})
+    recipe = build_recipe(
+        {"model": {"body": body, "projection": projection, "dropout": 0.0}, "run": {"threads": torch.get_num_threads(), "device": "cpu"}}
+    )
     if current_generation(paths.index) is None:
         context = open_context(paths, recipe, lambda *_: None)
         refresh_index(new_model(context), context.inputs, paths, step=0, progress=lambda done, of: print(f"\r{done} of {of}", end=""))
@@ -50,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--body", default="minilm")
+    parser.add_argument("--projection", type=int, default=0, help="dimensions of an embedding; 0: the body's own; a cache for each")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--weight", type=float, default=1.0)
@@ -57,7 +60,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     paths = RunPaths(arguments.cache)
-    generation = prepared(arguments.data, arguments.body, paths)
+    generation = prepared(arguments.data, arguments.body, arguments.projection, paths)
     inputs = open_inputs(paths.corpus, 64)
     questions = pooled(load_datasets((str(arguments.data / "squad" / "qa_dev.jsonl.xz"),)))
     questions = random.Random(0).sample(questions, min(arguments.questions, len(questions)))
@@ -72,7 +75,13 @@ def main() -> None:
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
-    facts = {"blocks": len(inputs.store), "body": arguments.body, "weight": arguments.weight, "rows": rows}
+    facts = {
+        "blocks": len(inputs.store),
+        "body": arguments.body,
+        "dimensions": generation.snapshot.manifest.dim,
+        "weight": arguments.weight,
+        "rows": rows,
+    }
     print(json.dumps(result("hybrid", arguments.threads, **facts)))
 
 

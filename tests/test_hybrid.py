@@ -13,10 +13,19 @@ from realm.candidates import DenseCandidates, HybridCandidates, make_source
 from realm.cli import main
 from realm.config import build_recipe
 from realm.corpus.change.updates import add_documents, remove_documents
-from realm.data.types import MaskedQuery
+from realm.data.masked_text import masked_text
+from realm.data.types import MaskedQuery, Question
+from realm.errors import ConfigError
+from realm.explain import explain
 from realm.index import hybrid
 from realm.opening import OpenRun, open_run
+from realm.recipes.align import AlignOptions, align
+from realm.recipes.calibration import WEIGHTS, fit_weight
+from realm.recipes.context import open_context
 from realm.recipes.pretrain.retrieving import retrieve_candidates
+from realm.recipes.pretrain.view import PretrainView
+from realm.recipes.pretrain.watching import excluded_share
+from realm.recipes.scoring import Relevance
 
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
 
@@ -26,8 +35,8 @@ def copy_of(tiny_run: Path, tmp_path: Path, kind: str = "hybrid") -> Path:
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
     config = (run / "config.toml").read_text("utf-8")
-    assert 'kind = "auto"\nweight = 1.0' in config
-    (run / "config.toml").write_text(config.replace('kind = "auto"\nweight = 1.0', f'kind = "{kind}"\nweight = 1.0'), "utf-8")
+    assert 'kind = "auto"\nweight = "auto"' in config
+    (run / "config.toml").write_text(config.replace('kind = "auto"\nweight', f'kind = "{kind}"\nweight'), "utf-8")
     return run
 
 
@@ -148,6 +157,56 @@ def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
 
 
+def test_explain_and_align_search_as_the_run_does(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By words alone a block of the country that is named comes first, which the embedder alone misses; p(z|x) is the embedder's."""
+    root = copy_of(tiny_run, tmp_path, "sparse")
+    run = open_run(root)
+    parts, names = (run.pretrained, run.generation, run.inputs), ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
+
+    def first(name: str, **options: Any) -> str:
+        found = explain(*parts, f"In 1950 {name} had a [MASK].", targets=["cents"], k=3, **options)
+        return found.candidates[1].title
+
+    assert [first(name, hybrid=run.hybrid) for name in names] == names != [first(name) for name in names]
+    sentence = f"In 1950 {names[0]} had a [MASK]."
+    found = explain(*parts, sentence, targets=["cents"], k=3, hybrid=run.hybrid)
+    assert main(["explain", str(root), sentence, "--target", "cents", "--k", "3", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])["candidates"]
+    assert [c["block_id"] for c in shown] == [c.block_id for c in found.candidates]
+    everything = {c.block_id: c for c in explain(*parts, sentence, targets=["cents"], k=500).candidates}
+    odds = [(c.p_z / found.candidates[0].p_z, everything[c.block_id].p_z / everything[-1].p_z) for c in found.candidates]
+    assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
+    asked: list[str] = []
+    assert run.hybrid is not None
+    search = run.hybrid.search
+
+    def noted(query_emb: torch.Tensor, texts: Any, k: int, exclude: Any = None) -> Any:
+        asked.extend(texts)
+        return search(query_emb, texts, k, exclude)
+
+    run.hybrid.search = noted  # type: ignore[method-assign]
+    rows: list[Any] = []
+    align(run, AlignOptions(limit=4, k=3, least=-1e9), rows.append, lambda done, of: None)
+    assert len(asked) == len(rows) == 4 and [row["masked"].replace("[MASK]", " ") for row in rows] == asked
+
+
+def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run: Path, tmp_path: Path) -> None:
+    run = open_run(copy_of(tiny_run, tmp_path))
+    store, row = run.inputs.store, 0
+    start, end = store.sentences(row).tokens[0].tolist()
+    ids = store.token_ids(row)[start:end].tolist()
+    query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(store.block_ids[row]), 0, store.block_ids[:1])
+    context = open_context(run.paths, run.recipe, lambda *_: None)
+    search = sources(run)["sparse"].search  # type: ignore[attr-defined]
+    view = PretrainView(context, run.pretrained, run.generation, store, search)
+    words = masked_text(store, query)[0].replace("[MASK]", " ")
+    candidates = view.section.candidates - 1
+    expected = search.search(run.generation.queries.embed_queries([run.inputs.featurizer.query(query.ids)]), [words], candidates)
+    found = expected.block_ids[expected.block_ids >= 0]
+    share = excluded_share(view, [query])["excluded_share"]
+    assert share == pytest.approx(float(np.isin(found, query.excluded).mean())) and share > 0
+
+
 def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = copy_of(tiny_run, tmp_path)
     assert main(["index", "search", str(root), "winters in Dulwen", "--k", "3", "--explain", "--json"]) == 0
@@ -189,3 +248,51 @@ def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> 
     assert files and len({file.stat().st_ino for file in files}) == 1
     facts = [json.loads((tmp_path / "run" / "results" / f"{stage}.json").read_text("utf-8")) for stage in ("pretrain", "finetune")]
     assert all(fact["recall"]["5"] > 0 for fact in facts)
+    assert facts[0]["retrieval"] == {"kind": "hybrid", "weight": 1.0}
+
+
+def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every weight finds what a source with that weight finds; of equally good ones the most even is taken."""
+    run = open_run(copy_of(tiny_run, tmp_path))
+    source, relevance = sources(run)["hybrid"], Relevance(run.inputs.store)
+    assert isinstance(source, HybridCandidates)
+    dev = [Question(str(n), text, ("cents",)) for n, text in enumerate(QUESTIONS)]
+    tokens = run.inputs.store.tokenizer.encode(QUESTIONS)
+    for weight, rows in zip(WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, WEIGHTS, 3), strict=True):
+        assert np.array_equal(rows, asked(sources(run, weight=weight)["hybrid"], 3).rows)
+
+    def fitted(good: list[float]) -> Any:
+        """What is fitted where an answer is found at these weights alone."""
+        hits = {weight: np.full((len(dev), 5), weight in good) for weight in WEIGHTS}
+        drawn = (row for weight in WEIGHTS for row in hits[weight])
+        monkeypatch.setattr(relevance, "by_answer", lambda question, rows: next(drawn))
+        return fit_weight(source, relevance, dev)
+
+    assert fitted([4.0, 2.0])["retrieval_weight"] == pytest.approx(2.0)
+    assert fitted([0.25, 1.0, 4.0])["retrieval_weight"] == 1.0 and fitted([])["retrieval_weight"] == 1.0
+    assert fitted([0.5])["weight_fit"] == {"n": len(dev), "recall": 1.0, "recall_even": 0.0}
+
+
+def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path: Path, write_tiny: Any) -> None:
+    from realm.pipeline import run_recipe
+    from realm.progress import Progress
+
+    recipe, root = write_tiny(tmp_path), tmp_path / "run"
+    recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")
+    run_recipe(recipe, root, stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
+    stage = root / "stages" / "finetune" / "stage.json"
+    facts = json.loads(stage.read_text("utf-8"))
+    assert facts["retrieval_weight"] in WEIGHTS and facts["weight_fit"]["recall"] >= facts["weight_fit"]["recall_even"]
+    stage.write_text(json.dumps({**facts, "retrieval_weight": 2.0}), "utf-8")
+    source = open_run(root).source
+    assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == 2.0
+    run_recipe(recipe, root, stages=("eval",), progress=Progress(quiet=True))
+    assert json.loads((root / "results" / "finetune.json").read_text("utf-8"))["retrieval"] == {"kind": "hybrid", "weight": 2.0}
+    config = (root / "config.toml").read_text("utf-8")
+    (root / "config.toml").write_text(config.replace('weight = "auto"', "weight = 0.5"), "utf-8")
+    stated = open_run(root).source
+    assert isinstance(stated, HybridCandidates) and stated.weight == 0.5
+    with pytest.raises(ConfigError, match=r"'retrieval\.weight' is -1"):
+        build_recipe({"retrieval": {"weight": -1.0}})
+    with pytest.raises(ConfigError, match="one of: auto, a number"):
+        build_recipe({"retrieval": {"weight": "even"}})

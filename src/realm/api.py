@@ -64,7 +64,9 @@ class Realm:
     def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
         """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`."""
         run = self._current()
-        return explain(run.pretrained, run.generation, run.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents)
+        return explain(
+            run.pretrained, run.generation, run.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=run.hybrid
+        )
 
     def add_documents(self, *sources: str | Path) -> int:
         """Add files or folders of documents to the corpus and embed them. Returns how many blocks became searchable.

@@ -5,9 +5,10 @@ Other retrievers to compare with are in ``recipes/baselines/retrievers.py``.
 """
 
 import time
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Mapping, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from realm.index.snapshot import Snapshot
 from realm.index.sparse import open_sparse
 from realm.nn.embedder import Embedder
 from realm.retrieval import Retriever
+
+EVEN = 1.0
+"""Weight of the sparse score where nothing says another."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class DenseCandidates(Source):
         """
         started = time.perf_counter()
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
-        query_emb = self.embedder.embed_queries([self.inputs.featurizer.query(ids) for ids in questions])
+        query_emb = self.embedded(questions)
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
@@ -105,6 +109,10 @@ class DenseCandidates(Source):
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
         scores = losses.relevance_scores(query_emb, vectors)
         return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb, proposals)
+
+    def embedded(self, questions: SequenceOf[SequenceOf[int]]) -> Tensor:
+        """Embeddings [b, d] of questions, of their wordpieces."""
+        return self.embedder.embed_queries([self.inputs.featurizer.query(ids) for ids in questions])
 
     def _found(
         self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
@@ -133,7 +141,7 @@ class HybridCandidates(DenseCandidates):
         exclude: np.ndarray | None = None,
         *,
         directory: Path,
-        weight: float = 1.0,
+        weight: float = EVEN,
         dense: bool = True,
     ):
         super().__init__(embedder, snapshot, index, inputs, exclude)
@@ -150,11 +158,36 @@ class HybridCandidates(DenseCandidates):
             self._search = HybridSearch(self.snapshot, self.index, sparse, weight=self.weight, dense=self.dense)
         return self._search
 
+    def reweigh(self, weight: float) -> None:
+        """Give the sparse score another weight from the next search on."""
+        self.weight, self.search.weight = weight, weight
+
+    @torch.inference_mode()
+    def rows_by_weight(
+        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[float], k: int
+    ) -> np.ndarray:
+        """Rows int64 [w, b, k], NO_ROW where there is none, that would be found at each of w weights; arguments as for ``forward``."""
+        left_out = None if self.exclude is None else [self.exclude] * len(texts)
+        ids = self.search.search_by_weight(self.embedded(questions), texts, weights, k, left_out)
+        rows = np.full(ids.shape, NO_ROW, np.int64)
+        rows[ids != NULL_BLOCK] = self.inputs.store.rows_of(ids[ids != NULL_BLOCK])
+        return rows
+
     def _found(
         self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
     ) -> tuple[np.ndarray, Proposals | None]:
         proposals = self.search.search(query_emb, texts, k, exclude)
         return proposals.block_ids, proposals
+
+
+def sparse_weight(stated: float | str, facts: Mapping[str, Any]) -> float:
+    """The weight of sparse search: what the recipe states, or else ("auto") what was fitted when a stage ended, or else ``EVEN``.
+
+    Args:
+        stated: [retrieval] weight.
+        facts: of the stage.
+    """
+    return float(facts.get("retrieval_weight", EVEN)) if isinstance(stated, str) else stated
 
 
 def make_source(
@@ -165,7 +198,7 @@ def make_source(
     directory: Path,
     *,
     kind: str,
-    weight: float = 1.0,
+    weight: float = EVEN,
     exclude: np.ndarray | None = None,
 ) -> DenseCandidates:
     """The source that a recipe's [retrieval] asks for.

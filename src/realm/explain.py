@@ -19,6 +19,7 @@ from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.document_utility import DocumentEffect, document_effects, likelihood
 from realm.errors import ConfigError, DataError, RunError
+from realm.index.hybrid import HybridSearch
 from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
@@ -105,6 +106,7 @@ def explain(
     k: int = 8,
     exclude_documents: Sequence[str] = (),
     top: int = 5,
+    hybrid: HybridSearch | None = None,
 ) -> Explanation:
     """Explain one masked sentence. Puts ``model`` into evaluation mode.
 
@@ -119,6 +121,7 @@ def explain(
         exclude_documents: ids of documents whose blocks must not be retrieved. With targets, blocks that hold a filled sentence verbatim
             are excluded too, as in training.
         top: predictions to list.
+        hybrid: proposes candidates by the sentence's words too; None: the published embedder alone does. p(z|x) is the live embedder's.
 
     Raises:
         DataError: no [MASK], not one target for each, a target the vocabulary cannot spell, a text longer than a query, or a document id
@@ -130,12 +133,12 @@ def explain(
         raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
     sentence = ClozeText(inputs, text)
     if not model.has("encoder") and model.has("reader"):
-        return _explain_pointed(
-            model, generation, sentence, text, targets, k, _excluded_blocks(inputs, sentence, targets, exclude_documents), top
-        )
+        retriever = Retriever(generation.queries.embed_queries, generation.index, hybrid)
+        excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
+        return _explain_pointed(model, retriever, sentence, text, targets, k, excluded, top)
     spans = sentence.spell(targets) if targets else None
     excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
-    looker = _Looker(model, generation, inputs, sentence, k, excluded)
+    looker = _Looker(model, generation, inputs, sentence, k, excluded, hybrid)
     if spans is None:
         read, found = looker.search_lengths(top)
         spans, targets = found[0].spans, found[0].texts
@@ -149,15 +152,24 @@ def explain(
 class _Looker:
     """Retrieves for masked inputs and reads them with their candidates."""
 
-    def __init__(self, model: RealmModel, generation: Searchable, inputs: BlockInputs, sentence: ClozeText, k: int, excluded: np.ndarray):
+    def __init__(
+        self,
+        model: RealmModel,
+        generation: Searchable,
+        inputs: BlockInputs,
+        sentence: ClozeText,
+        k: int,
+        excluded: np.ndarray,
+        hybrid: HybridSearch | None,
+    ):
         self.encoder = _encoder(model)
-        self.model, self.generation = model, generation
+        self.model, self.retriever = model, Retriever(generation.queries.embed_queries, generation.index, hybrid)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
-        """The published embedder searches, the live one scores, the encoder reads: as in a step of training."""
+        """The published embedder searches, with the words where the run does, the live one scores, the encoder reads: as in training."""
         ids, positions = self.sentence.masked(lengths)
-        rows, block_ids, log_p_z = _weighed(self.model, self.generation, self.inputs, ids, self.k, self.excluded)
+        rows, block_ids, log_p_z = _weighed(self.model, self.retriever, self.sentence, ids, self.k, self.excluded)
         where = torch.tensor([positions], device=log_p_z.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
         log_probs = self.encoder.log_probs([self.inputs.joint(ids, int(row)) for row in rows], where)
         return _Read(rows, block_ids, log_p_z, log_probs.double())
@@ -197,23 +209,24 @@ class _Looker:
 
 
 def _weighed(
-    model: RealmModel, generation: Searchable, inputs: BlockInputs, ids: TokenIds, k: int, excluded: np.ndarray
+    model: RealmModel, retriever: Retriever[Any], sentence: ClozeText, ids: TokenIds, k: int, excluded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """The published embedder searches, the live one scores: rows and ids of the candidates of a masked input [k], log p(z|x) [1, k]."""
+    """The published embedder searches, with the words where the run does, the live one scores: rows and ids of the candidates of a masked
+    input [k], log p(z|x) [1, k]."""
+    inputs, embedder = sentence.inputs, model.embedder
     query = [inputs.featurizer.query(ids)]
-    found = Retriever(generation.queries.embed_queries, generation.index).retrieve(query, k, null=True, exclude=[excluded])
+    found = retriever.retrieve(query, k, null=True, exclude=[excluded], texts=[" ".join(sentence.pieces)])
     block_ids = found.block_ids[0][found.valid[0]]
     rows = inputs.rows(block_ids)
     block_emb = model.documents(inputs.blocks(rows.tolist()))
     null = torch.from_numpy(rows == NULL_ROW).to(block_emb.device)
-    embedder = model.embedder
     scores = losses.relevance_scores(embedder.embed_queries(query), block_emb, null, embedder.null_offset).double()
     return rows, block_ids, losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
 
 
 def _explain_pointed(
     model: RealmModel,
-    generation: Searchable,
+    retriever: Retriever[Any],
     sentence: ClozeText,
     text: str,
     targets: Sequence[str],
@@ -227,7 +240,7 @@ def _explain_pointed(
     inputs = sentence.inputs
     model.eval()
     ids, _ = sentence.masked([1])
-    rows, block_ids, log_p_z = _weighed(model, generation, inputs, ids, k, excluded)
+    rows, block_ids, log_p_z = _weighed(model, retriever, sentence, ids, k, excluded)
     (target,) = sentence.spell(targets) if targets else ((),)
     pointed = point_at(model.reader, inputs, [ids], [target], rows[None])
     found = best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows)[:top]

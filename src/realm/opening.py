@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.candidates import EVEN, DenseCandidates, HybridCandidates, make_source, sparse_weight
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.generative import StageReader, load_reader
+from realm.index.hybrid import HybridSearch
 from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
@@ -73,6 +74,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
         networks.tuned = networks.load("finetune")
+    networks.sparse_weight = sparse_weight(recipe.retrieval.weight, facts)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
@@ -86,11 +88,13 @@ class Networks:
     Attributes:
         paths, device: where the stages lie, and where their networks live.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
+        sparse_weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
     """
 
     paths: RunPaths
     device: torch.device
     tuned: RealmModel | None = None
+    sparse_weight: float = EVEN
     _pretrained: RealmModel | None = None
     _reader: StageReader | None = None
 
@@ -179,11 +183,16 @@ class OpenRun:
         """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search where the recipe asks for it."""
         return self._source(None)
 
+    @property
+    def hybrid(self) -> HybridSearch | None:
+        """Search by words too, over the same index; None where the recipe searches by embeddings alone."""
+        return self.source.search if isinstance(self.source, HybridCandidates) else None
+
     def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
-        kind, weight = recipe.retrieval_kind, recipe.retrieval.weight
+        kind, weight = recipe.retrieval_kind, self.networks.sparse_weight
         source = make_source(embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weight=weight, exclude=exclude)
         return source.eval()
 

@@ -1,4 +1,4 @@
-"""The retriever: embed queries, search with exclusions, put the null document first."""
+"""The retriever: embed queries, search by them alone or by their words too, with exclusions, put the null document first."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK
+from realm.index.hybrid import HybridSearch
 from realm.index.mips import MipsIndex
 
 NULL_INDEX = 0  # the column of the null document, where there is one
@@ -63,14 +64,25 @@ class Retriever(Generic[Queries]):
         embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; in fine-tuning and answering the question
             embedder.
         index: what is searched; d must agree.
+        hybrid: searches the same blocks by words too; None: the embeddings alone propose.
     """
 
-    def __init__(self, embed_queries: Callable[[Queries], torch.Tensor], index: MipsIndex):
+    def __init__(self, embed_queries: Callable[[Queries], torch.Tensor], index: MipsIndex, hybrid: HybridSearch | None = None):
         self.embed_queries = embed_queries
         self.index = index
+        self.hybrid = hybrid
 
     @torch.no_grad()
-    def retrieve(self, queries: Queries, k: int, *, null: bool, exclude: Sequence[np.ndarray] | None = None) -> Retrieved:
+    def retrieve(
+        self,
+        queries: Queries,
+        k: int,
+        *,
+        null: bool,
+        exclude: Sequence[np.ndarray] | None = None,
+        texts: Sequence[str] = (),
+        proposals: int = 0,
+    ) -> Retrieved:
         """Exactly k candidates a query: the null document if ``null``, and the best live blocks that are not excluded, each once.
 
         Where the corpus has too few, the last candidates are invalid; nothing excluded is ever put back.
@@ -80,11 +92,22 @@ class Retriever(Generic[Queries]):
             k: candidates, the null document included.
             null: whether candidate 0 is the null document.
             exclude: for each query the block ids (int64) it must not get: its origin and the blocks that hold it verbatim.
+            texts: the queries' words, b of them, where a hybrid search wants them.
+            proposals: so many blocks the hybrid search proposes, of which the best by their embeddings are the candidates, in that order;
+                0: the best by the sum of both searches are, in that order.
 
         Raises:
             ValueError: k < 1, a query embedding that is not finite or of another dimension, or one exclusion list too many or too few.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
-        hits = self.index.search(self.embed_queries(queries), k - int(null), exclude)
-        return Retrieved.of(hits.ids, hits.valid, hits.scores, null=null)
+        query_emb = self.embed_queries(queries)
+        if self.hybrid is None:
+            hits = self.index.search(query_emb, k - int(null), exclude)
+            return Retrieved.of(hits.ids, hits.valid, hits.scores, null=null)
+        read = k - int(null)
+        found = self.hybrid.search(query_emb, texts, max(read, proposals), exclude)
+        valid = found.block_ids != NULL_BLOCK
+        dense = np.where(valid, found.dense, -np.inf).astype(np.float32)
+        order = (np.argsort(-dense, axis=1, kind="stable") if proposals else np.arange(dense.shape[1])[None])[:, :read]
+        return Retrieved.of(*(np.take_along_axis(values, order, 1) for values in (found.block_ids, valid, dense)), null=null)

@@ -17,7 +17,7 @@ from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer, searched_ids
 from realm.data.loader import generator
-from realm.data.masked_text import searched_text
+from realm.data.masked_text import words_left
 from realm.data.masking import Exclusion, MaskedSentences, RecurringSpans
 from realm.data.masking.kinds import MAX_MASKS
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
@@ -283,9 +283,9 @@ def test_what_the_retriever_sees(strict: None, tmp_path: Path) -> None:
     assert searched_ids(query, pointer=True) == [*query.whole[:first], mask, *query.whole[last + 1 :]]
     hidden = store.tokenizer.decode(query.targets).lower()
     shown = replace(query, shown=True)
-    left, whole = (searched_text(store, some).lower() for some in (query, shown))
+    left, whole = (words_left(store, [some])[0].lower() for some in (query, shown))
     assert left.count(hidden) == whole.count(hidden) - 1 and "mask" not in left
     assert searched_ids(shown, pointer=True) == searched_ids(shown, pointer=False) == query.whole
     row = int(store.rows_of(np.array([query.origin]))[0])
     start, end = store.sentences(row).chars[query.sentence].tolist()
-    assert searched_text(store, shown) == store.block(row).text[start:end].rstrip()
+    assert words_left(store, [shown])[0] == store.block(row).text[start:end].rstrip()

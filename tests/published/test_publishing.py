@@ -41,7 +41,7 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             Path(folder_path).mkdir()
             return f"https://hub/{repo_id}/{revision}"
 
-    def snapshot(name: str, *, revision: str | None, token: Any, allow_patterns: list[str]) -> str:
+    def snapshot(name: str, *, revision: str | None, token: Any, allow_patterns: list[str], local_files_only: bool) -> str:
         asked.append(("download", name, revision, token))
         assert not any(pattern.endswith((".py", ".npy")) for pattern in allow_patterns)
         return str(hub if name == "me/realm" else publish("scorer"))

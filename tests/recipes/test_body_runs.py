@@ -14,12 +14,15 @@ from realm.cli import main
 from realm.config import build_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel
+from realm.nn.model import RealmModel, part_sizes
 from realm.nn.spec import bert_spec
 from realm.opening import open_run
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.exporting import export_run
+from realm.pipeline.forecast import forecast, meta_model, rates_by_part
 from realm.progress import Progress
+from realm.recipes.context import new_model, open_context
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -161,6 +164,31 @@ def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path:
     assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
 
 
+def test_the_forecast_counts_the_body_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
+    """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
+    recipe = recipe_of(body, documents)
+    with Progress() as progress:
+        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=progress)
+    context = open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None)
+    made, expected = part_sizes(new_model(context)), forecast(recipe, blocks=10)
+    assert {part: expected["parameters"][part] for part in made} == made
+    assert expected["index_bytes"] == 10 * 32 * 4
+    narrow = recipe_of(body, documents, model={"body": str(body), "projection": 8})
+    assert forecast(narrow, blocks=10)["index_bytes"] == 10 * 8 * 4
+    assert forecast(narrow)["parameters"]["embedder"] == made["embedder"] + 32 * 8 + 8
+    granite = meta_model(build_recipe({"model": {"body": "granite"}}), 300).encoder.body.spec.config
+    assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
+
+
+def test_the_plan_says_the_rate_of_every_part(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+    assert rates_by_part(build_recipe({"model": {"body": "minilm"}})) == {"finetune": {"retriever": 2e-5, "reader": 2e-4, "words": 0.0}}
+    assert set(rates_by_part(build_recipe({}))) == {"warm", "ict", "pretrain", "finetune"}
+    (tmp_path / "mine.toml").write_text(f'[model]\nbody = "{body}"\n[corpus]\nsources = ["{documents}"]\n[run]\nthreads = 1\n')
+    assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "retriever 2e-05, reader 5e-05, words stay" in shown
+
+
 def test_bad_words_of_index_build_are_one_line(documents: Path, body: Path, capsys: Any) -> None:
     assert main(["index", "build", str(documents), "--body", str(body)]) == 2
     assert "--out is missing" in capsys.readouterr().err
@@ -173,3 +201,47 @@ def test_the_corpus_has_the_bodys_tokens(body: Path, documents: Path, tmp_path: 
         run_recipe(recipe_of(body, documents), tmp_path / "run", stages=("corpus",), progress=progress)
     store = BlockStore.open(tmp_path / "run" / "corpus")
     assert store.tokenizer.vocab_size == TextTokenizer.load(body).vocab_size and store.manifest.block_length == 160
+
+
+def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+    """Vectors of the index are the published ones along the directions in which these differ most, of length 1, before and after a save."""
+    run = tmp_path / "run"
+    assert main(["index", "build", str(documents), "--body", str(body), "--projection", "8", "--out", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["dim"] == 8
+    opened = open_run(run)
+    with torch.inference_mode():
+        full = RealmModel.from_pretrained(body).embedder(opened.inputs.blocks(list(range(len(PLACES)))))
+    _, _, directions = np.linalg.svd(full.numpy() - full.numpy().mean(0), full_matrices=False)
+    shown = (full.numpy() - full.numpy().mean(0)) @ directions[:8].T
+    expected = shown / np.linalg.norm(shown, axis=1, keepdims=True)
+    vectors = np.asarray(opened.generation.snapshot.vectors)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)  # the sign of a direction is anybody's
+    saved = RealmModel.from_pretrained(run / "stages" / "pretrain").embedder
+    assert saved.spec.head == "unit" and saved.spec.projection == 8 and saved.log_scale is not None
+    with torch.inference_mode():
+        assert np.allclose(saved.eval()(opened.inputs.blocks([0, 1, 2])).numpy(), vectors[:3], atol=1e-6)
+    assert open_run(run).search(TEXTS[3].split(".")[1], 3)[0].score <= 20.0 + 1e-4
+
+
+def test_fewer_dimensions_learn_and_keep_their_length(body: Path, documents: Path, tmp_path: Path) -> None:
+    steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
+    recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8}, pretrain=steps)
+    with Progress() as progress:
+        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
+    opened = open_run(tmp_path / "run")
+    embedder = opened.networks.pretrained().embedder
+    assert np.allclose(np.linalg.norm(opened.generation.snapshot.vectors, axis=1), 1.0, atol=1e-5)
+    assert torch.dist(embedder.dense.weight @ embedder.dense.weight.T, torch.eye(8)) > 1e-5  # it was orthonormal at the start
+
+
+def test_dimensions_that_cannot_be_had_are_refused(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+    wide = ["index", "build", str(documents), "--body", str(body), "--projection", "33", "--out", str(tmp_path / "wide")]
+    assert main(wide) == 2
+    assert "'model.projection' is 33, and the body's embeddings have 32 dimensions" in capsys.readouterr().err
+    for values in ({"projection": 0}, {"body": "minilm", "projection": 5}):
+        with pytest.raises(ConfigError, match=r"'model\.projection' cannot be"):
+            build_recipe({"model": values})
+    assert build_recipe({"model": {"body": "minilm"}}).model.projection == 0 and build_recipe({}).model.projection == 128
+    assert main(["index", "build", str(tmp_path), "--projection", "8"]) == 2
+    assert "add --body minilm" in capsys.readouterr().err

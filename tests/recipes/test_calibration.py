@@ -15,7 +15,7 @@ from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.recipes.evaluate import calibrate, calibration_error, log_loss, risk_coverage
+from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage
 from realm.report.page import confidence_section
 from realm.report.read import read_run
 from realm.stages import stage_facts

@@ -247,8 +247,17 @@ def forecast(value: dict[str, Any]) -> None:
         f"{together:,} parameters: {', '.join(f'{name} {count:,}' for name, count in value['parameters'].items())}",
         f"the largest step holds {value['devices'][0]['bytes'] / 1e9:,.0f} GB, the index of {value['blocks']:,} blocks "
         f"{value['index_bytes'] / 1e9:.1f} GB",
+        _rates(value["rates"]),
         _table("Forecast, in days on as many devices as share one step", ["device", "devices", *stages, "together"], rows),
     )
+
+
+def _rates(rates: dict[str, dict[str, float]]) -> str:
+    """Learning rates at their highest, a stage a row."""
+    rows = [
+        [stage, ", ".join(f"{part} {rate:.2g}" if rate else f"{part} stay" for part, rate in own.items())] for stage, own in rates.items()
+    ]
+    return _table("Learning rates", ["stage", "at their highest"], rows)
 
 
 def plan(value: dict[str, Any]) -> None:
@@ -266,6 +275,7 @@ def plan(value: dict[str, Any]) -> None:
         f"{corpus['blocks']:,} blocks, {corpus['spans']:,} salient spans, {share:.0%} of them in one block only",
         _table("At most", ["stage", "steps", "s a step", "time"], [*rows, ["together", "", "", clock(value["seconds"])]]),
         f"memory {value['memory_bytes'] / 2**30:.1f} GiB (peak of the probe), disk {value['disk_bytes'] / 2**30:.2f} GiB",
+        _rates(value["rates"]),
         f"retrieval: {value['retrieval']}",
         "This corpus can teach a retriever." if value["teaches"] else f"This corpus cannot teach a retriever. {value['advice']}.",
     )

@@ -172,7 +172,8 @@ def explain(
 
     def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
         opened = open_run(directory)
-        found = explain_sentence(opened.pretrained, opened.generation, opened.inputs, text, targets=targets, k=k, exclude_documents=exclude)
+        parts = opened.pretrained, opened.generation, opened.inputs
+        found = explain_sentence(*parts, text, targets=targets, k=k, exclude_documents=exclude, hybrid=opened.hybrid)
         return found.to_dict()
 
     found = explained(run, target)

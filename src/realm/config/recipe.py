@@ -86,8 +86,9 @@ class ModelConfig:
     """Attention heads of the body."""
     intermediate: Positive = 512
     """Width of the feed-forward layers."""
-    projection: Annotated[int, Ge(8)] = 128
-    """Dimensions of an embedding."""
+    projection: Annotated[int, Ge(0)] = 128
+    """Dimensions of an embedding, at least 8. Below a published sentence embedder's width they start as the principal components of the
+    corpus's own vectors. 0, what a recipe with a body has unless it says otherwise: that width, or 128 for a body without a head."""
     pooling: Literal["pooler", "cls", "mean"] = "pooler"
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True
@@ -128,8 +129,9 @@ class RetrievalConfig:
     """hybrid (the embedder and BM25, each score scaled by its spread over the best of a query, added), dense (the embedder alone) or sparse
     (BM25 alone). auto: hybrid where model.body names published weights, dense for networks from nothing. Whatever proposes, p(z|x) and what
     the retriever learns from are the embedder's."""
-    weight: Annotated[float, Ge(0)] = 1.0
-    """Weight of BM25 against the embedder in hybrid search."""
+    weight: float | Literal["auto"] = "auto"
+    """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
+    dev questions, and the run searches with that from then on."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,11 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name))
     training.check_pretrain(recipe.pretrain)
+    if not isinstance(recipe.retrieval.weight, str) and recipe.retrieval.weight < 0:
+        raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
+    if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
+        cure = "Give at least 8; 0 leaves them to the published model.body."
+        raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is no multiple of 'model.heads'")
     training.check_finetune(recipe.finetune)

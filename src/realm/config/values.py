@@ -56,7 +56,7 @@ def _kind(hint: Any) -> str:
     parts = (base, *get_args(base))
     choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
     if choices:
-        return f"is one of: {', '.join(choices + ['true', 'false'] * (bool in parts))}"
+        return f"is one of: {', '.join(choices + ['true', 'false'] * (bool in parts) + ['a number'] * (float in parts))}"
     return f"takes {getattr(base, '__name__', base)}"
 
 

@@ -1,5 +1,6 @@
 """Masked sentences as people read them: the way back from wordpieces to the document's own words."""
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
@@ -27,8 +28,7 @@ def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, 
     return MASK.join(text[start:end] for start, end in _between(edges, last)), tuple(text[start:end] for start, end in edges)
 
 
-def searched_text(store: BlockStore, query: MaskedQuery) -> str:
-    """The words of a masked sentence that sparse search looks for: those that are left, and the hidden ones too if they are shown."""
+def _searched(store: BlockStore, query: MaskedQuery) -> str:
     if not query.shown:
         return masked_text(store, query)[0].replace(MASK, " ")
     whole = query.whole
@@ -60,3 +60,8 @@ def _between(runs: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
     """What the runs leave of [0, length)."""
     starts, ends = [0, *(end for _, end in runs)], [*(start for start, _ in runs), length]
     return list(zip(starts, ends, strict=True))
+
+
+def words_left(store: BlockStore, queries: Sequence[MaskedQuery]) -> list[str]:
+    """What sparse search is asked for: the words of each sentence that are not masked, and the hidden ones too where they are shown."""
+    return [_searched(store, query) for query in queries]

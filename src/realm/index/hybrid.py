@@ -1,6 +1,6 @@
 """Dense and sparse search together: each proposes its best, each score is scaled by its spread over the best of the query, and added."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,11 @@ def standardised(scores: np.ndarray, best: np.ndarray) -> np.ndarray:
     return (scores - best.mean()) / (best.std() + 1e-9) if len(best) else np.zeros(len(scores))
 
 
+def _total(parts: np.ndarray, weight: float) -> np.ndarray:
+    """The sum that blocks are ordered by, float32 [c], of scaled scores [2, c]."""
+    return (parts[0] + weight * parts[1]).astype(np.float32)
+
+
 class HybridSearch:
     """Dense and sparse search over the blocks of one generation.
 
@@ -67,20 +72,42 @@ class HybridSearch:
             k: blocks.
             exclude: for each query the block ids (int64) it must not get.
         """
-        ids, scores = self.sparse.search(texts, min(DEPTH if self.dense else max(k, DEPTH), len(self.index)), exclude)
-        vectors = query_emb.detach().float().cpu()
-        hits = self.index.search(vectors, min(max(k, DEPTH), len(self.index)), exclude)
         found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), t) for t in ("f4",) * 3 + (np.int64,) * 2))
-        for i in range(len(texts)):
-            valid = hits.valid[i]
-            one = self._one(vectors[i].numpy(), hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
+        for i, (one, _) in enumerate(self._proposed(query_emb, texts, k, exclude)):
             order = np.argsort(-one.total, kind="stable")[:k]
             for name, values in vars(one).items():
                 getattr(found, name)[i, : len(order)] = values[order]
         return found
 
-    def _one(self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> Proposals:
-        """All proposals for one query [d]: blocks ``near`` by inner product, and ``ids`` (-1: none) by BM25; flat, unordered."""
+    def search_by_weight(
+        self, query_emb: torch.Tensor, texts: Sequence[str], weights: Sequence[float], k: int, exclude: Sequence[np.ndarray] | None = None
+    ) -> np.ndarray:
+        """Block ids int64 [w,b,k], -1 where there is none, that hybrid search finds at each of w weights; arguments as for ``search``."""
+        found = np.full((len(weights), len(texts), k), -1, np.int64)
+        for i, (one, parts) in enumerate(self._proposed(query_emb, texts, k, exclude)):
+            for ids, weight in zip(found[:, i], weights, strict=True):
+                order = np.argsort(-_total(parts, weight), kind="stable")[:k]
+                ids[: len(order)] = one.block_ids[order]
+        return found
+
+    def _proposed(
+        self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
+    ) -> Iterator[tuple[Proposals, np.ndarray]]:
+        """For each query what ``_one`` makes of both searches."""
+        ids, scores = self.sparse.search(texts, min(DEPTH if self.dense else max(k, DEPTH), len(self.index)), exclude)
+        vectors = query_emb.detach().float().cpu()
+        hits = self.index.search(vectors, min(max(k, DEPTH), len(self.index)), exclude)
+        for i in range(len(texts)):
+            valid = hits.valid[i]
+            yield self._one(vectors[i].numpy(), hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
+
+    def _one(
+        self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray
+    ) -> tuple[Proposals, np.ndarray]:
+        """All proposals for one query [d]: blocks ``near`` by inner product, and ``ids`` (-1: none) by BM25; flat, unordered.
+
+        With the scaled scores, dense and sparse, float64 [2, c].
+        """
         worded = ids[ids >= 0]
         others = worded[~np.isin(worded, near)]
         both = np.concatenate([near, others]) if self.dense else worded
@@ -97,7 +124,5 @@ class HybridSearch:
         dense[here] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
         here = place(worded)
         sparse[here], ranks[1, here] = scores[: len(worded)], np.arange(1, len(worded) + 1)
-        if not self.dense:
-            return Proposals(both, dense, sparse, sparse, *ranks)
-        total = standardised(dense, products[:DEPTH]) + self.weight * standardised(sparse, scores[:DEPTH])
-        return Proposals(both, dense, sparse, total.astype(np.float32), *ranks)
+        parts = np.stack([standardised(dense, products[:DEPTH]), standardised(sparse, scores[:DEPTH])])
+        return Proposals(both, dense, sparse, _total(parts, self.weight) if self.dense else sparse, *ranks), parts

@@ -4,6 +4,7 @@ A body comes from a configuration (training from nothing), from a local director
 segment ids are fed is part of the specification and is saved with the weights: fed otherwise, the same weights say something else.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence as SequenceOf
 from contextlib import contextmanager
 from dataclasses import replace
@@ -101,6 +102,13 @@ class Body(nn.Module):
             return (states * weights).sum(1) / weights.sum(1)
         first = self.states_at(inputs, first_positions(inputs))
         return self.model.pooler(first) if self.spec.pooling == "pooler" else first[:, 0]
+
+    def copied(self, *, pooling: str, segments: bool) -> "Body":
+        """A body of the same weights that are its own, without a tanh pooler; ``pooling`` and ``segments`` as in :class:`BodySpec`."""
+        model = copy.deepcopy(self.model)
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None
+        return Body(replace(self.spec, pooling=pooling, segments=segments), model)
 
     def _segments(self, inputs: TokenInputs) -> Tensor | None:
         return inputs.segments if self.spec.segments else None

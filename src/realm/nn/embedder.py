@@ -20,6 +20,7 @@ class Embedder(nn.Module):
         body: pooled as its specification says.
         spec: of the head; its body's place is taken by ``body``. The head "projection" is the formula above; "none" and "unit" are what
             published sentence embedders have instead: the pooled vector as it is, or scaled to length 1, with d the body's width.
+            Where d is below the width, that vector goes through a linear map, and "unit" scales the outcome to length 1 again.
             Dropout is on the finished embedding, in training only, as in the released code.
 
     Attributes:
@@ -39,6 +40,8 @@ class Embedder(nn.Module):
             nn.init.xavier_uniform_(dense.weight)
             nn.init.zeros_(dense.bias)
             self.dense, self.norm = dense, nn.LayerNorm(spec.projection, eps=spec.layer_norm_eps)
+        elif spec.projection < body.spec.hidden:
+            self.dense = nn.Linear(body.spec.hidden, spec.projection)
         self.dropout = nn.Dropout(spec.dropout)
         self.log_scale = None if spec.scale is None else nn.Parameter(torch.tensor(math.log(spec.scale)))
         self.null_offset = nn.Parameter(torch.tensor(0.0)) if spec.null_offset else None
@@ -55,5 +58,21 @@ class Embedder(nn.Module):
 
     def head(self, pooled: Tensor) -> Tensor:
         """Pooled vectors [b, h] -> embeddings [b, d], without dropout."""
-        vectors = self.norm(self.dense(at_least_float32(pooled)))
+        vectors = at_least_float32(pooled)
+        if self.unit and isinstance(self.dense, nn.Linear):
+            vectors = F.normalize(vectors, dim=-1)
+        vectors = at_least_float32(self.norm(self.dense(vectors)))
         return F.normalize(vectors, dim=-1) if self.unit else vectors
+
+    def narrowed(self, directions: Tensor, centre: Tensor) -> "Embedder":
+        """The embedder of this body whose d dimensions are those of its present vectors along ``directions`` [d, h], from ``centre`` [h].
+
+        For embedders with a published head, whose vectors have the body's width h. The body and the learned numbers are shared.
+        """
+        found = Embedder(self.body, replace(self.spec, projection=len(directions)))
+        assert isinstance(found.dense, nn.Linear)
+        with torch.no_grad():
+            found.dense.weight.copy_(directions)
+            found.dense.bias.copy_(-directions @ centre)
+        found.log_scale, found.null_offset = self.log_scale, self.null_offset
+        return found

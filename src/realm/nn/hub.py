@@ -1,5 +1,7 @@
 """The Hugging Face hub: fetch a model's directory, upload one, and the card that stands at its door."""
 
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +9,16 @@ from realm.errors import RunError
 from realm.paths import is_realm_model as is_realm_model
 from realm.storage.files import read_json
 
+PATIENCE = 4.0
+"""Seconds that the hub has to answer at all."""
 WANTED = ("*.json", "*.txt", "*.safetensors", "*.bin")
 """What is fetched: no code, and not the published records, which only an import reads."""
 
 
 def download(name: str, *, revision: str | None = None, token: str | bool | None = None) -> Path:
     """The local copy of a hub repository, from the cache where it is there.
+
+    A hub that does not answer within ``PATIENCE`` seconds is not asked: its own client would try again for half a minute.
 
     Raises:
         RunError: no such repository, or the hub cannot be reached.
@@ -21,9 +27,26 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=list(WANTED)))
+        wanted, here = list(WANTED), not _answers()
+        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, local_files_only=here))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error
+
+
+def _answers() -> bool:
+    """Whether the hub answers in time, whatever it says. In a thread, since a lookup of its name heeds no time limit."""
+    from huggingface_hub import constants, get_session
+
+    said: list[Any] = []
+
+    def ask() -> None:
+        with suppress(Exception):  # whatever the client raises, of whichever library it is made: there was no answer
+            said.append(get_session().head(constants.ENDPOINT, timeout=PATIENCE))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return bool(said)
 
 
 def cached(name: str, *, revision: str | None = None) -> Path | None:

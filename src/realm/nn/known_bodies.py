@@ -4,8 +4,10 @@ A name is looked for on this machine first: in the files of an installed package
 The code of such a package is never imported.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from realm.nn.hub import cached, download
 from realm.storage.files import sha256_file
 
 WEIGHTS = "model.safetensors"
+SETTLED = 2.0
+"""Seconds after which a further change of a file shows in its time, whatever the file system."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
     Raises:
         ConfigError: it is nowhere on this machine and the hub cannot be reached, or the weights have another digest.
     """
-    known = _BY_NAME.get(source)
+    known = known_body(source)
     if known is None and Path(source).is_dir():
         return Path(source)
     try:
@@ -149,6 +153,18 @@ def local_directory(known: KnownBody) -> Path | None:
     return _packaged(*known.package) or cached(known.repository, revision=known.revision)
 
 
+def present_directory(source: str) -> Path | None:
+    """Where a body's files lie on this machine; None where they would have to be fetched. Arguments as for :func:`body_directory`."""
+    if (known := known_body(source)) is not None:
+        return local_directory(known)
+    return Path(source) if Path(source).is_dir() else cached(source)
+
+
+def known_body(source: str) -> KnownBody | None:
+    """The body that the table has under this name."""
+    return _BY_NAME.get(source)
+
+
 def check_digest(weights: Path, sha256: str) -> None:
     """Refuse weights that are not the published ones.
 
@@ -163,9 +179,23 @@ def check_digest(weights: Path, sha256: str) -> None:
         raise ConfigError("the body has no weights", path=weights, cure="Fetch it again, as safetensors: other formats are not read.")
     stated = weights.resolve().name
     expected = sha256 or (stated if len(stated) == 64 and not set(stated) - set("0123456789abcdef") else "")
-    if expected and sha256_file(weights) != expected:
+    if expected and _digest(weights) != expected:
         problem = f"the weights are not the published ones: their SHA-256 is not {expected}"
         raise ConfigError(problem, path=weights, cure="Remove the file and fetch it again.")
+
+
+def _digest(weights: Path) -> str:
+    """SHA-256 of a file: read once for as long as its size and time stay, if these would show a change."""
+    found = weights.resolve().stat()
+    if time.time() - found.st_mtime < SETTLED:
+        return sha256_file(weights)
+    return _digest_of(weights.resolve(), found.st_size, found.st_mtime_ns)
+
+
+@cache
+def _digest_of(weights: Path, size: int, changed: int) -> str:
+    """SHA-256 of a file of this size, changed at this time in nanoseconds."""
+    return sha256_file(weights)
 
 
 def _packaged(name: str, folder: str) -> Path | None:

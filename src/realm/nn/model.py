@@ -23,7 +23,7 @@ from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
-from realm.nn.published.sentence_embedders import MODULES
+from realm.nn.published.sentence_embedders import MODULES, NOT_SIZES
 from realm.nn.reader import Reader
 from realm.nn.saving import save_tensors
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
@@ -249,17 +249,48 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
         ConfigError, DataError: no such body, or one of another pooling or family than we know; weights that are damaged.
     """
     assert spec.embedder is not None and spec.encoder is not None
-    rates = {"dropout": dropout, "attention_dropout": attention_dropout}
-    first, second = _published_head(directory) or spec.embedder, spec.encoder.body
-    if first is not spec.embedder:
-        scale = UNIT_SCALE if first.head == "unit" else None
-        first = replace(first, dropout=spec.embedder.dropout, scale=scale, null_offset=spec.embedder.null_offset)
+    first, second = _published_embedder(spec.embedder, directory), spec.encoder.body
     pooling, segments = first.body.pooling, first.body.segments
-    embedder = Embedder(load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates), first)
-    fed = second.segments and _has_segments(directory)
-    encoder = KnowledgeAugmentedEncoder(load_body(directory, pooling=second.pooling, segments=fed, pooler=False, **rates))
+    rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+    body = load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates)
+    embedder = Embedder(body, first)
+    encoder = KnowledgeAugmentedEncoder(body.copied(pooling=second.pooling, segments=second.segments and _has_segments(directory)))
     _load_mask_head(encoder, directory)
     return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
+
+
+def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> ModelSpec:
+    """What networks that start from published weights are made of; no weights are read.
+
+    Args:
+        spec: what the published directory does not say, as for :func:`start_from_body`, but of any networks.
+        directory: as there.
+        projection: dimensions of a published head's embeddings; 0: the body's own.
+
+    Raises:
+        ConfigError, DataError: as there.
+    """
+    config = {key: value for key, value in (read_config(directory) or {}).items() if key not in NOT_SIZES}
+    fed = _has_segments(directory)
+
+    def known(network: NetworkSpec) -> NetworkSpec:
+        if isinstance(network, EmbedderSpec):
+            network = _published_embedder(network, directory)
+            network = network if network.head == "projection" else replace(network, projection=projection or network.projection)
+        body = replace(network.body, config=config or network.body.config, segments=network.body.segments and fed)
+        return replace(network, body=body)
+
+    found: dict[str, Any] = {part: known(network) for part, network in spec.networks.items()}
+    return ModelSpec(**found)
+
+
+def _published_embedder(wanted: EmbedderSpec, directory: Path) -> EmbedderSpec:
+    """The embedder as a sentence-transformers directory describes it, the rest and that of a plain body as it is ``wanted``."""
+    found = _published_head(directory)
+    if found is None:
+        return wanted
+    scale = UNIT_SCALE if found.head == "unit" else None
+    return replace(found, dropout=wanted.dropout, scale=scale, null_offset=wanted.null_offset)
 
 
 def _published_head(directory: Path) -> EmbedderSpec | None:

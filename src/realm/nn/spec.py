@@ -43,7 +43,8 @@ class EmbedderSpec:
     Args:
         body: what is pooled.
         head: "projection", or as published sentence embedders have it: "none", or "unit" for vectors of length 1.
-        projection: d; the body's width where nothing is projected.
+        projection: d; the body's width where nothing is projected. Below it the vectors of a published head are projected linearly, and
+            "unit" scales before and after.
         layer_norm_eps: of the projection.
         dropout: on the embedding, in training.
         scale: where the learned factor on relevance scores starts, an inverse temperature; None: none is learned. Inner products of vectors

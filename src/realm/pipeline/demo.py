@@ -103,7 +103,7 @@ def _chosen(questions: list[Question]) -> list[Question]:
 
 def _explained(run: OpenRun) -> dict[str, Any] | None:
     try:
-        found = explain(run.pretrained, run.generation, run.inputs, SENTENCE, targets=[TARGET])
+        found = explain(run.pretrained, run.generation, run.inputs, SENTENCE, targets=[TARGET], hybrid=run.hybrid)
     except DataError:  # a vocabulary that cannot spell the target; the demo's own can
         return None
     return found.to_dict()

@@ -28,13 +28,15 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
-    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match, *retrieval_facts(recipe)]
+    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match, *retrieval_facts(recipe, facts)]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_json(path)
     if done is not None and done.get("fingerprint") == mark:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
-    row = {"name": stage, "fingerprint": mark, **score(context, pooled(load_datasets(recipe.eval_files)))}
+    found = score(context, pooled(load_datasets(recipe.eval_files)))
+    searched = retrieval_facts(recipe, facts) or ["dense"]
+    row = {"name": stage, "fingerprint": mark, **found, "retrieval": dict(zip(("kind", "weight"), searched, strict=False))}
     write_json(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
 
@@ -78,10 +80,10 @@ def last_utility(context: StageContext) -> float | None:
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
     model = load_stage(context, "finetune")
-    number = stage_facts(context.paths, "finetune")["generation"]
+    facts = stage_facts(context.paths, "finetune")
     sha = state_sha256(model.documents)
-    generation = open_generation(context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
-    source = source_over(context, model.embedder, generation)
+    generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    source = source_over(context, model.embedder, generation, facts=facts)
     relevance = Relevance(context.store, context.recipe.eval.match)
     reader = load_reader(context.paths, "finetune", model, device=context.device)
     answerer = reader.over(context.inputs, source, versions={})

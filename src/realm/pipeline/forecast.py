@@ -4,19 +4,23 @@ The networks are built without memory (torch's meta device) and their multiplica
 where documents are there and one step fits into this machine.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from realm.config import Recipe
-from realm.nn.model import RealmModel, part_sizes
-from realm.nn.spec import PARTS
+from realm.nn.hub import is_realm_model
+from realm.nn.known_bodies import known_body, present_directory
+from realm.nn.model import RealmModel, part_sizes, published_spec
+from realm.nn.spec import PARTS, BodySpec
 from realm.recipes.context import spec_of
 
 WIKIPEDIA_BLOCKS = 13_353_718
 """Of the paper's corpus: English Wikipedia of 20 December 2018."""
 BERT_VOCABULARY = 30_522
+HEAD = 32
+"""Width of an attention head where only a body's width is known; nothing counted depends on it."""
 FLOAT, BFLOAT16 = 4, 2
 STATE = 4 * FLOAT
 """Bytes of a trained parameter: weight, gradient and the two moments of AdamW, in float32."""
@@ -66,24 +70,26 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
 
     Args:
         blocks: of the corpus.
-        vocabulary: entries of the tokenizer.
+        vocabulary: entries of the tokenizer, where no body brings one.
 
     Returns:
-        {"parameters": {part: number}, "blocks", "index_bytes", "refresh_flops", "stages": {name: {"steps", "flops_per_step",
-        "activation_bytes"}}, "devices": [{"device", "fits": whether a whole step does, "bytes": of the largest step, "devices": how many
-        share it, "seconds": {stage: all its steps on that many, refreshes apart, "refreshes"}, "total_seconds"}]}.
+        {"rates": see :func:`rates_by_part`, "parameters": {part: number}, "blocks", "index_bytes", "refresh_flops",
+        "stages": {name: {"steps", "flops_per_step", "activation_bytes"}}, "devices": [{"device", "fits": whether a whole step does,
+        "bytes": of the largest step, "devices": how many share it, "seconds": {stage: all its steps on that many, refreshes apart,
+        "refreshes"}, "total_seconds"}]}.
     """
     model = meta_model(recipe, vocabulary)
-    sizes = part_sizes(model)
-    stages = _stages(recipe, sizes, vocabulary)
+    sizes, shape = part_sizes(model), Shape.of(model.embedder.spec.body)
+    stages = _stages(recipe, sizes, shape)
     number = BFLOAT16 if recipe.run.bf16 else FLOAT
-    refresh = blocks * _embedding_flops(recipe, recipe.corpus.block_length)
-    per_token = recipe.model.layers * recipe.model.hidden * ACTIVATION_NUMBERS * number
+    refresh = blocks * shape.embedding_flops(recipe.corpus.block_length)
+    per_token = shape.layers * shape.hidden * ACTIVATION_NUMBERS * number
     memory = {name: stage.parameters * STATE + stage.tokens * per_token for name, stage in stages.items()}
     return {
+        "rates": rates_by_part(recipe),
         "parameters": sizes,
         "blocks": blocks,
-        "index_bytes": blocks * recipe.model.projection * FLOAT,
+        "index_bytes": blocks * model.embedder.spec.projection * FLOAT,
         "refresh_flops": refresh,
         "stages": {
             name: {"steps": stage.steps, "flops_per_step": BACKWARD * stage.flops, "activation_bytes": stage.tokens * per_token}
@@ -94,28 +100,63 @@ def forecast(recipe: Recipe, *, blocks: int = WIKIPEDIA_BLOCKS, vocabulary: int 
 
 
 def meta_model(recipe: Recipe, vocabulary: int) -> RealmModel:
-    """The recipe's networks, reader included, without memory."""
-    spec = spec_of(recipe.model, vocabulary, recipe.model.query_length + recipe.corpus.block_length - 1, PARTS)
+    """The recipe's networks, reader included, without memory: of the body's own sizes where it lies on this machine, of the table's width
+    and layers where it is known by name alone, and of the preset's where neither is."""
+    wanted, body = recipe.model, recipe.model.body
+    directory, known = present_directory(body) if body else None, known_body(body)
+    if known is not None:
+        wanted = replace(wanted, hidden=known.width, layers=known.layers, heads=known.width // HEAD, intermediate=4 * known.width)
+        wanted = replace(wanted, projection=wanted.projection or known.width)
+    spec = spec_of(wanted, vocabulary, wanted.query_length + recipe.corpus.block_length - 1, PARTS)
+    if directory is not None and not is_realm_model(directory):
+        spec = published_spec(spec, directory, recipe.model.projection)
     with torch.device("meta"):
         return RealmModel(spec)
 
 
-def _body_flops(recipe: Recipe, length: int, read: int) -> float:
-    """Forward FLOPs of one sequence through a body: its matrices, and attention between all pairs.
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a body that its multiplications depend on."""
 
-    Args:
-        length: of the sequence.
-        read: positions whose states are read. The last layer makes keys and values everywhere, and all else there alone.
-    """
-    model = recipe.model
-    square, feed_forward = model.hidden * model.hidden, 2 * model.hidden * model.intermediate
-    layer = length * (4 * square + feed_forward + 2 * length * model.hidden)
-    last = length * 2 * square + read * (2 * square + feed_forward + 2 * length * model.hidden)
-    return 2.0 * ((model.layers - 1) * layer + last)
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+    mean: bool
+
+    @classmethod
+    def of(cls, body: BodySpec) -> "Shape":
+        layers, intermediate = int(body.config["num_hidden_layers"]), int(body.config["intermediate_size"])
+        return cls(layers, body.hidden, intermediate, body.vocabulary, body.pooling == "mean")
+
+    def flops(self, length: int, read: int) -> float:
+        """Forward FLOPs of one sequence through the body: its matrices, and attention between all pairs.
+
+        Args:
+            length: of the sequence.
+            read: positions whose states are read. The last layer makes keys and values everywhere, and all else there alone.
+        """
+        square, feed_forward = self.hidden * self.hidden, 2 * self.hidden * self.intermediate
+        layer = length * (4 * square + feed_forward + 2 * length * self.hidden)
+        last = length * 2 * square + read * (2 * square + feed_forward + 2 * length * self.hidden)
+        return 2.0 * ((self.layers - 1) * layer + last)
+
+    def embedding_flops(self, length: int) -> float:
+        """Forward FLOPs of embedding one sequence, without the projection."""
+        return self.flops(length, length if self.mean else 1)
 
 
-def _embedding_flops(recipe: Recipe, length: int) -> float:
-    return _body_flops(recipe, length, length if recipe.model.pooling == "mean" else 1)
+def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
+    """The highest learning rate of each network in each stage that trains; the word table's apart where it stays as it is."""
+    pretrain, finetune = recipe.pretrain, recipe.finetune
+    rates = {
+        "warm": (recipe.warm.steps * pretrain.from_warm, {"encoder": recipe.warm.lr}),
+        "ict": (recipe.ict.steps * pretrain.from_ict, {"retriever": recipe.ict.lr}),
+        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, "encoder": pretrain.lr}),
+        "finetune": (finetune.steps, {"retriever": finetune.lr * finetune.retriever_rate, "reader": finetune.lr}),
+    }
+    words = {"words": 0.0} if recipe.model.freeze_words else {}
+    return {stage: {**parts, **words} for stage, (steps, parts) in rates.items() if steps}
 
 
 def pretraining_refreshes(recipe: Recipe) -> int:
@@ -130,15 +171,15 @@ def finetuning_refreshes(recipe: Recipe) -> int:
     return 1 + max(0, section.steps - 1) // section.refresh_every if section.documents == "trained" else 0
 
 
-def _stages(recipe: Recipe, sizes: dict[str, int], vocabulary: int) -> dict[str, Step]:
+def _stages(recipe: Recipe, sizes: dict[str, int], shape: Shape) -> dict[str, Step]:
     """Every stage at its longest inputs."""
     query, block = recipe.model.query_length, recipe.corpus.block_length
-    joint, hidden = query + block - 1, recipe.model.hidden
-    filling = _body_flops(recipe, joint, MASKS) + 2.0 * MASKS * (hidden * hidden + hidden * vocabulary)
-    reading = _body_flops(recipe, joint, joint)
+    joint, hidden = query + block - 1, shape.hidden
+    filling = shape.flops(joint, MASKS) + 2.0 * MASKS * (hidden * hidden + hidden * shape.vocabulary)
+    reading = shape.flops(joint, joint)
 
     def flops(queries: int, blocks: int, joints: int, each: float) -> float:
-        return queries * _embedding_flops(recipe, query) + blocks * _embedding_flops(recipe, block) + joints * each
+        return queries * shape.embedding_flops(query) + blocks * shape.embedding_flops(block) + joints * each
 
     def tokens(queries: int, blocks: int, joints: int) -> int:
         return queries * query + blocks * block + joints * joint

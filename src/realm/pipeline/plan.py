@@ -23,7 +23,7 @@ from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions
 from realm.pipeline.directory import build_run_corpus, claim_run
-from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes
+from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes, rates_by_part
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
@@ -58,10 +58,10 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     Returns:
         {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "retrieval": hybrid, dense or
-        sparse, "corpus": corpus_info, "teaches", "advice", "parameters", "stages": {name: {"steps", "seconds_per_step", "seconds"}},
-        "seconds", "memory_bytes", "disk_bytes"}; without the rest where nothing was measured. A stage also says what it does besides
-        steps: refreshes, evaluations, seconds_located (finding the answers in the corpus). Memory is the peak of this process during the
-        probe; warm may end before its last step.
+        sparse, "rates": see :func:`realm.pipeline.forecast.rates_by_part`, "corpus": corpus_info, "teaches", "advice", "parameters",
+        "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the rest
+        where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
+        answers in the corpus). Memory is the peak of this process during the probe; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
@@ -88,6 +88,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
             "forecast": forecast(loaded, blocks=facts["blocks"], vocabulary=facts["vocab_size"]),
             "not_measured": None,
             "retrieval": loaded.retrieval_kind,
+            "rates": rates_by_part(loaded),
             "corpus": facts,
             "teaches": facts["teaches"],
             "advice": facts["advice"],
@@ -136,7 +137,7 @@ class _Probe:
     def __init__(self, context: StageContext, progress: Progress):
         self.context = context
         self.progress = progress
-        self.model: RealmModel = new_model(context).to(context.device)
+        self.model: RealmModel = new_model(context, sample=EMBEDDED).to(context.device)
         self.parameters = part_sizes(self.model)
         self.generation = self._generation()
 

@@ -10,7 +10,7 @@ import torch
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import searched_ids
 from realm.data.loader import generator
-from realm.data.masked_text import MASK
+from realm.data.masked_text import MASK, words_left
 from realm.data.types import MaskedQuery
 from realm.document_utility import DocumentEffect
 from realm.errors import ConfigError, RunError
@@ -67,13 +67,15 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
     context = StageContext(run.paths, run.recipe, run.inputs, device, MetricsLog(run.paths.metrics), lambda *_: None)
     sentences = pretraining_sentences(context)
     items = _chosen(len(sentences), options.limit)
-    retriever = Retriever(run.generation.queries, run.generation.index)
+    retriever = Retriever(run.generation.queries, run.generation.index, run.hybrid)
     utilities: list[float] = []
     aligned = 0
     for at in range(0, len(items), BATCH):
         queries = [sentences.query(item, generator("align", context.seed, item)) for item in items[at : at + BATCH]]
         embedded = [run.inputs.featurizer.query(searched_ids(query, pointer=run.recipe.pretrain.fill == "pointer")) for query in queries]
-        retrieved = retriever.retrieve(embedded, options.k, null=True, exclude=[query.excluded for query in queries])
+        excluded = [query.excluded for query in queries]
+        texts = [] if run.hybrid is None else words_left(sentences.store, queries)
+        retrieved = retriever.retrieve(embedded, options.k, null=True, exclude=excluded, texts=texts)
         read = read_sentences(context, run.pretrained, sentences.store, queries, retrieved)
         for query, found in zip(queries, read, strict=True):
             helping = _helping(found, options.least)

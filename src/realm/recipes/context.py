@@ -3,14 +3,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from realm.candidates import DenseCandidates, make_source
+from realm.candidates import DenseCandidates, make_source, sparse_weight
 from realm.config import ModelConfig, Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
@@ -26,6 +27,7 @@ from realm.nn.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
+from realm.recipes.narrowing import SAMPLE, corpus_directions
 from realm.refresh import Generation
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
@@ -56,6 +58,8 @@ __all__ = [
     "with_new_reader",
 ]
 
+PROJECTION = 128
+"""Dimensions of an embedding where neither recipe nor published head says: the paper's."""
 Report = Callable[[str, int, int, Metrics], None]
 
 
@@ -139,7 +143,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
     return one_body(
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
-        projection=model.projection,
+        projection=model.projection or PROJECTION,
         layer_norm_eps=model.layer_norm_eps,
         dropout=model.embedding_dropout,
         null_offset=True,
@@ -149,25 +153,51 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
 
 
-def new_model(context: StageContext) -> RealmModel:
+def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPLE) -> RealmModel:
     """Embedder and encoder as the recipe starts them: from nothing, or from published weights.
+
+    Args:
+        embeds: False: the encoder alone.
+        sample: blocks that are embedded to choose the dimensions of a published embedder, where the recipe asks for fewer than it has.
 
     Raises:
         ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
     """
     model, vocabulary = context.recipe.model, context.store.tokenizer.vocab_size
     torch.manual_seed(context.seed)
-    if not model.body:
-        return RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
-    directory = body_directory(model.body)
-    if is_realm_model(directory):
-        found = _start_from_model(directory, vocabulary)
+    whole = False
+    if model.body:
+        directory = body_directory(model.body)
+        whole = is_realm_model(directory)
+        found = _start_from_model(directory, vocabulary) if whole else _start_from_body(context, directory)
+        _require_positions(found, context.inputs.featurizer.joint_length, directory)
     else:
-        _require_vocabulary(directory, context.store.tokenizer)
-        spec = spec_of(model, vocabulary, context.inputs.featurizer.joint_length)
-        found = start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
-    _require_positions(found, context.inputs.featurizer.joint_length, directory)
-    return found
+        found = RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
+    if not embeds:
+        return found.with_parts(embedder=None)
+    return found if whole else _narrowed(context, found, sample)
+
+
+def _start_from_body(context: StageContext, directory: Path) -> RealmModel:
+    """Embedder and encoder of a published body, with all the dimensions of its embeddings."""
+    model, tokenizer = context.recipe.model, context.store.tokenizer
+    _require_vocabulary(directory, tokenizer)
+    spec = spec_of(model, tokenizer.vocab_size, context.inputs.featurizer.joint_length)
+    return start_from_body(spec, directory, dropout=model.dropout, attention_dropout=model.attention_dropout)
+
+
+def _narrowed(context: StageContext, model: RealmModel, sample: int) -> RealmModel:
+    """The model with as many dimensions as the recipe asks for, where its embedder has a published head with others."""
+    embedder, count = model.embedder, context.recipe.model.projection
+    if embedder.spec.head == "projection" or count in (0, embedder.spec.projection):
+        return model
+
+    def found() -> list[Any]:
+        context.say(f"model: {count} of the body's {embedder.spec.projection} dimensions, by the vectors of {sample:,} blocks at most")
+        return [part.tolist() for part in corpus_directions(embedder.to(context.device), context.inputs, count, sample=sample)]
+
+    directions, centre = (torch.tensor(part) for part in on_first(found))
+    return model.with_parts(embedder=embedder.cpu().narrowed(directions, centre))
 
 
 def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
@@ -224,24 +254,35 @@ def with_new_reader(context: StageContext, model: RealmModel, seed: int | None =
     return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer)
 
 
-def source_over(context: StageContext, embedder: Embedder, generation: Generation, paths: RunPaths | None = None) -> DenseCandidates:
+def source_over(
+    context: StageContext,
+    embedder: Embedder,
+    generation: Generation,
+    paths: RunPaths | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> DenseCandidates:
     """What finds blocks as the recipe's [retrieval] says.
 
     Args:
         embedder: of the questions.
         generation: what is searched.
         paths: where it lies; None: in the run.
+        facts: of the stage whose end fitted the weight of sparse search.
     """
     recipe, snapshot = context.recipe, generation.snapshot
-    kind, weight = recipe.retrieval_kind, recipe.retrieval.weight
+    kind, weight = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts)
     return make_source(embedder, snapshot, generation.index, context.inputs, (paths or context.paths).index, kind=kind, weight=weight)
 
 
-def retrieval_facts(recipe: Recipe) -> list[Any]:
-    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was."""
+def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
+    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was.
+
+    Args:
+        facts: of the stage that searches, for the weight that was fitted when it ended.
+    """
     if recipe.retrieval_kind == "dense":
         return []
-    return [recipe.retrieval_kind, *([recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else [])]
+    return [recipe.retrieval_kind, *([sparse_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else [])]
 
 
 STAGE_SECTIONS = {

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from realm.answerer import Answer, Answerer
 from realm.candidates import Source
 from realm.data.types import Question
 from realm.progress import Counting
+from realm.recipes.calibration import confidence_facts
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
 
 SEARCH_BATCH = 64
@@ -152,67 +152,3 @@ def evaluate_answers(
 ) -> dict[str, Any]:
     """The summary of answers from the best ``read`` blocks."""
     return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))
-
-
-TEMPERATURES = torch.logspace(-1, 1.5, 101)
-"""From .1 to 32: beyond, an answer's confidence hardly depends on its scores any more."""
-BINS = 10
-COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
-LEAST = 1e-6
-
-
-def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
-    """The temperature under which the confidence of an answer is likeliest to be the share of right ones, on dev questions.
-
-    Returns:
-        {"temperature", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of right and wrong,
-        and expected calibration error, after and before (temperature 1).
-    """
-    texts, confidence = answerer.confidences([q.text for q in dev], read, torch.cat([TEMPERATURES, torch.ones(1)]))
-    hits = [is_correct(text, question) for text, question in zip(texts, dev, strict=True)]
-    nll = log_loss(confidence, hits)
-    best = int(nll[:-1].argmin())
-    facts = {
-        "n": len(hits),
-        "nll": float(nll[best]),
-        "nll_before": float(nll[-1]),
-        "error": calibration_error(confidence[:, best].tolist(), hits),
-        "error_before": calibration_error(confidence[:, -1].tolist(), hits),
-    }
-    return {"temperature": float(TEMPERATURES[best]), "calibration": facts}
-
-
-def log_loss(confidence: Tensor, hits: SequenceOf[bool]) -> Tensor:
-    """Mean negative log-likelihood of "right" and "wrong" under n confidences [n, t], at each temperature. [t]"""
-    right = torch.tensor(hits).unsqueeze(1)
-    p = confidence.double().clamp(LEAST, 1 - LEAST)
-    return -torch.where(right, p.log(), (1 - p).log()).mean(0)
-
-
-def calibration_error(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
-    """Expected calibration error: |share of right answers - mean confidence| over ten bins of confidence, weighted by their answers."""
-    p, right = np.asarray(confidence, np.float64), np.asarray(hits, np.float64)
-    bins = np.minimum((p * BINS).astype(np.int64), BINS - 1)
-    gaps = [abs(right[bins == b].sum() - p[bins == b].sum()) for b in range(BINS)]
-    return float(sum(gaps) / max(1, len(p)))
-
-
-def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict[str, Any]:
-    """What abstaining buys: the share of wrong answers among the most confident ones.
-
-    Returns:
-        {"curve": [[coverage, risk, threshold]], "area"}: at each of 20 coverages the risk of the answers kept and the confidence of the
-        least confident of them; the area under the whole curve, smaller is better. Equal confidences are kept in the order given.
-    """
-    order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")
-    wrong = 1.0 - np.asarray(hits, np.float64)[order]
-    risk = wrong.cumsum() / np.arange(1, len(wrong) + 1)
-    kept = [max(1, round(c * len(wrong))) for c in COVERAGES]
-    curve = [[c, float(risk[n - 1]), float(confidence[order[n - 1]])] for c, n in zip(COVERAGES, kept, strict=True)]
-    return {"curve": curve, "area": float(risk.mean())}
-
-
-def confidence_facts(answers: SequenceOf[Answer], hits: SequenceOf[bool]) -> dict[str, Any]:
-    """What an evaluation says of the answers' confidence, p where nothing was calibrated: {"calibration_error", "risk_coverage"}."""
-    confidence = [answer.sureness for answer in answers]
-    return {"calibration_error": calibration_error(confidence, hits), "risk_coverage": risk_coverage(confidence, hits)}

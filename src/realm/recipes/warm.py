@@ -147,7 +147,7 @@ def run_warm(context: StageContext) -> None:
     mark = fingerprint(context, "warm")
     if is_published(context, "warm", mark):
         return
-    model = new_model(context).with_parts(embedder=None).to(context.device)
+    model = new_model(context, embeds=False).to(context.device)
     task = WarmTask(context, model)
     steps = train(context, task, context.recipe.warm, mark)
     reading = task.reading or task.pairs.test(model.encoder)  # type: ignore[arg-type]

@@ -49,9 +49,9 @@ class Explain:
     """Explanations of masked sentences."""
 
     def __call__(self, opened: OpenRun, sentences: list[Masked]) -> list[Result]:
-        model, generation, inputs = opened.pretrained, opened.generation, opened.inputs
+        parts = opened.pretrained, opened.generation, opened.inputs
         found = [
-            explain(model, generation, inputs, one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents)
+            explain(*parts, one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents, hybrid=opened.hybrid)
             for one in sentences
         ]
         return [(explanation.to_dict(), opened.versions) for explanation in found]

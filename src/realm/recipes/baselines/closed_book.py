@@ -179,7 +179,7 @@ def run_closed_book(context: StageContext) -> None:
     started = time.perf_counter()
     questions = training_questions(context)[0]
     if not is_published(context, "closed_book", mark):
-        model = new_model(context).with_parts(embedder=None).to(context.device)
+        model = new_model(context, embeds=False).to(context.device)
         recipe = context.recipe
         warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
         steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])

@@ -60,7 +60,7 @@ def run_continued(context: StageContext) -> None:
     mark = continued_fingerprint(context)
     if is_published(context, CONTINUED, mark):
         return
-    fresh = None if context.recipe.pretrain.from_warm else new_model(context).with_parts(embedder=None).to(context.device)
+    fresh = None if context.recipe.pretrain.from_warm else new_model(context, embeds=False).to(context.device)
     model = fresh or load_stage(context, "warm")
     task = ContinuedTask(context, model)
     steps = train(context, task, task.section, mark)

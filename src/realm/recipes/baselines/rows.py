@@ -24,6 +24,7 @@ from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_join
 from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
+from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import (
     StageContext,
     fingerprint,
@@ -35,7 +36,7 @@ from realm.recipes.context import (
     stage_facts,
     with_new_reader,
 )
-from realm.recipes.evaluate import confidence_facts, rank, ranking_summary
+from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
@@ -70,15 +71,15 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     """Train and measure a row, unless that is done for this recipe, corpus and question files."""
     contender.prepare(context)
     files = context.recipe.eval_files
-    stage = stage_facts(context.paths, contender.name)["fingerprint"]
+    facts = stage_facts(context.paths, contender.name)
     known = [
-        stage,
+        facts["fingerprint"],
         files_sha256(files),
         list(context.recipe.eval.k),
         context.recipe.read,
         context.recipe.eval.match,
         context.store.version,
-        *retrieval_facts(context.recipe),
+        *retrieval_facts(context.recipe, facts),
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
@@ -129,7 +130,7 @@ def count_parameters(networks: list[nn.Module]) -> int:
 def _learned(context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, dense: bool = False) -> Row:
     """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``."""
     model = load_stage(context, stage)
-    source = source_over(context, model.embedder, generation)
+    source = source_over(context, model.embedder, generation, facts=stage_facts(context.paths, stage))
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 
 from realm import losses
 from realm.answerer import Answerer
-from realm.candidates import Candidates, Source
+from realm.candidates import Candidates, HybridCandidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.questions import Datasets, load_datasets, pooled
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.recipes.calibration import calibrate, fit_weight
 from realm.recipes.context import StageContext, train
-from realm.recipes.evaluate import calibrate, rank
+from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
 from realm.train.best import load_weights, shared_best
@@ -160,8 +161,17 @@ class ReadingTask(Task):
         return bool(self.section.patience) and self._evaluated_since >= self.section.patience
 
     def calibration(self) -> dict[str, Any]:
-        """What makes a probability of p: fitted on dev to the networks as they are now; nothing without dev."""
-        return on_first(lambda: calibrate(self.answerer, self.dev, self.section.read)) if self.dev else {}
+        """What is fitted on dev to the networks as they are now: the weight of sparse search, unless the recipe states one, and what makes
+        a probability of p, with what is read at that weight. Nothing without dev."""
+        return on_first(self._calibrated) if self.dev else {}
+
+    def _calibrated(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        source = self.source
+        if isinstance(source, HybridCandidates) and source.dense and self.context.recipe.retrieval.weight == "auto":
+            facts = fit_weight(source, self._relevance, self.dev)
+            source.reweigh(facts["retrieval_weight"])
+        return facts | calibrate(self.answerer, self.dev, self.section.read)
 
     def state(self) -> dict[str, Any]:
         return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self._recall_before}

@@ -9,7 +9,7 @@ import torch
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import searched_ids
-from realm.data.masked_text import searched_text
+from realm.data.masked_text import words_left
 from realm.data.masking.exclusion import overlapping
 from realm.data.types import MaskedQuery
 from realm.errors import TrainingError
@@ -57,20 +57,12 @@ def retrieve_candidates(
     if not bool(torch.isfinite(query_emb).all()):
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
-    retriever = Retriever(lambda emb: emb, generation.index)
-    texts = [] if hybrid is None or sentences is None else [searched_text(sentences, query) for query in queries]
+    retriever = Retriever(lambda emb: emb, generation.index, hybrid)
+    texts = words_left(sentences, queries) if hybrid is not None and sentences is not None else [""] * len(queries)
 
     def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
-        asked = query_emb[torch.from_numpy(which)]
-        if hybrid is None:
-            return retriever.retrieve(asked, depth, null=null, exclude=exclude)
-        read = depth - int(null)
-        found = hybrid.search(asked, [texts[i] for i in which.tolist()], max(read, proposals), exclude)
-        valid = found.block_ids >= 0
-        dense = np.where(valid, found.dense, -np.inf).astype(np.float32)
-        # One stable order for all: without proposals that of the search.
-        order = (np.argsort(-dense, axis=1, kind="stable") if proposals else np.arange(dense.shape[1])[None])[:, :read]
-        return Retrieved.of(*(np.take_along_axis(values, order, 1) for values in (found.block_ids, valid, dense)), null=null)
+        words, asked = [texts[i] for i in which.tolist()], query_emb[torch.from_numpy(which)]
+        return retriever.retrieve(asked, depth, null=null, exclude=exclude, texts=words, proposals=proposals)
 
     if not overlap:
         return find(np.arange(len(queries)), k, [query.excluded for query in queries])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.data.featurize import mask_slots, searched_ids
+from realm.data.masked_text import words_left
 from realm.data.types import MaskedQuery
 from realm.recipes.pretrain.filling import joint_inputs
 from realm.recipes.pretrain.objectives import ScoredCandidates
@@ -118,10 +119,14 @@ def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieve
 
 
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
-    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
+    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies.
+
+    Found as candidates are: by words too, where the recipe says so.
+    """
     sequences = [view.inputs.featurizer.query(searched_ids(q, pointer=view.section.fill == "pointer")) for q in queries]
-    retriever = Retriever(view.generation.queries, view.generation.index)
-    found = retriever.retrieve(sequences, view.section.candidates - 1, null=False)
+    retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)
+    texts = [] if view.hybrid is None else words_left(view.sentences, queries)
+    found = retriever.retrieve(sequences, view.section.candidates - 1, null=False, texts=texts)
     forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
     return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
 
