@@ -1,0 +1,91 @@
+"""What are unlabelled documents worth to a reader? Exact match and F1 after no question, and after few, from a pre-trained run.
+
+    python benchmarks/few_questions.py RUN --train DATA/squad/qa_train.jsonl.xz --test DATA/squad/qa_dev.jsonl.xz --sizes 0 16 128 1024
+
+RUN has ended pre-training (steps = 0 is the published body as it is: the row to compare with). For each size a copy of the run learns
+from so many questions, the first of one order drawn by --seed, in one pass and at least --least steps. "open" reads the best blocks that
+the run's own search finds, "gold" those of the paragraph that the question was asked about. No dev question is used. The last line is
+one JSON object.
+"""
+
+import argparse
+import dataclasses
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from common import result
+from qa_diagnosis import with_gold
+from realm.data.questions import load_questions
+from realm.opening import read_run_recipe
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import open_context
+
+
+def drawn(source: Path, count: int, seed: int, out: Path) -> Path:
+    """The first ``count`` of the questions of a file in the order of a seed, as a file."""
+    questions = load_questions(str(source))
+    chosen = random.Random(seed).sample(questions, min(count, len(questions)))
+    rows = [{"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)} for q in chosen]
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return out
+
+
+def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One row: learn from ``size`` questions in a copy of the run, and ask."""
+    copy = scratch / f"{size}"
+    if not copy.exists():
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints", "results", "finetune", "tensorboard", "LOCK*"))
+    test = drawn(arguments.test, arguments.asked, 0, scratch / "test.jsonl")
+    recipe, stages, stage = read_run_recipe(RunPaths(run)), ("corpus", "pretrain"), "pretrain"
+    recipe = dataclasses.replace(recipe, eval=dataclasses.replace(recipe.eval, qa=str(test)))
+    started = time.perf_counter()
+    if size:
+        train = drawn(arguments.train, size, arguments.seed, scratch / f"train-{size}.jsonl")
+        steps = max(arguments.least, round(size / arguments.batch))
+        changed = {"steps": steps, "batch": arguments.batch, "lr": arguments.lr, "warmup": max(4, steps // 6), "read": arguments.read}
+        section = dataclasses.replace(recipe.finetune, train=str(train), **changed)
+        recipe, stages, stage = dataclasses.replace(recipe, finetune=section), ("corpus", "pretrain", "finetune"), "finetune"
+    run_recipe(recipe, copy, stages=stages, progress=Progress(quiet=True))
+    seconds = time.perf_counter() - started
+    row: dict[str, Any] = {"questions": size, "seconds": round(seconds)}
+    found = json.loads((copy / "results" / f"{stage}.json").read_text("utf-8"))
+    row |= {name: found.get(name) for name in ("em", "em_interval", "f1", "recall")}
+    if found.get("em") is not None:
+        context = open_context(RunPaths(copy), recipe, lambda *_: None)
+        gold = with_gold(context, stage, load_questions(str(test)))
+        row |= {f"gold_{name}": gold[name] for name in ("em", "em_interval", "f1")}
+    shutil.rmtree(copy)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[0, 16, 128, 1024])
+    parser.add_argument("--asked", type=int, default=300, help="questions of the test file, drawn once")
+    parser.add_argument("--seed", type=int, default=0, help="which questions are learnt from")
+    parser.add_argument("--batch", type=int, default=6)
+    parser.add_argument("--read", type=int, default=5)
+    parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--least", type=int, default=40, help="steps at least, however few questions there are")
+    parser.add_argument("--scratch", type=Path, default=Path("few-questions"))
+    arguments = parser.parse_args()
+    arguments.scratch.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for size in arguments.sizes:
+        rows.append(measure(arguments.run, arguments.scratch, size, arguments))
+        print(json.dumps(rows[-1]), flush=True)
+    threads = read_run_recipe(RunPaths(arguments.run)).run.threads
+    print(json.dumps(result("few questions", threads, run=str(arguments.run), seed=arguments.seed, asked=arguments.asked, rows=rows)))
+
+
+if __name__ == "__main__":
+    main()
