@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from realm.config import build_recipe
 from realm.data.featurize import searched_ids
@@ -13,7 +14,8 @@ from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context
 from realm.recipes.pretrain.asking import asked_instead
-from realm.recipes.pretrain.evidence import holding
+from realm.recipes.pretrain.evidence import holding, with_evidence
+from realm.recipes.pretrain.filling import weigh_as_found, weigh_candidates
 from realm.recipes.pretrain.stage import starting_model
 from realm.recipes.pretrain.task import PretrainTask
 
@@ -75,8 +77,6 @@ def test_questions_take_the_place_of_sentences_that_something_states(task: Pretr
 
 def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task: PretrainTask) -> None:
     """Over the sentences and the questions of both steps, with evidence where retrieval gave none."""
-    from realm.recipes.pretrain.evidence import with_evidence
-
     view = task.view
     drawn = [pair for step in (0, 1) for pair in task.order.batch(step, 8)]
     queries = [task.query(at, task.training[item]) for at, item in drawn]
@@ -104,9 +104,18 @@ def test_the_retriever_sees_the_span_or_one_mask(task: PretrainTask) -> None:
     assert not any(query.shown for query in task.held_out_queries())
 
 
-def test_a_step_learns_and_is_the_same_again(task: PretrainTask) -> None:
-    import torch
+def test_what_the_search_found_weighs_as_the_live_embedder_does_before_it_learns(task: PretrainTask) -> None:
+    drawn = task.order.batch(0, 8)
+    queries = [task.query(at, task.training[item]) for at, item in drawn]
+    retrieved = task.view.retrieve(queries)
+    task.model.eval()
+    with torch.no_grad():
+        live = weigh_candidates(task.model, task.context, queries, retrieved)
+        found = weigh_as_found(task.model, task.context, queries, retrieved)
+    assert found.tokens < live.tokens and torch.allclose(found.log_p_z, live.log_p_z, atol=1e-4)
 
+
+def test_a_step_learns_and_is_the_same_again(task: PretrainTask) -> None:
     task.model.train()
     losses = []
     for _ in range(2):

@@ -27,12 +27,14 @@ def score_candidates(
     Args:
         queries: b masked sentences.
         retrieved: their k candidates.
-        reader_only: whether no gradient is to reach the embedders.
+        reader_only: whether the retriever has not learnt yet, and is not to: candidates weigh what the search found of them.
 
     Returns:
         log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
     """
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not reader_only):
+    if reader_only:
+        weighed = weigh_as_found(model, context, queries, retrieved)
+    else:
         weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
     target_log_probs, slots, encoded = fill(model, context, queries, weighed.rows, retrieved.valid)
@@ -93,6 +95,24 @@ class Weighed:
     log_p_z: Tensor
     among_batch: Tensor | None
     tokens: int
+
+
+@torch.no_grad()
+def weigh_as_found(model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved) -> Weighed:
+    """log p(z|x) by the scores of the search, of an embedder that is the live one still: only the null document is embedded."""
+    inputs, device = context.inputs, context.device
+    scores = torch.from_numpy(retrieved.scores).to(device)
+    tokens = 0
+    if retrieved.has_null:
+        asked = [inputs.featurizer.query(searched_ids(q, pointer=context.recipe.pretrain.fill == "pointer")) for q in queries]
+        null_emb = model.documents([inputs.block(NULL_ROW)])
+        relevance = losses.relevance_scores(
+            model.embedder.embed_queries(asked), null_emb, torch.ones(1, dtype=torch.bool, device=device), model.embedder.null_offset
+        )
+        scores = torch.cat([relevance, scores[:, 1:]], 1)
+        tokens = sum(map(len, asked)) + len(inputs.block(NULL_ROW))
+    log_p_z = losses.candidate_log_probs(scores, torch.from_numpy(retrieved.valid).to(device))
+    return Weighed(inputs.rows(retrieved.block_ids), log_p_z, None, tokens)
 
 
 def weigh_candidates(

@@ -175,7 +175,8 @@ class PretrainTask(Task):
             self.generation = self.source.resume(int(state["generation"]))
             self.probe.retrieve(self.view)
         started = time.perf_counter()
-        found = self.source.between(step, self.model)
+        still = 0 < step <= self.section.reader_first  # the retriever is what the index was made with
+        found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
             view, queries = self.view, self.held_out_queries()
