@@ -147,13 +147,15 @@ def test_the_same_seed_gives_the_same_weights_after_a_kill(run: Path, tmp_path: 
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_the_retriever_stays_while_only_the_reader_learns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [{"reader_first": 6}, {"retriever_rate": 0.0}])
+def test_the_retriever_stays_while_only_the_reader_learns(way: dict[str, Any], tmp_path: Path) -> None:
     source = documents(tmp_path)
-    still = recipe(source, pretrain={"reader_first": 6})
+    still = recipe(source, pretrain=way)
     run_recipe(still, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
     before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict").embedder.state_dict()
     after = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "pretrain")
     assert all(torch.equal(before[name], value) for name, value in after.embedder.state_dict().items() if name != "null_offset")
+    assert len(list((tmp_path / "run" / "params").iterdir())) == 1, "no index was made again"
     warm = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm").encoder.body.state_dict()
     assert any(not torch.equal(warm[name], value) for name, value in after.reader.body.state_dict().items())
 
