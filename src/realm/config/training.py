@@ -137,6 +137,10 @@ class PretrainConfig:
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 
+    def retriever_learns(self, step: int) -> bool:
+        """Whether a step, counted from 0, teaches the retriever, too. If none does, the first index stays."""
+        return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
+
 
 @dataclass(frozen=True)
 class RefresherConfig:

@@ -149,10 +149,11 @@ class Shape:
 def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
     """The highest learning rate of each network in each stage that trains; the word table's apart where it stays as it is."""
     pretrain, finetune = recipe.pretrain, recipe.finetune
+    reads = "reader" if pretrain.fill == "pointer" else "encoder"
     rates = {
         "warm": (recipe.warm.steps * pretrain.from_warm, {"encoder": recipe.warm.lr}),
         "ict": (recipe.ict.steps * pretrain.from_ict, {"retriever": recipe.ict.lr}),
-        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, "encoder": pretrain.lr}),
+        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, reads: pretrain.lr}),
         "finetune": (finetune.steps, {"retriever": finetune.lr * finetune.retriever_rate, "reader": finetune.lr}),
     }
     words = {"words": 0.0} if recipe.model.freeze_words else {}
@@ -162,7 +163,8 @@ def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
 def pretraining_refreshes(recipe: Recipe) -> int:
     """How often pre-training embeds the corpus, if it does as often as it may."""
     section = recipe.pretrain
-    return 2 if section.refresh == "frozen" else 1 + -(-section.steps // section.refresh_every)
+    learning = sum(map(section.retriever_learns, range(section.steps)))
+    return 1 + (min(1, learning) if section.refresh == "frozen" else -(-learning // section.refresh_every))
 
 
 def finetuning_refreshes(recipe: Recipe) -> int:

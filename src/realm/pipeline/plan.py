@@ -33,6 +33,7 @@ from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.held_out import evaluate_held_out
+from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import WarmTask
 from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
@@ -151,7 +152,7 @@ class _Probe:
         if recipe.pretrain.from_ict:
             rows["ict"] = self._time(IctTask(context, model.with_parts(encoder=None)), recipe.ict.steps)
         if recipe.pretrain.steps:
-            task = PretrainTask(context, model)
+            task = PretrainTask(context, with_what_fills(context, model))
             task.generation = self.generation
             rows["pretrain"] = self._time(task, recipe.pretrain.steps)
             _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)

@@ -17,10 +17,8 @@ from realm.train.distributed import on_first, world
 def starting_model(context: StageContext) -> RealmModel:
     """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from.
 
-    Where the recipe fills masks by pointing, the encoder's body reads, with a span head of its own.
-
     Raises:
-        ConfigError: the body has no encoder, and the recipe fills masks with one.
+        ConfigError: as for :func:`with_what_fills`.
     """
     section = context.recipe.pretrain
     model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
@@ -28,14 +26,24 @@ def starting_model(context: StageContext) -> RealmModel:
         model = model.with_parts(embedder=load_stage(context, "ict").embedder)
     if section.from_warm:
         model = model.with_parts(encoder=load_stage(context, "warm").encoder)
-    if section.fill == "pointer":
-        model = with_new_reader(context, model, pointer=True).to(context.device)
-    elif not model.has("encoder"):
-        cure = 'Set pretrain.fill = "pointer" to go on with its reader.'
-        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
+    model = with_what_fills(context, model)
     if section.separate_embedders:
         model = model.fork_document_embedder()
         model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
+    return model
+
+
+def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
+    """The model with what the recipe fills masks with: its encoder, or in the encoder's place a reader that points.
+
+    Raises:
+        ConfigError: the body has no encoder, and the recipe fills masks with one.
+    """
+    if context.recipe.pretrain.fill == "pointer":
+        return with_new_reader(context, model, pointer=True).to(context.device)
+    if not model.has("encoder"):
+        cure = 'Set pretrain.fill = "pointer" to go on with its reader.'
+        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
     return model
 
 

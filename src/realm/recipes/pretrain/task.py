@@ -114,10 +114,6 @@ class PretrainTask(Task):
         rngs = {i: generator("question", self.context.seed, at) for i, at in enumerate(positions)} if self.section.questions else {}
         return {i: rng for i, rng in rngs.items() if rng.random() < self.section.questions}
 
-    def retriever_learns(self, step: int) -> bool:
-        """Whether a step teaches the retriever, too; if not, no index needs to be made again."""
-        return step >= self.section.reader_first and bool(self.section.retriever_rate or self.section.fill == "mlm")
-
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
         # Training visits positions from 0: a negative one is drawn like them, and by no step.
@@ -140,7 +136,7 @@ class PretrainTask(Task):
         with watch("search"):
             queries = asked_instead(view, self.statements, queries, self._asking([at for at, _ in drawn]))
             retrieved = view.retrieve(queries)
-            reader_only = not self.retriever_learns(step)
+            reader_only = not self.section.retriever_learns(step)
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
@@ -179,7 +175,7 @@ class PretrainTask(Task):
             self.generation = self.source.resume(int(state["generation"]))
             self.probe.retrieve(self.view)
         started = time.perf_counter()
-        still = step > 0 and not self.retriever_learns(step - 1)  # it is what the index was made with
+        still = step > 0 and not self.section.retriever_learns(step - 1)  # it is what the index was made with
         found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
@@ -243,7 +239,7 @@ class PretrainTask(Task):
     def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
         between = range(*sorted((self.generation.step, step)))
-        if any(map(self.retriever_learns, between)):  # ended early, or between two refreshes
+        if any(map(self.section.retriever_learns, between)):  # ended early, or between two refreshes
             self.generation = self.source.finalize(step, self.model)
             if is_first():
                 self.swaps.add(step, self.source)
