@@ -353,3 +353,15 @@ def test_a_pointer_stays_finite_in_float32() -> None:
     p = losses.pointer_log_probs(f, n, equal, valid, torch.tensor([-9.0]))
     p.sum().backward()
     assert torch.isfinite(p).all() and torch.isfinite(f.grad).all() and torch.isfinite(n.grad).all()
+
+
+@given(SHAPES)
+def test_each_document_is_asked_whatever_its_weight(shape: tuple[int, int, int, int]) -> None:
+    e = Example(*shape)
+    loss, valid = losses.each_document_nll(e.targets, e.log_p_z, e.slots)
+    for i in range(e.shape[0]):
+        assert bool(valid[i]) == e.alive(i)
+        asked = [-math.log(e.p_span(i, z)) for z in range(e.shape[1]) if e.valid[i, z]]
+        assert loss[i].item() == pytest.approx(sum(asked) / len(asked) if e.alive(i) else 0.0, rel=1e-9, abs=1e-12)
+    (loss.sum() + e.scores.sum() * 0).backward()
+    assert (e.scores.grad == 0).all() and (e.targets.grad[~e.valid] == 0).all()

@@ -149,6 +149,18 @@ def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
     return torch.where(valid, -total, 0.0), valid
 
 
+def each_document_nll(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
+    """The mean over the candidates of -log p(y|z,x), whatever their p(z|x): how an encoder learns to read before it judges documents.
+
+    The marginal likelihood asks nothing of a document without y while another one has it: what it says instead costs nothing. Here each is
+    asked, so that a pointer learns to say "not here". Arguments as in :func:`marginal_token_log_probs`; nothing reaches the retriever.
+    """
+    kept = _candidates(log_p_z)
+    nll = -span_log_probs(target_log_probs, slots).masked_fill(~kept, 0.0).sum(-1) / kept.sum(-1).clamp(min=1)
+    valid = slots.any(-1) & kept.any(-1)
+    return torch.where(valid, nll, 0.0), valid
+
+
 def retrieval_utility(target_log_probs: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
     """RU(z|x) = log p(y|z,x) - log p(y|null,x) for every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
     joint = span_log_probs(target_log_probs, slots)

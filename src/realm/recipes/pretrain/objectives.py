@@ -39,12 +39,15 @@ class ScoredCandidates:
         return self.log_p_z if self.among_batch is None else self.among_batch
 
 
-def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
+def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig, *, reader_only: bool = False) -> losses.Loss:
     """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
 
     With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
-    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other.
+    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other. While only
+    the reader learns, it is asked about each candidate.
     """
+    if reader_only:
+        return losses.each_document_nll(scored.target_log_probs, scored.log_p_z, scored.slots)
     nll = LIKELIHOODS[section.marginal]
     if section.objective == "marginal":
         return nll(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
