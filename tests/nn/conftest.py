@@ -61,7 +61,8 @@ def make_model() -> Callable[..., RealmModel]:
     def make(body: BodySpec, *parts: str, head: str = "projection") -> RealmModel:
         torch.manual_seed(0)
         names = parts or ("embedder", "encoder")
-        return RealmModel(one_body(body, projection=8, span_hidden=12, max_span=4, head=head, parts=names)).eval()
+        width = 8 if head == "projection" else int(body.config["hidden_size"])
+        return RealmModel(one_body(body, projection=width, span_hidden=12, max_span=4, head=head, parts=names)).eval()
 
     return make
 
