@@ -355,13 +355,19 @@ def test_a_pointer_stays_finite_in_float32() -> None:
     assert torch.isfinite(p).all() and torch.isfinite(f.grad).all() and torch.isfinite(n.grad).all()
 
 
-@given(SHAPES)
-def test_each_document_is_asked_whatever_its_weight(shape: tuple[int, int, int, int]) -> None:
-    e = Example(*shape)
-    loss, valid = losses.each_document_nll(e.targets, e.log_p_z, e.slots)
-    for i in range(e.shape[0]):
-        assert bool(valid[i]) == e.alive(i)
-        asked = [-math.log(e.p_span(i, z)) for z in range(e.shape[1]) if e.valid[i, z]]
-        assert loss[i].item() == pytest.approx(sum(asked) / len(asked) if e.alive(i) else 0.0, rel=1e-9, abs=1e-12)
-    (loss.sum() + e.scores.sum() * 0).backward()
-    assert (e.scores.grad == 0).all() and (e.targets.grad[~e.valid] == 0).all()
+@given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
+def test_pointing_is_learnt_over_all_documents_and_not_here_of_those_without(shape: tuple[int, int, int, int]) -> None:
+    e = Spans(*shape)
+    loss, known = losses.pointing_nll(e.f, e.n, e.equal, e.valid)
+    b, k, s = e.shape
+    for i in range(b):
+        exps = [[math.exp(e.f[i, z, j].item()) * bool(e.valid[i, z, j]) for j in range(s)] for z in range(k)]
+        hits = [sum(exps[z][j] for j in range(s) if e.equal[i, z, j]) for z in range(k)]
+        asked = [z for z in range(k) if e.valid[i, z].any()]
+        without = [z for z in asked if not hits[z]]
+        expected = 0.0 if not sum(hits) else -math.log(sum(hits) / sum(map(sum, exps)))
+        nones = [-math.log(math.exp(e.n[i, z].item()) / (math.exp(e.n[i, z].item()) + sum(exps[z]))) for z in without]
+        expected += sum(nones) / len(nones) if nones else 0.0
+        assert loss[i].item() == pytest.approx(expected, rel=1e-9, abs=1e-12) and bool(known[i]) == bool(asked)
+    loss.sum().backward()
+    assert torch.isfinite(e.f.grad).all() and torch.isfinite(e.n.grad).all() and (e.n.grad[:, 0] == 0).all()

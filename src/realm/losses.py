@@ -149,18 +149,6 @@ def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
     return torch.where(valid, -total, 0.0), valid
 
 
-def each_document_nll(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
-    """The mean over the candidates of -log p(y|z,x), whatever their p(z|x): how an encoder learns to read before it judges documents.
-
-    The marginal likelihood asks nothing of a document without y while another one has it: what it says instead costs nothing. Here each is
-    asked, so that a pointer learns to say "not here". Arguments as in :func:`marginal_token_log_probs`; nothing reaches the retriever.
-    """
-    kept = _candidates(log_p_z)
-    nll = -span_log_probs(target_log_probs, slots).masked_fill(~kept, 0.0).sum(-1) / kept.sum(-1).clamp(min=1)
-    valid = slots.any(-1) & kept.any(-1)
-    return torch.where(valid, nll, 0.0), valid
-
-
 def retrieval_utility(target_log_probs: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
     """RU(z|x) = log p(y|z,x) - log p(y|null,x) for every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
     joint = span_log_probs(target_log_probs, slots)
@@ -217,6 +205,25 @@ def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, vali
     everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~valid.any(-1), float("-inf")), not_here)
     elsewhere = not_here + log_prior.unsqueeze(-1)
     return torch.where(some, torch.logaddexp(found, elsewhere), elsewhere) - everything
+
+
+def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Tensor) -> Loss:
+    """How a reader learns to point before it judges documents: y against all other spans of all candidates, and "not here" where y is not.
+
+    The mean over the candidates without y of -log p(none|z,x), plus -log of the share that the spans equal to y have of exp f over all
+    candidates together, if one holds y. The marginal likelihood teaches neither: while one document has y, it costs nothing what another
+    one points at, and a reader that says "not here" of all is a plateau that it leaves slowly.
+
+    Arguments as for :func:`pointer_log_probs`; candidates without a valid span are not asked. Nothing reaches the retriever.
+    """
+    here = valid & equal
+    asked, holding = valid.any(-1), here.any(-1)
+    pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
+    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~asked, float("-inf")), not_here)
+    without = asked & ~holding
+    absent = ((everything - not_here).masked_fill(~without, 0.0)).sum(-1) / without.sum(-1).clamp(min=1)
+    known = some | without.any(-1)
+    return torch.where(known, torch.where(some, pointing, 0.0) + absent, 0.0), known
 
 
 def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:

@@ -64,6 +64,12 @@ def point_at(
     return Pointed(spans, equal.to(device), log_prior, int(lengths.sum()))
 
 
+def pointing_loss(pointed: Pointed) -> losses.Loss:
+    """:func:`realm.losses.pointing_nll` of b sentences: loss [b] and where there was something to learn [b]."""
+    spans = pointed.spans
+    return losses.pointing_nll(spans.logits.flatten(2), spans.not_here, pointed.equal.flatten(2), spans.valid.flatten(2))
+
+
 @dataclass(frozen=True)
 class PointedString:
     """A string that was pointed at: its normalised form, its wordpieces where it is likeliest, and p(y|x) without the prior's part."""

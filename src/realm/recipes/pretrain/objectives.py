@@ -23,7 +23,7 @@ class ScoredCandidates:
 
     log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
     among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it. encoded: wordpieces that the
-    encoder read, a part of ``tokens``.
+    encoder read, a part of ``tokens``. pointing: the loss of a reader that points, for while it learns alone.
     """
 
     log_p_z: Tensor
@@ -32,6 +32,7 @@ class ScoredCandidates:
     tokens: int
     among_batch: Tensor | None = None
     encoded: int = 0
+    pointing: losses.Loss | None = None
 
     @property
     def retriever_log_probs(self) -> Tensor:
@@ -39,15 +40,12 @@ class ScoredCandidates:
         return self.log_p_z if self.among_batch is None else self.among_batch
 
 
-def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig, *, reader_only: bool = False) -> losses.Loss:
+def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
     """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
 
     With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
-    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other. While only
-    the reader learns, it is asked about each candidate.
+    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other.
     """
-    if reader_only:
-        return losses.each_document_nll(scored.target_log_probs, scored.log_p_z, scored.slots)
     nll = LIKELIHOODS[section.marginal]
     if section.objective == "marginal":
         return nll(scored.target_log_probs, scored.retriever_log_probs, scored.slots)

@@ -141,7 +141,7 @@ class PretrainTask(Task):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
             scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only)
-            loss, valid = pretraining_loss(scored, self.section, reader_only=reader_only)
+            loss, valid = scored.pointing if reader_only and scored.pointing else pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
