@@ -29,7 +29,7 @@ from realm.recipes.context import open_context
 
 def drawn(source: Path, count: int, seed: int, out: Path) -> Path:
     """The first ``count`` of the questions of a file in the order of a seed, as a file."""
-    questions = load_questions(str(source))
+    questions = load_questions(source)
     chosen = random.Random(seed).sample(questions, min(count, len(questions)))
     rows = [{"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)} for q in chosen]
     out.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -50,7 +50,7 @@ def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) 
         steps = max(arguments.least, round(size / arguments.batch))
         changed = {"steps": steps, "batch": arguments.batch, "lr": arguments.lr, "warmup": max(4, steps // 6), "read": arguments.read}
         section = dataclasses.replace(recipe.finetune, train=str(train), **changed)
-        recipe, stages, stage = dataclasses.replace(recipe, finetune=section), ("corpus", "pretrain", "finetune"), "finetune"
+        recipe, stages, stage = dataclasses.replace(recipe, finetune=section), ("corpus", "pretrain", "finetune", "eval"), "finetune"
     run_recipe(recipe, copy, stages=stages, progress=Progress(quiet=True))
     seconds = time.perf_counter() - started
     row: dict[str, Any] = {"questions": size, "seconds": round(seconds)}
@@ -58,7 +58,7 @@ def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) 
     row |= {name: found.get(name) for name in ("em", "em_interval", "f1", "recall")}
     if found.get("em") is not None:
         context = open_context(RunPaths(copy), recipe, lambda *_: None)
-        gold = with_gold(context, stage, load_questions(str(test)))
+        gold = with_gold(context, stage, load_questions(test))
         row |= {f"gold_{name}": gold[name] for name in ("em", "em_interval", "f1")}
     shutil.rmtree(copy)
     return row
