@@ -139,6 +139,21 @@ def test_fine_tuning_goes_on_with_the_reader_that_points(run: Path, tmp_path: Pa
     assert not open_run(tmp_path / "run").without_questions
 
 
+@pytest.mark.parametrize("way", [{"reader_first": 9}, {"retriever_rate": 0.0}, {"reader_first": 3}])
+def test_what_learnt_alone_is_fine_tuned_over_its_index(way: dict[str, Any], tmp_path: Path) -> None:
+    """The index belongs to the document embedder that fine-tuning forks, whether the retriever learnt or not."""
+    source, asked = documents(tmp_path), tmp_path / "qa.jsonl"
+    rows = [{"id": p, "question": f"Which river flows through {p}?", "answers": [r]} for p, r in zip(PLACES, RIVERS, strict=True)]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    section = {"train": str(asked), "steps": 1, "batch": 2, "read": 2, "beam": 4}
+    tuned = recipe(source, pretrain=way, finetune=section, eval={"qa": str(asked)})
+    stages = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
+    run_recipe(tuned, tmp_path / "run", stages=stages, progress=Progress(quiet=True))
+    assert json.loads((tmp_path / "run" / "results" / "finetune.json").read_text())["n"] == len(PLACES)
+    offset = float(RealmModel.from_pretrained(tmp_path / "run" / "stages" / "pretrain").embedder.null_offset.detach())
+    assert (offset == 0) == (way != {"reader_first": 3})
+
+
 def test_the_same_seed_gives_the_same_weights_after_a_kill(run: Path, tmp_path: Path) -> None:
     """Pre-training by pointing is a function of the seed, with a stop between two steps as without."""
     again = tmp_path / "run"

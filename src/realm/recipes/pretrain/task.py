@@ -178,6 +178,8 @@ class PretrainTask(Task):
         still = step > 0 and not self.section.retriever_learns(step - 1)  # it is what the index was made with
         found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
+        if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
+            self._start_null()
         if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
             view, queries = self.view, self.held_out_queries()
             metrics |= evaluate_held_out(view, queries, self.section.batch)
@@ -189,7 +191,7 @@ class PretrainTask(Task):
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         require_same_corpus(self.context.store)
         previous, self.generation = self.probe.retrieved, found
-        if step == 0:
+        if step == 0 == self.section.reader_first:
             self._start_null()
         if not is_first():
             return {}
