@@ -20,6 +20,7 @@ from realm.data.types import TokenIds
 
 NOTHING_RECURS = "sentences without words of another document"
 NO_EVIDENCE = "sentences without evidence for such words"
+SAID_TWICE = "sentences that say what could be hidden once more"
 UNSALIENT = 0.25
 """Words that no tagger finds are hidden only where so little of their evidence would be there by chance, as a share of what may be else."""
 
@@ -83,10 +84,15 @@ class RecurringSpans:
         first, sentences = self.evidence.first_sentence(row), len(self.sentences.sentences(row).tokens)
         bounds = np.searchsorted(self._sentence, np.arange(first, first + sentences + 1)).tolist()
         recurs = np.diff(np.searchsorted(self.evidence.sentence, np.arange(first, first + sentences + 1)))
+        body, borders = self.sentences.token_ids(row).tolist(), self.sentences.sentences(row).tokens.tolist()
         for number, (begin, end) in enumerate(pairwise(bounds)):
-            spans = [(a, b) for a, b in self._spans[begin:end].tolist() if max(a, b) <= shown]
+            listed = [(a, b) for a, b in self._spans[begin:end].tolist() if max(a, b) <= shown]
+            sentence = body[slice(*borders[number])]
+            spans = [span for span in listed if not _repeated(sentence, *sorted(span))]
             if spans:
                 yield number, spans
+            elif listed:
+                dropped[SAID_TWICE] += 1
             else:
                 dropped[NO_EVIDENCE if recurs[number] else NOTHING_RECURS] += 1
 
@@ -95,3 +101,9 @@ class RecurringSpans:
         chosen = others if others and (not salient or rng.random() < self.unsalient) else salient
         hidden = chosen[int(rng.integers(len(chosen)))]
         return [hidden], [(a, b) for a, b in sorted(salient + others) if b <= hidden[0] or hidden[1] <= a]
+
+
+def _repeated(sentence: TokenIds, start: int, end: int) -> bool:
+    """Whether the wordpieces [start, end) of a sentence stand in it once more: a reader would learn to point at what it is asked about."""
+    span = sentence[start:end]
+    return any(sentence[at : at + len(span)] == span for at in range(len(sentence) - len(span) + 1) if at != start)
