@@ -40,10 +40,11 @@ from realm.index.mips import Hits
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.recipes.context import StageContext, new_model, open_context, with_new_reader
+from realm.recipes.context import StageContext, open_context
 from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import Relevance, exact_match_share
+from realm.recipes.starting import new_model, with_new_reader
 from realm.train.optim import adamw
 
 QUERY_LENGTH = 64

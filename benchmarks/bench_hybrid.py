@@ -24,9 +24,10 @@ from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
-from realm.recipes.context import new_model, open_context
+from realm.recipes.context import open_context
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.scoring import Relevance
+from realm.recipes.starting import new_model
 from realm.refresh import Generation, open_generation, refresh_index
 from realm.storage.generations import current_generation
 

@@ -26,8 +26,9 @@ from realm.config import build_recipe
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.paths import RunPaths
-from realm.recipes.context import StageContext, load_stage, open_context, train, with_new_reader
+from realm.recipes.context import StageContext, load_stage, open_context, train
 from realm.recipes.finetune.task import ReadingTask, training_questions
+from realm.recipes.starting import with_new_reader
 from realm.recipes.warm import run_warm
 
 METHODS = {"plain": (False, 0.0), "question head": (True, 0.0), "question head, renaming": (True, 0.5)}

@@ -36,7 +36,7 @@ from realm.index.choice import make_index
 from realm.nn.model import RealmModel
 from realm.nn.published.config import published_config
 from realm.nn.published.names import export_tensors
-from realm.recipes.context import spec_of
+from realm.recipes.starting import spec_of
 from realm.retrieval import Retriever
 from realm.train.task import has_bf16
 from refresh_corpus import take_documents

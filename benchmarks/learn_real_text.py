@@ -27,11 +27,12 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.directory import build_run_corpus, claim_run
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, new_model, open_context
+from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.evaluate import evaluate_retrieval
 from realm.recipes.ict import run_ict
 from realm.recipes.pretrain import stage as pretrain
 from realm.recipes.scoring import Relevance
+from realm.recipes.starting import new_model
 from realm.recipes.warm import run_warm
 from realm.refresh import Generation, refresh_index
 from realm.train.loop import Metrics

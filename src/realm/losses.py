@@ -181,8 +181,14 @@ def span_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> 
     Returns:
         [..., s], -inf where not valid. What is left to 1 is p(none|z,x).
     """
-    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~valid.any(-1), float("-inf")), not_here)
+    everything = _log_normaliser(span_scores, not_here, valid)
     return (span_scores - everything.unsqueeze(-1)).masked_fill(~valid, float("-inf"))
+
+
+def _log_normaliser(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
+    """log(exp n + sum over S(z) of exp f), [...]; n alone where a document has no span."""
+    found, some = _logsumexp(span_scores, valid)
+    return torch.logaddexp(found.masked_fill(~some, float("-inf")), not_here)
 
 
 def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Tensor, log_prior: Tensor) -> Tensor:
@@ -202,7 +208,7 @@ def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, vali
     """
     here = valid & equal
     found, some = _logsumexp(span_scores, here)
-    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~valid.any(-1), float("-inf")), not_here)
+    everything = _log_normaliser(span_scores, not_here, valid)
     elsewhere = not_here + log_prior.unsqueeze(-1)
     return torch.where(some, torch.logaddexp(found, elsewhere), elsewhere) - everything
 
@@ -219,7 +225,7 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
     here = valid & equal
     asked, holding = valid.any(-1), here.any(-1)
     pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
-    everything = torch.logaddexp(_logsumexp(span_scores, valid)[0].masked_fill(~asked, float("-inf")), not_here)
+    everything = _log_normaliser(span_scores, not_here, valid)
     without = asked & ~holding
     absent = ((everything - not_here).masked_fill(~without, 0.0)).sum(-1) / without.sum(-1).clamp(min=1)
     known = some | without.any(-1)

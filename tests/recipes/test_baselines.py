@@ -25,9 +25,10 @@ from realm.progress import Progress
 from realm.recipes.baselines import closed_book
 from realm.recipes.baselines.closed_book import LONGEST_ANSWER, QuestionsTask, answer_closed_book, empty_joint, run_closed_book
 from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, run_bm25, starting_scale
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts, with_new_reader
+from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import is_correct
+from realm.recipes.starting import with_new_reader
 from realm.storage.files import sha256_file, write_json
 from realm.train.metrics import MetricsLog
 

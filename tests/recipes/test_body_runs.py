@@ -22,7 +22,8 @@ from realm.pipeline import run_recipe
 from realm.pipeline.exporting import export_run
 from realm.pipeline.forecast import forecast, meta_model, rates_by_part
 from realm.progress import Progress
-from realm.recipes.context import new_model, open_context
+from realm.recipes.context import open_context
+from realm.recipes.starting import new_model
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")

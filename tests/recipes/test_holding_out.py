@@ -20,10 +20,11 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import SentencesTask
-from realm.recipes.context import StageContext, load_stage, new_model, open_context, stage_facts
+from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.pretrain.view import PretrainView
+from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
 from realm.refresh import open_generation
 from realm.train.metrics import MetricsLog

@@ -21,11 +21,12 @@ from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book, check_questions
 from realm.pipeline.evaluation import evaluate_stage
 from realm.recipes.baselines.closed_book import QuestionsTask, run_closed_book
-from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts, with_new_reader
+from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
 from realm.recipes.scoring import exact_match_share
+from realm.recipes.starting import with_new_reader
 
 HOSTILE = "([\\w ]|\\w)+\\d{9}"
 

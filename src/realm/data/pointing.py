@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.text.wordpieces import BEGINS, CONTINUES, entry_of, word_table
+from realm.text.wordpieces import BEGINS, bare_entry, word_table
 
 ARTICLES = ("a", "an", "the")
 COUNTED = 20_000
@@ -37,7 +37,7 @@ class SpanPlaces:
         tokenizer = store.tokenizer
         self._begins = word_table(tokenizer).starts
         special = set(vars(tokenizer.special).values())
-        self._texts = ["" if number in special else _normal(entry_of(tokenizer, number)) for number in range(tokenizer.vocab_size)]
+        self._texts = ["" if number in special else _normal(bare_entry(tokenizer, number)) for number in range(tokenizer.vocab_size)]
         self._spelled = lru_cache(KEPT)(self._spell_row)
 
     def key(self, wordpieces: SequenceOf[int]) -> str:
@@ -96,7 +96,5 @@ class SpanPlaces:
 
 
 def _normal(entry: str) -> str:
-    """A vocabulary entry as ``normalize_answer`` would write it, without the mark that says whether it begins a word."""
-    if entry.startswith(CONTINUES) and entry != CONTINUES:
-        entry = entry[len(CONTINUES) :]
+    """A vocabulary entry as ``normalize_answer`` would write it."""
     return unicodedata.normalize("NFD", entry.lstrip("".join(BEGINS))).lower().translate(_NO_PUNCTUATION)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import RunError
-from realm.paths import is_realm_model as is_realm_model
 from realm.storage.files import read_json
 
 PATIENCE = 4.0

@@ -27,7 +27,7 @@ from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
-from realm.recipes.context import StageContext, new_model, open_context, source_over, with_new_reader
+from realm.recipes.context import StageContext, open_context, source_over
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
@@ -35,6 +35,7 @@ from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
+from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import WarmTask
 from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
 from realm.train.checkpoint import CheckpointDirectory

@@ -18,7 +18,8 @@ from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import IctExample
 from realm.errors import CorpusError
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, train
+from realm.recipes.context import StageContext, fingerprint, is_published, publish_stage, train
+from realm.recipes.starting import new_model
 from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
 from realm.train.stepping import own_shares, seed_share

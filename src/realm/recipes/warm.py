@@ -22,8 +22,9 @@ from realm.data.types import MaskedQuery
 from realm.errors import RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, new_model, publish_stage, stage_facts, train
+from realm.recipes.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
 from realm.recipes.pretrain.sentences import warm_sentences
+from realm.recipes.starting import new_model
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 

@@ -41,5 +41,14 @@ def entry_of(tokenizer: TextTokenizer, number: int) -> str:
         return ""
 
 
+def bare_entry(tokenizer: TextTokenizer, number: int) -> str:
+    """What the entry of an id spells, without the mark that says whether it begins a word or continues one."""
+    entry = entry_of(tokenizer, number)
+    for mark in (CONTINUES, *BEGINS):
+        if entry.startswith(mark) and entry != mark:
+            return entry[len(mark) :]
+    return entry
+
+
 def _has_letters(entry: str) -> bool:
     return any(character.isalnum() for character in entry)

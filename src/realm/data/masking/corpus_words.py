@@ -11,7 +11,7 @@ import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.text.tokenizer import TextTokenizer
-from realm.text.wordpieces import BEGINS, CONTINUES, FIRST_UNSPACED, word_table
+from realm.text.wordpieces import FIRST_UNSPACED, bare_entry, word_table
 
 BASE = 0x9E3779B97F4A7C15
 """Odd, so that no factor of a hash is lost modulo 2^64."""
@@ -121,7 +121,7 @@ class _Pieces:
         words = word_table(tokenizer)
         hashes, weights, spaced = [], [], []
         for number in range(len(words.starts)):
-            text = _bare(tokenizer, number)
+            text = bare_entry(tokenizer, number).lower()
             value, weight = 0, 1
             for character in text:
                 value = (value * BASE + ord(character) + 1) % 2**64
@@ -144,18 +144,6 @@ class _Pieces:
             at += 1
             longer = longer[lengths[longer] > at]
         return mixed(values)
-
-
-def _bare(tokenizer: TextTokenizer, number: int) -> str:
-    """What an entry of the vocabulary spells, without its marks and its case."""
-    try:
-        entry = tokenizer.token(number)
-    except KeyError:  # ids need not be without gaps
-        return ""
-    for mark in (CONTINUES, *BEGINS):
-        if entry.startswith(mark) and entry != mark:
-            return entry[len(mark) :].lower()
-    return entry.lower()
 
 
 def mixed(values: np.ndarray) -> np.ndarray:

@@ -22,10 +22,11 @@ from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.recipes.baselines.scaled import is_measured
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
 from realm.recipes.finetune.task import files_of, training_questions
 from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.recipes.scoring import bootstrap_interval, is_correct
+from realm.recipes.starting import new_model
 from realm.recipes.warm import one_document_nll
 from realm.storage.files import write_json
 from realm.train.checkpoint import CheckpointDirectory

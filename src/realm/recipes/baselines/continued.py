@@ -6,7 +6,8 @@ import json
 from realm.config import Recipe, WarmConfig
 from realm.data.loader import EpochOrder
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, new_model, publish_stage, stage_facts, train
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
 from realm.refresh import refresh_index
 from realm.train.distributed import on_first

@@ -34,12 +34,12 @@ from realm.recipes.context import (
     retrieval_facts,
     source_over,
     stage_facts,
-    with_new_reader,
 )
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
+from realm.recipes.starting import with_new_reader
 from realm.refresh import open_generation, refresh_index
 from realm.refresh.generation import Generation
 from realm.storage.files import files_sha256, read_json, write_json

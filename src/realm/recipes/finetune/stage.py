@@ -14,11 +14,11 @@ from realm.recipes.context import (
     publish_stage,
     source_over,
     stage_facts,
-    with_new_reader,
 )
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
+from realm.recipes.starting import with_new_reader
 from realm.refresh import Generation, open_generation
 
 

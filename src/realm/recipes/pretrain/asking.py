@@ -6,7 +6,6 @@ import numpy as np
 
 from realm.data.statements import Statements
 from realm.data.types import MaskedQuery
-from realm.recipes.pretrain.evidence import holding
 from realm.recipes.pretrain.view import PretrainView
 
 
@@ -25,11 +24,11 @@ def asked_instead(
         return queries
     chosen = [queries[i] for i in rngs]
     retrieved = view.retrieve(chosen)
-    held, rows = holding(view, chosen, retrieved), view.inputs.rows(retrieved.block_ids)
+    places, rows = view.inputs.span_places, view.inputs.rows(retrieved.block_ids)
     found = list(queries)
-    for i, query, has, row in zip(rngs, chosen, held, rows, strict=True):
-        places = [view.inputs.span_places.places(int(one), query.targets) for one in row[has]]
-        asked = statements.as_question(query, row[has].tolist(), places, rngs[i])
+    for i, query, real, row in zip(rngs, chosen, retrieved.real, rows, strict=True):
+        stating = {one: spans for one in row[real].tolist() if (spans := places.places(one, query.targets))}
+        asked = statements.as_question(query, list(stating), list(stating.values()), rngs[i])
         if asked is not None:
             found[i] = replace(query, ids=asked.ids, positions=[], targets=asked.targets, excluded=asked.excluded, others=(), shown=False)
     return found

@@ -12,7 +12,7 @@ from realm.data.blocks import NO_ROW, NULL_ROW, BlockInputs
 from realm.data.featurize import mask_slots, searched_ids
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
-from realm.pointer import point_at, pointing_loss
+from realm.pointer import Pointed, point_at
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.retrieving import allowed_among
@@ -37,12 +37,12 @@ def score_candidates(
     else:
         weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
-    target_log_probs, slots, encoded, pointing = fill(model, context, queries, weighed.rows, retrieved.valid)
-    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded, pointing)
+    target_log_probs, slots, encoded, pointed = fill(model, context, queries, weighed.rows, retrieved.valid)
+    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded, pointed)
 
 
-Filled = tuple[Tensor, Tensor, int, losses.Loss | None]
-"""log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m], wordpieces read, and of a pointer the loss while it learns alone."""
+Filled = tuple[Tensor, Tensor, int, Pointed | None]
+"""log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m], wordpieces read, and what a pointer made of the candidates."""
 
 
 def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
@@ -66,7 +66,7 @@ def _point(model: RealmModel, context: StageContext, queries: list[MaskedQuery],
     pointed = point_at(model.reader, context.inputs, asked, targets, np.where(valid, rows, NO_ROW))
     slots = torch.ones(len(queries), 1, dtype=torch.bool, device=context.device)
     there = torch.from_numpy(valid).to(context.device)
-    return pointed.log_probs.masked_fill(~there, 0.0).unsqueeze(-1), slots, pointed.tokens, pointing_loss(pointed)
+    return pointed.log_probs.masked_fill(~there, 0.0).unsqueeze(-1), slots, pointed.tokens, pointed
 
 
 def joint_inputs(

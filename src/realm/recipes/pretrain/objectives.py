@@ -8,6 +8,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import PretrainConfig
+from realm.pointer import Pointed
 
 LIKELIHOODS = {"token": losses.marginal_nll_per_token, "joint": losses.marginal_nll_joint}
 RETRIEVER_LOSSES: dict[str, Callable[[PretrainConfig], Callable[[Tensor, Tensor, Tensor], losses.Loss]]] = {
@@ -23,7 +24,7 @@ class ScoredCandidates:
 
     log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
     among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it. encoded: wordpieces that the
-    encoder read, a part of ``tokens``. pointing: the loss of a reader that points, for while it learns alone.
+    encoder read, a part of ``tokens``. pointed: what a reader that points made of them, whose own loss it learns by while it learns alone.
     """
 
     log_p_z: Tensor
@@ -32,7 +33,7 @@ class ScoredCandidates:
     tokens: int
     among_batch: Tensor | None = None
     encoded: int = 0
-    pointing: losses.Loss | None = None
+    pointed: Pointed | None = None
 
     @property
     def retriever_log_probs(self) -> Tensor:

@@ -5,9 +5,10 @@ from typing import Any
 
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, is_published, load_stage, new_model, publish_stage, train, with_new_reader
+from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, train
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import PretrainTask
+from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import require_reading
 from realm.refresh import refresh_index
 from realm.train.best import load_weights, shared_best

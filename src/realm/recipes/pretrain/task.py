@@ -16,7 +16,9 @@ from realm.data.masking import Exclusion, RecurringSpans
 from realm.data.statements import Statements
 from realm.data.types import MaskedQuery
 from realm.index.hybrid import HybridSearch
+from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
+from realm.pointer import pointing_loss
 from realm.recipes.context import StageContext, source_over
 from realm.recipes.pretrain.asking import asked_instead
 from realm.recipes.pretrain.evidence import evidence_share, with_evidence
@@ -73,7 +75,7 @@ class PretrainTask(Task):
         self.swaps = SwapLog(context.paths.swaps)
         self.watcher, self.followed = Watcher(context.watch), Examples(context.paths.examples, self.sentences.store)
         self._restored: dict[str, Any] | None = None
-        self._searched: HybridSearch | None = None
+        self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.collapsed = False
 
     @property
@@ -121,12 +123,10 @@ class PretrainTask(Task):
 
     def _hybrid(self, generation: Generation) -> HybridSearch | None:
         """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
-        source = source_over(self.context, generation.queries, generation)
-        if not isinstance(source, HybridCandidates):
-            return None
-        if self._searched is None or self._searched.snapshot is not generation.snapshot:
-            self._searched = source.search
-        return self._searched
+        if self._searched is None or self._searched[0] is not generation.snapshot:
+            source = source_over(self.context, generation.queries, generation)
+            self._searched = generation.snapshot, source.search if isinstance(source, HybridCandidates) else None
+        return self._searched[1]
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         watch, view = self.context.watch, self.view
@@ -141,7 +141,7 @@ class PretrainTask(Task):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
             scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only)
-            loss, valid = scored.pointing if reader_only and scored.pointing else pretraining_loss(scored, self.section)
+            loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
         return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
