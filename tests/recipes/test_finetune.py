@@ -23,7 +23,7 @@ from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.recipes.context import StageContext, open_context, stage_facts
+from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.finetune.document_side import fresh_columns
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.finetune.stage import run_finetune
@@ -249,6 +249,31 @@ def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path,
     assert (facts["steps"], facts["published_step"], facts["best_dev_em"]) == (8, 4, 0.6)
     model = RealmModel.from_pretrained(fresh / "stages" / "finetune")
     assert state_sha256(model.reader) == kept[4] != kept[8]
+
+
+@pytest.mark.parametrize(("after", "kept"), [(0.1, "before"), (0.9, "after")])
+def test_what_fine_tuning_made_worse_goes_back(fresh: Path, monkeypatch: pytest.MonkeyPatch, after: float, kept: str) -> None:
+    """Question side and reader, each by its own measure, which is .5 of what the stage began with."""
+    recalls, readers = iter([0.5, after]), list[str]()
+
+    def exact_match(task: ReadingTask) -> float:
+        readers.append(state_sha256(task.reader))
+        return after if len(readers) == 1 else 0.5
+
+    monkeypatch.setattr(ReadingTask, "dev_recall", lambda task: next(recalls))
+    monkeypatch.setattr(ReadingTask, "dev_em", exact_match)
+    between = ReadingTask.between
+    monkeypatch.setattr(ReadingTask, "between", lambda task, step: between(task, step) if step == 0 else None)
+    context = context_of(fresh, steps=4, publish="better", retriever_rate=1.0)
+    run_finetune(context)
+    gate = stage_facts(context.paths, "finetune")["gate"]
+    assert {(name, found["before"], found["after"], found["kept"]) for name, found in gate.items()} == {
+        ("retriever", 0.5, after, kept),
+        ("reader", 0.5, after, kept),
+    }
+    model, began = RealmModel.from_pretrained(fresh / "stages" / "finetune"), load_stage(context, "pretrain")
+    assert (state_sha256(model.embedder) == state_sha256(began.embedder)) == (kept == "before")
+    assert readers[0] != readers[1] and state_sha256(model.reader) == readers[kept == "before"]
 
 
 def recipe_with(**finetune: Any) -> Recipe:

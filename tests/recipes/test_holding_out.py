@@ -21,12 +21,14 @@ from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import SentencesTask
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
+from realm.recipes.pretrain.evidence import held_out_recall
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
 from realm.refresh import open_generation
+from realm.report import write_report
 from realm.train.metrics import MetricsLog
 
 
@@ -199,10 +201,68 @@ def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch
     assert (last["params_step"], last["generation"]) == (step, facts["generation"])
 
 
+@pytest.mark.parametrize("recall_after", [0.2, 0.6])
+@pytest.mark.parametrize("utility_after", [-0.5, 0.5])
+def test_what_got_worse_goes_back(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recall_after: float, utility_after: float
+) -> None:
+    """Network by network: the retriever by recall, with an index of its own again, then the encoder by utility."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    for name in ("stages/pretrain", "stages/finetune", "index", "params"):
+        shutil.rmtree(run / name)
+    (run / "swaps.jsonl").unlink()
+    recalls, weights = iter([0.4, 0.0, recall_after]), list[dict[str, str]]()
+
+    def recall(view: PretrainView, queries: list[MaskedQuery], size: int) -> float:
+        weights.append({"embedder": state_sha256(view.model.embedder), "encoder": state_sha256(view.model.encoder)})
+        return next(recalls)
+
+    def utility(view: PretrainView, queries: list[MaskedQuery], size: int) -> dict[str, float]:
+        began = not weights or state_sha256(view.model.encoder) == weights[0]["encoder"]
+        return {"held_out_utility": 0.1 if began else utility_after}
+
+    for module in ("task", "gate"):
+        monkeypatch.setattr(f"realm.recipes.pretrain.{module}.held_out_recall", recall)
+        monkeypatch.setattr(f"realm.recipes.pretrain.{module}.evaluate_held_out", utility)
+    settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 4, "publish": "better"}, "eval": {"qa": ""}}
+    run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
+    facts, published = json.loads((run / "stages/pretrain/stage.json").read_text()), RealmModel.from_pretrained(run / "stages/pretrain")
+    kept = {"retriever": "after" if recall_after > 0.4 else "before", "encoder": "after" if utility_after > 0.1 else "before"}
+    gate = facts["gate"]
+    assert {name: (found["before"], found["after"], found["kept"]) for name, found in gate.items()} == {
+        "retriever": (0.4, recall_after, kept["retriever"]),
+        "encoder": (0.1, utility_after, kept["encoder"]),
+    }
+    began, learnt = weights[0], weights[-1]
+    assert began["embedder"] != learnt["embedder"] and began["encoder"] != learnt["encoder"]
+    offset = published.embedder.null_offset
+    assert state_sha256(published.encoder) == (began if kept["encoder"] == "before" else learnt)["encoder"]
+    assert offset is not None and (kept["retriever"] == "before") != (state_sha256(published.embedder) == learnt["embedder"])
+    context = opened(run)
+    generation = open_generation(context.paths, context.inputs, facts["generation"])
+    assert state_sha256(generation.embedder) == state_sha256(published.documents)
+    page = write_report(context.paths).read_text()
+    assert "what went back" in page and gate["encoder"]["measure"] in page
+
+
+def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run: Path) -> None:
+    context = opened(tiny_run)
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
+    queries, places, found = task.held_out_queries(), context.inputs.span_places, 0
+    for query in queries:
+        retrieved = task.view.retrieve([query], 5 + int(context.recipe.pretrain.null))
+        rows = context.inputs.rows(retrieved.block_ids)[0][retrieved.real[0]]
+        found += any(places.places(int(row), query.targets) for row in rows)
+    assert queries and held_out_recall(task.view, queries, 2) == found / len(queries)
+
+
 def test_the_best_needs_held_out_sentences(write_tiny: Callable[[Path], Path], tmp_path: Path) -> None:
     recipe = write_tiny(tmp_path)
     with pytest.raises(ConfigError, match=r"recipe.toml: 'pretrain.publish' is 'best' and 'pretrain.held_out' is 0"):
         load_recipe(recipe, {"pretrain": {"publish": "best", "held_out": 0}})
+    with pytest.raises(ConfigError, match=r"recipe.toml: 'pretrain.publish' is 'better' and 'pretrain.held_out' is 0"):
+        load_recipe(recipe, {"pretrain": {"publish": "better", "held_out": 0}})
     with pytest.raises(ConfigError, match=r"'ict.batch' is 4, no multiple of ict.accumulate = 3"):
         load_recipe(recipe, {"ict": {"accumulate": 3}})
     with pytest.raises(ConfigError, match=r"'run.schedule' cannot be 'step'. It is one of: linear, cosine"):

@@ -129,7 +129,9 @@ class PretrainConfig:
     eval_every: Positive = 100
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
-    """Which weights the stage publishes: last, or best: those of the highest marginal utility on held-out sentences."""
+    """Which weights the stage publishes: last; best: those of the highest marginal utility on held-out sentences; or better: the last ones,
+    but each network that is worse than before the stage goes back (the retriever by recall at 5 there, then the encoder or reader by
+    utility)."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
     stop_on_collapse: bool = False
@@ -164,9 +166,9 @@ class RefresherConfig:
 
 def check_pretrain(section: PretrainConfig) -> None:
     """Whether the keys of [pretrain] go together. Raises ConfigError."""
-    if section.publish == "best" and not section.held_out:
-        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
-        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
+    if section.publish != "last" and not section.held_out:
+        cure = "Without held-out sentences nothing says which weights are good: set pretrain.held_out, or publish the last."
+        raise ConfigError(f"'pretrain.publish' is '{section.publish}' and 'pretrain.held_out' is 0", cure=cure)
     if section.exclude_overlap and not section.exclude:
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
@@ -203,7 +205,9 @@ class FinetuneConfig:
     refresh_every: Positive = 100
     """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
     publish: Published = "last"
-    """Which weights the stage publishes: last, or best: those of the highest exact match on dev; without dev, a quarter of train is dev."""
+    """Which weights the stage publishes: last; best: those of the highest exact match on dev; or better: the last ones, but each network
+    that is worse on dev than before the stage goes back (the retriever by recall, then the reader by exact match). Without dev, a quarter
+    of train is dev."""
     patience: Count = 0
     """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
     steps: int = 400

@@ -17,7 +17,7 @@ File = Annotated[str, FROM_RECIPE]
 FileList = Annotated[tuple[str, ...], FROM_RECIPE]
 Files = Annotated[str | tuple[str, ...], FROM_RECIPE]
 Match = Literal["wordpiece", "raw", "normalised"]
-Published = Literal["last", "best"]
+Published = Literal["last", "best", "better"]
 
 
 def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:

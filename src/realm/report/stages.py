@@ -3,7 +3,7 @@
 from realm.report.chart import Series, line_chart, short, thinned
 from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
-from realm.report.read import RunRecord, StageRecord
+from realm.report.read import RunRecord, StageRecord, number
 from realm.train.metrics import PARTS
 
 MOST_ROWS = 60
@@ -24,6 +24,7 @@ def _stage(stage: StageRecord) -> Html:
         tag("h3", known["title"]),
         tag("p", known["about"], class_="about") if known["about"] else None,
         _outcome(stage),
+        _gate(stage),
         tag("div", *telling, class_="charts") if telling else None,
         _time_shares(stage),
         tag("details", tag("summary", "Learning rate, gradients and other machinery"), tag("div", *machinery, class_="charts"))
@@ -42,6 +43,19 @@ def _outcome(stage: StageRecord) -> Html | None:
         return None
     words = [f"{k.replace('_', ' ')} {_fact(v)}" for k, v in facts]
     return tag("p", join(*(tag("span", w) for w in words)), class_="outcome")
+
+
+def _gate(stage: StageRecord) -> Html | None:
+    """Each network before the stage and after it, and which of the two is published; None where nobody looked."""
+    verdicts = stage.facts.get("gate")
+    if not isinstance(verdicts, dict):
+        return None
+    rows = [
+        [name, found.get("measure"), short(number(found.get("before"))), short(number(found.get("after"))), found.get("kept")]
+        for name, found in verdicts.items()
+        if isinstance(found, dict)
+    ]
+    return table(["", "Measured by", "Before", "After", "Published"], rows, "What this stage made better, and what went back")
 
 
 def _fact(value: bool | int | float | str) -> str:

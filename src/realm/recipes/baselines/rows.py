@@ -37,7 +37,8 @@ from realm.recipes.context import (
 )
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.finetune.stage import run_finetune
-from realm.recipes.finetune.task import ReadingTask, q_texts, train_reader, training_questions
+from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
+from realm.recipes.finetune.training import train_reader
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.recipes.starting import with_new_reader
 from realm.refresh import open_generation, refresh_index

@@ -12,7 +12,8 @@ from realm.candidates import Bm25Candidates, ScaledSource
 from realm.data.questions import load_datasets, pooled
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
-from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
+from realm.recipes.finetune.task import ReadingTask, training_questions
+from realm.recipes.finetune.training import train_reader
 from realm.recipes.scoring import Relevance
 from realm.recipes.starting import with_new_reader
 from realm.storage.files import read_json, write_json

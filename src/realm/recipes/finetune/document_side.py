@@ -3,6 +3,7 @@ afresh and scored with a gradient to both sides; the rest of the beam keeps the 
 of pre-training's inline refresh: parameters published, corpus embedded, generation published, opened and searched from that step on.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class BothSidesTask(ReadingTask):
         schedule = Schedule(self.section.steps, self.section.refresh_every)
         refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, self._needed, progress=context.embedded)
         self.refresh = for_all_ranks(Inline(refresh))
-        self._number = generation.number
+        self.number = generation.number
         self._restored: int | None = None
 
     def _needed(self) -> frozenset[int]:
@@ -89,16 +90,22 @@ class BothSidesTask(ReadingTask):
 
     def _search(self, generation: Generation) -> None:
         self.dense.snapshot, self.dense.index = generation.snapshot, generation.index
-        self._number = generation.number
+        self.number = generation.number
 
-    def finalize(self, step: int) -> Generation:
+    @property
+    def retriever_learns(self) -> bool:
+        return True
+
+    def finalize(self, step: int) -> None:
         """Search the index under the document side as it is in the end."""
-        generation = self.refresh.finalize(step, self.networks)
-        self._search(generation)
-        return generation
+        self._search(self.refresh.finalize(step, self.networks))
+
+    def restore_retriever(self, start: Mapping[str, Tensor]) -> None:
+        super().restore_retriever(start)
+        self._search(self.refresh.resume(self._before))
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "generation": self._number}
+        return {**super().state(), "generation": self.number}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)

@@ -17,7 +17,8 @@ from realm.recipes.context import (
 )
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
-from realm.recipes.finetune.task import ReadingTask, train_reader, training_questions
+from realm.recipes.finetune.task import ReadingTask, training_questions
+from realm.recipes.finetune.training import train_reader
 from realm.recipes.starting import with_new_reader
 from realm.refresh import Generation, open_generation
 
@@ -32,17 +33,18 @@ def run_finetune(context: StageContext) -> None:
         return
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()).to(context.device)
     source, generation = _source(context, model)
+    number = generation.number
     questions, dev = training_questions(context)
     if context.recipe.finetune.documents == "trained":
         both = BothSidesTask(context, model, source, generation, questions, dev)
         facts = train_reader(context, both, mark)
-        generation = both.finalize(facts.get("published_step", facts["steps"]))
         model.documents.requires_grad_(False)
         task: ReadingTask = both
+        number = both.number
     else:
         task = ReadingTask("finetune", context, source, model.reader, questions, dev)
         facts = train_reader(context, task, mark)
-    publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": generation.number})
+    publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": number})
 
 
 def _finetune_generative(context: StageContext, mark: str) -> None:

@@ -4,6 +4,7 @@ The document side is frozen unless the recipe trains it (``document_side.py``); 
 counts only where something correct was found.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -22,11 +23,10 @@ from realm.data.types import Question, TokenIds
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.recipes.calibration import calibrate, fit_weight
-from realm.recipes.context import StageContext, train
+from realm.recipes.context import StageContext
 from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
-from realm.train.best import load_weights, shared_best
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -71,7 +71,7 @@ class ReadingTask(Task):
         self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
         self._highest, self._evaluated_since = -1.0, 0
-        self._recall_before = 0.0
+        self.recall_before = 0.0
 
     @cached_property
     def renaming(self) -> Renaming:
@@ -137,25 +137,46 @@ class ReadingTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
             return None
-        recall = on_first(self._dev_recall)
+        recall = self.dev_recall()
         if step == 0:
-            self._recall_before = recall
+            self.recall_before = recall
             return {"dev_recall": recall}
-        texts = q_texts(self.dev)
-        score = on_first(lambda: exact_match_share(self.answerer.answer(texts, k=self.section.read), self.dev))
+        score = self.dev_em()
         self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
         self._highest = max(self._highest, score)
-        gain = {"dev_recall_gain": recall - self._recall_before} if len(self.dev) >= DEV_ENOUGH else {}
+        gain = {"dev_recall_gain": recall - self.recall_before} if len(self.dev) >= DEV_ENOUGH else {}
         return {"dev_em": score, "dev_recall": recall, **gain}
 
     @cached_property
     def _relevance(self) -> Relevance:
         return Relevance(self.context.store, self.context.recipe.eval.match)
 
-    def _dev_recall(self) -> float:
-        """Share of dev questions with an answer among the best blocks, as the question side is now."""
-        rankings = rank(self.source, self._relevance, self.dev, DEV_DEPTH)
-        return recall_at([ranking.by_answer for ranking in rankings], [DEV_DEPTH])[str(DEV_DEPTH)]
+    def dev_recall(self) -> float:
+        """Share of dev questions with an answer among the ``DEV_DEPTH`` best blocks, as the question side is now."""
+
+        def measure() -> float:
+            rankings = rank(self.source, self._relevance, self.dev, DEV_DEPTH)
+            return recall_at([ranking.by_answer for ranking in rankings], [DEV_DEPTH])[str(DEV_DEPTH)]
+
+        return on_first(measure)
+
+    def dev_em(self) -> float:
+        """Exact match on the dev questions, as the networks are now."""
+        return on_first(lambda: exact_match_share(self.answerer.answer(q_texts(self.dev), k=self.section.read), self.dev))
+
+    @property
+    def retriever_learns(self) -> bool:
+        """Whether the stage changes what finds blocks."""
+        return bool(self.section.retriever_rate) and any(parameter.requires_grad for parameter in self.source.parameters())
+
+    def restore_retriever(self, start: Mapping[str, Tensor]) -> None:
+        """Go back to what found blocks at the stage's beginning; ``start``: ``state_dict`` of the task's networks then."""
+        retriever = {name: value for name, value in start.items() if name.split(".")[0] in RETRIEVER}
+        self.model.load_state_dict({**self.model.state_dict(), **retriever})
+
+    def finalize(self, step: int) -> None:
+        """Make ready to be published as the networks are after ``step`` steps."""
+        return
 
     def finished(self, step: int) -> bool:
         return bool(self.section.patience) and self._evaluated_since >= self.section.patience
@@ -174,10 +195,10 @@ class ReadingTask(Task):
         return facts | calibrate(self.answerer, self.dev, self.section.read)
 
     def state(self) -> dict[str, Any]:
-        return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self._recall_before}
+        return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self.recall_before}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._highest, self._evaluated_since, self._recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
+        self._highest, self._evaluated_since, self.recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
 
 
 def q_texts(questions: list[Question]) -> list[str]:
@@ -210,16 +231,3 @@ def training_questions(context: StageContext) -> tuple[list[Question], list[Ques
 def in_turn(datasets: Datasets) -> list[Question]:
     """The questions of several datasets by turns, so that the first few are of all of them."""
     return [question for drawn in zip_longest(*datasets.values()) for question in drawn if question is not None]
-
-
-def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
-    """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
-    steps = train(context, task, context.recipe.finetune, mark)
-    facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
-    facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
-    if task.best_by:
-        found = shared_best(context.paths.checkpoints(task.name))
-        if found is not None:
-            load_weights(found[2], task.model)
-            facts |= {"published_step": found[0], "best_dev_em": found[1]}
-    return facts

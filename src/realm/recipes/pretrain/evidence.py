@@ -1,6 +1,7 @@
 """Whether what is retrieved for a masked sentence says what is hidden, and how to see to it while the reader learns to read."""
 
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import Retrieved
 from realm.train.distributed import rank, total, world
 from realm.train.loop import Metrics
+
+DEPTH = 5
+"""Blocks in which the retriever alone is to find a hidden span."""
 
 
 def holding(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved) -> np.ndarray:
@@ -44,6 +48,20 @@ def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: i
         sums += torch.tensor([*map(float, shares), len(some)], dtype=torch.float64)
     proposed_share, read_share, sentences = total(sums).tolist()
     return {"evidence_proposed": proposed_share / max(1.0, sentences), "evidence_read": read_share / max(1.0, sentences)}
+
+
+def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> float:
+    """For what share of sentences the embedder alone, without sparse search, finds a block with the hidden span among its ``DEPTH`` best.
+
+    The ranks share the work; arguments as for :func:`evidence_share`.
+    """
+    dense, mine = replace(view, hybrid=None), queries[rank() :: world()]
+    found = sum(
+        int(holding(view, some, dense.retrieve(some, DEPTH + int(view.section.null))).any(1).sum())
+        for some in (mine[at : at + size] for at in range(0, len(mine), size))
+    )
+    held, sentences = total(torch.tensor([float(found), float(len(mine))], dtype=torch.float64)).tolist()
+    return held / max(1.0, sentences)
 
 
 @torch.inference_mode()

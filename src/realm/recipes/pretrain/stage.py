@@ -6,6 +6,7 @@ from typing import Any
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, train
+from realm.recipes.pretrain.gate import keep_better
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
@@ -66,8 +67,10 @@ def run_pretrain(context: StageContext) -> None:
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, model, steps)
-        generation = task.finalize(int(choice["published_step"]))
-    facts = {"steps": steps, **choice, "generation": generation.number, "probe": task.probe.history}
+        task.finalize(int(choice["published_step"]))
+        if context.recipe.pretrain.publish == "better" and task.held_out:
+            choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
+    facts = {"steps": steps, **choice, "generation": task.generation.number, "probe": task.probe.history}
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
@@ -85,6 +88,7 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
 
     Returns:
         Facts for the stage: published ("last" or "best"), published_step, and best_step with best_utility where anything was held out.
+        What goes back to the stage's start afterwards, ``gate.py`` says.
     """
     facts: dict[str, Any] = {"published": "last", "published_step": steps}
     found = shared_best(context.paths.checkpoints(PretrainTask.name))
@@ -92,7 +96,7 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
         return facts
     step, utility, weights = found
     facts |= {"best_step": step, "best_utility": utility}
-    if context.recipe.pretrain.publish == "last":
+    if context.recipe.pretrain.publish != "best":
         return facts
     load_weights(weights, model)
     return facts | {"published": "best", "published_step": step}

@@ -21,7 +21,7 @@ from realm.nn.model import RealmModel
 from realm.pointer import pointing_loss
 from realm.recipes.context import StageContext, source_over
 from realm.recipes.pretrain.asking import asked_instead
-from realm.recipes.pretrain.evidence import evidence_share, with_evidence
+from realm.recipes.pretrain.evidence import evidence_share, held_out_recall, with_evidence
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
@@ -77,6 +77,8 @@ class PretrainTask(Task):
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.collapsed = False
+        self.first_recall = 0.0
+        self._even_offset: float | None = None
 
     @property
     def generation(self) -> Generation:
@@ -185,6 +187,10 @@ class PretrainTask(Task):
             metrics |= evaluate_held_out(view, queries, self.section.batch)
             if self.section.masking == "recurring":
                 metrics |= evidence_share(view, queries, self.section.batch)
+            if self.section.masking == "recurring" or self.section.publish == "better":
+                metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
+            if step == 0:
+                self.first_recall = metrics.get("held_out_recall", 0.0)
         return metrics or None
 
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
@@ -221,13 +227,15 @@ class PretrainTask(Task):
                 weighed = weigh_candidates(self.model, self.context, queries, self.view.retrieve(queries))
                 return float(losses.even_null_offset(weighed.log_p_z))
 
-        offset.data.fill_(on_first(measure))
+        self._even_offset = on_first(measure)
+        offset.data.fill_(self._even_offset)
 
     def finished(self, step: int) -> bool:
         return self.collapsed and self.section.stop_on_collapse
 
     def state(self) -> dict[str, Any]:
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
+        state |= {"first_recall": self.first_recall, "even_offset": self._even_offset}
         return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -237,6 +245,12 @@ class PretrainTask(Task):
         self.source.restore(state.get("source", {}))
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
+        self.first_recall, self._even_offset = state.get("first_recall", 0.0), state.get("even_offset")
+
+    @property
+    def retriever_learnt(self) -> bool:
+        """Whether the index that is searched is one of other parameters than the stage began with."""
+        return any(map(self.section.retriever_learns, range(self.generation.step)))
 
     def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
@@ -246,3 +260,10 @@ class PretrainTask(Task):
             if is_first():
                 self.swaps.add(step, self.source)
         return self.generation
+
+    def search_start(self) -> None:
+        """Search an index of the retriever that the stage began with, whose weights are loaded."""
+        offset = self.model.embedder.null_offset
+        if offset is not None and self._even_offset is not None:
+            offset.data.fill_(self._even_offset)
+        self.generation = self.source.finalize(0, self.model)

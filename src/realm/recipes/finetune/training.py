@@ -1,0 +1,52 @@
+"""Trains a fine-tuning task, and chooses which of its weights are published: the last, the best, or better ones than before."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from realm.recipes.better import Verdict, better_of
+from realm.recipes.context import StageContext, train
+from realm.recipes.finetune.task import DEV_DEPTH, ReadingTask
+from realm.train.best import load_weights, shared_best
+
+RECALL = f"dev questions with an answer among the {DEV_DEPTH} best blocks"
+EXACT_MATCH = "exact match on dev questions"
+
+
+def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
+    """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
+    publish = context.recipe.finetune.publish
+    start = {name: value.clone() for name, value in task.model.state_dict().items()} if publish == "better" else {}
+    steps = train(context, task, context.recipe.finetune, mark)
+    facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
+    facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
+    if task.best_by:
+        found = shared_best(context.paths.checkpoints(task.name))
+        if found is not None:
+            load_weights(found[2], task.model)
+            facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    task.finalize(facts.get("published_step", steps))
+    if publish == "better":
+        facts["gate"] = keep_better(task, start)
+    return facts
+
+
+def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Go back to the start of a network that is worse after the stage than before it: the retriever first, then over it the reader.
+
+    Args:
+        task: as its networks are to be published otherwise; it has dev questions.
+        start: ``state_dict`` of its networks at the stage's beginning.
+
+    Returns:
+        ``Verdict.facts`` of each network that learnt, under "retriever" and "reader".
+    """
+    facts = {}
+    if task.retriever_learns:
+        verdict = Verdict(RECALL, task.recall_before, task.dev_recall())
+        if not verdict.improved:
+            task.restore_retriever(start)
+        facts["retriever"] = verdict.facts()
+    reader = {name.removeprefix("reader."): value for name, value in start.items() if name.startswith("reader.")}
+    return facts | {"reader": better_of(task.reader, reader, EXACT_MATCH, task.dev_em).facts()}
