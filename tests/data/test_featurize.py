@@ -27,6 +27,13 @@ def test_layouts(f: Featurizer) -> None:
     assert f.joint([5], [6, 7]) == Sequence([CLS, 5, SEP, 6, 7, SEP], [0, 0, 0, 1, 1, 1])
 
 
+def test_a_reader_that_points_sees_a_mask(f: Featurizer) -> None:
+    """A masked sentence has one, a question gets one at its end, which is never what is cut off."""
+    assert f.pointed([5, MASK, 6]) == [5, MASK, 6] and f.pointed([5, 6]) == [5, 6, MASK] and f.pointed([]) == [MASK]
+    assert f.pointed(list(range(10, 30))) == [10, 11, 12, 13, 14, MASK]
+    assert len(f.query(f.pointed(list(range(10, 30))))) == f.query_length
+
+
 def test_the_null_document(f: Featurizer) -> None:
     assert f.block([], []) == Sequence([CLS, SEP, SEP], [0, 0, 1])
     assert f.joint([5, 6], []) == Sequence([CLS, 5, 6, SEP, SEP], [0, 0, 0, 0, 1])

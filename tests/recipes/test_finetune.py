@@ -276,6 +276,13 @@ def test_what_fine_tuning_made_worse_goes_back(fresh: Path, monkeypatch: pytest.
     assert readers[0] != readers[1] and state_sha256(model.reader) == readers[kept == "before"]
 
 
+def test_without_dev_nothing_says_what_got_worse(fresh: Path) -> None:
+    context = context_of(fresh, steps=2, dev="", publish="better")
+    run_finetune(context)
+    facts = stage_facts(context.paths, "finetune")
+    assert "gate" not in facts and facts["questions"] == len(load_questions(Path(context.recipe.finetune.train))), "none is held out"
+
+
 def recipe_with(**finetune: Any) -> Recipe:
     return build_recipe({"finetune": finetune})
 

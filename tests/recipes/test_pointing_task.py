@@ -1,6 +1,7 @@
 """A pre-training step that points: whole documents excluded, spans shown or not, questions in place of sentences, evidence put in."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context
-from realm.recipes.pretrain.asking import asked_instead
+from realm.recipes.pretrain.asking import asked_instead, asked_of_own_blocks
 from realm.recipes.pretrain.evidence import holding, with_evidence
 from realm.recipes.pretrain.filling import weigh_as_found, weigh_candidates
 from realm.recipes.pretrain.stage import starting_model
@@ -73,6 +74,34 @@ def test_questions_take_the_place_of_sentences_that_something_states(task: Pretr
         assert own not in excluded and excluded, "the statement's document is excluded, the sentence's own may answer"
     again = asked_instead(view, task.statements, queries, {i: np.random.default_rng(i) for i in range(8)})
     assert [query.ids for query in again] == [query.ids for query in found]
+
+
+def test_sentences_are_asked_of_their_own_blocks(task: PretrainTask) -> None:
+    """What is asked so has lost words, never says what is hidden, and its own block may be read: search finds it, and it holds the span."""
+    view, store, mask = task.view, task.context.store, task.context.inputs.featurizer.mask
+    queries = [task.query(at, task.training[item]) for at, item in task.order.batch(0, 8)]
+    found = asked_of_own_blocks(task.statements, queries, {i: np.random.default_rng(i) for i in range(1, 8)})
+    assert found[0] is queries[0]
+    for query, asked in zip(queries[1:], found[1:], strict=True):
+        assert asked.targets == query.targets and asked.origin == query.origin and not asked.positions and not len(asked.excluded)
+        said = store.tokenizer.decode([wordpiece for wordpiece in asked.ids if wordpiece != mask]).lower()
+        assert store.tokenizer.decode(query.targets).lower() not in said
+        assert len(set(asked.ids) & set(query.ids)) > len(asked.ids) // 2
+    assert any(mask in asked.ids for asked in found[1:]) and any(mask not in asked.ids for asked in found[1:]), "sentences and questions"
+    kind: Any = task.sentences.kind
+    read = with_evidence(view, found[1:], view.retrieve(found[1:]), kind.evidence)
+    own = [query.origin in read.block_ids[i][read.real[i]] for i, query in enumerate(found[1:])]
+    assert holding(view, found[1:], read).any(1).all() and sum(own) >= len(own) // 2
+    again = asked_of_own_blocks(task.statements, queries, {i: np.random.default_rng(i) for i in range(1, 8)})
+    assert [query.ids for query in again] == [query.ids for query in found]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_own_blocks_are_read_while_only_the_reader_learns(task: PretrainTask, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    monkeypatch.setattr(task, "section", replace(task.section, own_block=share))
+    queries, positions = [task.query(at, task.training[at]) for at in range(4)], list(range(4))
+    alone, joint = (task._asked(task.view, queries, positions, reader_only=only) for only in (True, False))
+    assert sum(not len(query.excluded) for query in alone) == 4 * share and all(len(query.excluded) for query in joint)
 
 
 def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task: PretrainTask) -> None:

@@ -105,6 +105,9 @@ class PretrainConfig:
     """Steps at the beginning in which only the reader learns, from candidates among which is a block that holds the span."""
     questions: Share = 0.0
     """With pointer: how often a sentence is asked as a question, a question word and the words of a retrieved block that states it, too."""
+    own_block: Share = 0.0
+    """With pointer, while only the reader learns: how often a sentence's own block may be read for it, among others that resemble it. The
+    sentence has lost some words and its order then, and mostly is a question: reading, before what documents say of each other."""
     marginal: Literal["token", "joint"] = "token"
     """token (released code) or joint (the paper's formula)."""
     objective: Literal["marginal", "emdr2", "distill"] = "marginal"
@@ -130,7 +133,7 @@ class PretrainConfig:
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
     """Which weights the stage publishes: last; best: those of the highest marginal utility on held-out sentences; or better: the last ones,
-    but each network that is worse than before the stage goes back (the retriever by recall at 5 there, then the encoder or reader by
+    but each network that is worse there than before the stage goes back (the retriever by recall at 5, then the encoder or reader by
     utility)."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
@@ -166,9 +169,9 @@ class RefresherConfig:
 
 def check_pretrain(section: PretrainConfig) -> None:
     """Whether the keys of [pretrain] go together. Raises ConfigError."""
-    if section.publish != "last" and not section.held_out:
-        cure = "Without held-out sentences nothing says which weights are good: set pretrain.held_out, or publish the last."
-        raise ConfigError(f"'pretrain.publish' is '{section.publish}' and 'pretrain.held_out' is 0", cure=cure)
+    if section.publish == "best" and not section.held_out:
+        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
+        raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
     if section.exclude_overlap and not section.exclude:
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
@@ -176,9 +179,15 @@ def check_pretrain(section: PretrainConfig) -> None:
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
     if section.masking == "recurring" and section.spans != 1:
         raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
-    if section.fill == "mlm" and (section.reader_first or section.questions):
+    if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
-        raise ConfigError("'pretrain.reader_first' and 'pretrain.questions' are for a reader that points", cure=cure)
+        raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
+    if section.own_block and section.steps and section.retriever_learns(0):
+        cure = "Set pretrain.reader_first to the steps in which it does, or pretrain.retriever_rate = 0."
+        raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)
+    if section.own_block and section.sentences:
+        cure = "Leave one of them out."
+        raise ConfigError("'pretrain.own_block' is given, and 'pretrain.sentences' has no block in the corpus", cure=cure)
     if section.steps and section.fill == "mlm" and not section.from_warm and not section.force:
         cure = "Set pretrain.from_warm = true, or pretrain.force = true to see what happens."
         raise ConfigError("'pretrain.from_warm' is false: the encoder would start without having learnt to read", cure=cure)
@@ -205,9 +214,9 @@ class FinetuneConfig:
     refresh_every: Positive = 100
     """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
     publish: Published = "last"
-    """Which weights the stage publishes: last; best: those of the highest exact match on dev; or better: the last ones, but each network
-    that is worse on dev than before the stage goes back (the retriever by recall, then the reader by exact match). Without dev, a quarter
-    of train is dev."""
+    """Which weights the stage publishes: last; best: those of the highest exact match on dev, which without dev is a quarter of train; or
+    better: the last ones, but each network that is worse on dev than before the stage goes back (the retriever by recall, then the reader
+    by exact match)."""
     patience: Count = 0
     """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
     steps: int = 400

@@ -46,6 +46,12 @@ class Featurizer:
         """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
         return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
 
+    def pointed(self, query: SequenceOf[int]) -> TokenIds:
+        """A query as a reader that points gets it: with a [MASK], which a masked sentence has where something is missing, and a question
+        at its end (Splinter, Ram et al. 2021). What is too long loses its last wordpieces and not the [MASK]."""
+        kept = list(query[: self.query_length - 2])
+        return kept if self.mask in kept else [*kept[: self.query_length - 3], self.mask]
+
     def _pair(self, head: TokenIds, tail: TokenIds) -> Sequence:
         ids = [self.cls, *head, self.sep, *tail, self.sep]
         return Sequence(ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1))

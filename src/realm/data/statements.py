@@ -1,13 +1,15 @@
-"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Fabbri et al., 2020).
+"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Fabbri et al., 2020),
+or of the masked sentence itself.
 
-The question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and evidence
-differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.
+The first question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and
+evidence differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.
+In the second it is thinning that makes the words differ.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -18,9 +20,13 @@ from realm.data.masking.exclusion import Exclusion
 from realm.data.qa import Span
 from realm.data.question_words import LANGUAGES, detect_language
 from realm.data.templates import question_from
+from realm.data.thinning import thinned, thinned_cloze
 from realm.data.types import MaskedQuery, TokenIds
+from realm.text.wordpieces import word_table
 from realm.text.words import words
 
+AS_QUESTION = 0.7
+"""How often a sentence that its own block answers is put as a question, where a template can; otherwise it keeps its [MASK]."""
 FEWEST_SHARED = 2
 """A statement has so many words, besides the span, of the sentence that it is to restate."""
 
@@ -117,6 +123,37 @@ class Statements:
                 excluded = np.unique(self.exclusion.blocks(row, sentence_hash))
                 return Asked(text, ids, list(query.targets), excluded, int(self.store.block_ids[row]))
         return None
+
+    def of_itself(self, query: MaskedQuery, rng: np.random.Generator) -> TokenIds:
+        """The masked sentence as a question or a sentence that its own block answers: thinned (``thinning.py``), as wordpieces.
+
+        Args:
+            query: a sentence of the knowledge corpus with one hidden span.
+            rng: draws the form, what is left out and the order.
+        """
+        text = self._by_template(query, rng) if rng.random() < AS_QUESTION else None
+        if text is None:
+            ids = thinned_cloze(query, self.featurizer.mask, self._starts, rng)
+        else:
+            asked = self.store.tokenizer.encode([text])[0]
+            second = 1 + int(np.argmax(self._starts[asked[1:]]))
+            ids = [*asked[:second], *thinned(asked[second:], self._starts, rng)]  # its first word asks
+        return ids[: self.featurizer.query_length - 2]
+
+    def _by_template(self, query: MaskedQuery, rng: np.random.Generator) -> str | None:
+        """The masked sentence with a question word for what is hidden; None where no template makes a question of it."""
+        row = int(self.store.rows_of(np.array([query.origin]))[0])
+        begin = int(self.store.sentences(row).tokens[query.sentence, 0])
+        statement = stating_sentence(self.store, row, (begin + query.positions[0], begin + query.positions[-1] + 1))
+        language = self.language(row)
+        if statement is None or language is None:
+            return None
+        return question_from(statement.text, statement.start, statement.end, language, rng)
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """bool [v]: which wordpieces begin a word."""
+        return word_table(self.store.tokenizer).starts
 
     def _best_first(
         self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator

@@ -108,7 +108,7 @@ def score_spans(
     """Score every span of every candidate, each for itself.
 
     Args:
-        questions: wordpieces of b questions, or of masked sentences.
+        questions: wordpieces of b questions, or of masked sentences; a reader that points sees a [MASK] behind a question.
         rows: [b, k] rows of the store, below 0 where nothing is read: no candidate, or the null document.
         renamings: for each question what stands for each wordpiece, in it and in its candidates alike; None for itself.
 
@@ -120,6 +120,8 @@ def score_spans(
     if not len(example):
         nothing = torch.zeros((*rows.shape, 1, reader.max_span), device=device)
         return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool), nothing[:, :, 0, 0])
+    if reader.spec.pointer:
+        questions = [inputs.featurizer.pointed(question) for question in questions]
     names = renamings or [None] * len(questions)
     pairs = zip(example.tolist(), candidate.tolist(), strict=True)
     sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]

@@ -150,7 +150,7 @@ def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[s
         "em_interval": after.get("em_interval"),
         "f1": after.get("f1"),
         "marginal_utility": before["marginal_utility"],
-        "held_out_utility": _held_out_utility(pretrained),
+        **_held_out(pretrained),
         "tokens": stage_facts(pretrained.paths, "pretrain")["encoded"],
         "seconds": round(last.seconds(), 1),
         "run": str(last.paths.root.relative_to(shared.paths.root)),
@@ -177,10 +177,17 @@ def _recalls(prefix: str, result: Mapping[str, Any]) -> dict[str, float | None]:
     return {f"{prefix}{kind}_recall_{depth}": values.get(str(depth)) for kind, values in kinds.items() for depth in (1, 5)}
 
 
-def _held_out_utility(stage: SharedStage) -> float | None:
-    """Marginal utility on held-out sentences when pre-training ended; None where nothing was pre-trained or held out."""
+def _held_out(stage: SharedStage) -> dict[str, float | None]:
+    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
+
+    None where nothing was pre-trained or held out. Levels of different masks say little: what is hidden may be easy without training.
+    """
     rows = [row["held_out_utility"] for row in stage.context.log.rows() if row.get("held_out_utility") is not None]
-    return rows[-1] if rows else None
+    return (
+        {"held_out_utility": rows[-1], "held_out_gain": rows[-1] - rows[0]}
+        if rows
+        else dict.fromkeys(("held_out_utility", "held_out_gain"))
+    )
 
 
 def recipe_digest(recipe: Recipe) -> str:

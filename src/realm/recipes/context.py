@@ -169,6 +169,7 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "shown": 0.0,
         "reader_first": 0,
         "questions": 0.0,
+        "own_block": 0.0,
     },
     "model": {"embedding_dropout": 0.0, "freeze_words": False},
 }

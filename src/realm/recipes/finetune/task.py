@@ -220,7 +220,7 @@ def training_questions(context: StageContext) -> tuple[list[Question], list[Ques
     questions = pooled(load_datasets(recipe.train_files))
     if recipe.dev_files:
         return questions, in_turn(load_datasets(recipe.dev_files))
-    if recipe.finetune.publish == "last":
+    if recipe.finetune.publish != "best":
         return questions, []
     if len(questions) < HELD_OUT:
         problem = f"{len(questions)} questions are too few to hold some out, by which the best weights are known"

@@ -16,8 +16,8 @@ EXACT_MATCH = "exact match on dev questions"
 
 def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
     """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
-    publish = context.recipe.finetune.publish
-    start = {name: value.clone() for name, value in task.model.state_dict().items()} if publish == "better" else {}
+    judged = context.recipe.finetune.publish == "better" and bool(task.dev)
+    start = {name: value.clone() for name, value in task.model.state_dict().items()} if judged else {}
     steps = train(context, task, context.recipe.finetune, mark)
     facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
     facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
@@ -27,7 +27,7 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
             load_weights(found[2], task.model)
             facts |= {"published_step": found[0], "best_dev_em": found[1]}
     task.finalize(facts.get("published_step", steps))
-    if publish == "better":
+    if judged:
         facts["gate"] = keep_better(task, start)
     return facts
 

@@ -1,4 +1,4 @@
-"""Masked sentences asked as questions, made of what was retrieved for them (``data/statements.py``)."""
+"""Masked sentences asked as questions, made of what was retrieved for them or of themselves (``data/statements.py``)."""
 
 from dataclasses import replace
 
@@ -7,6 +7,21 @@ import numpy as np
 from realm.data.statements import Statements
 from realm.data.types import MaskedQuery
 from realm.recipes.pretrain.view import PretrainView
+
+
+def asked_of_own_blocks(statements: Statements, queries: list[MaskedQuery], rngs: dict[int, np.random.Generator]) -> list[MaskedQuery]:
+    """The queries, some of them thinned and asked of the blocks that they stand in, of which none is excluded any more.
+
+    Args:
+        statements: makes the questions.
+        queries: b masked sentences of the knowledge corpus.
+        rngs: of those that are asked so, by their number.
+    """
+    found = list(queries)
+    for i, rng in rngs.items():
+        asked = statements.of_itself(queries[i], rng)
+        found[i] = replace(queries[i], ids=asked, positions=[], excluded=np.empty(0, np.int64), others=(), shown=False)
+    return found
 
 
 def asked_instead(

@@ -20,7 +20,7 @@ from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.pointer import pointing_loss
 from realm.recipes.context import StageContext, source_over
-from realm.recipes.pretrain.asking import asked_instead
+from realm.recipes.pretrain.asking import asked_instead, asked_of_own_blocks
 from realm.recipes.pretrain.evidence import evidence_share, held_out_recall, with_evidence
 from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
@@ -113,10 +113,17 @@ class PretrainTask(Task):
         exclusion = Exclusion(store, store, documents=self.section.exclude == "document")
         return Statements(store, self.sentences.store, self.context.inputs.featurizer, exclusion)
 
-    def _asking(self, positions: list[int]) -> dict[int, np.random.Generator]:
-        """Which of the sentences at these positions are to be asked as questions, and what draws their words."""
-        rngs = {i: generator("question", self.context.seed, at) for i, at in enumerate(positions)} if self.section.questions else {}
-        return {i: rng for i, rng in rngs.items() if rng.random() < self.section.questions}
+    def _drawn(self, purpose: str, share: float, positions: list[int]) -> dict[int, np.random.Generator]:
+        """Which of the sentences at these positions, by their number, are to be asked in another way, and what draws their words."""
+        rngs = {i: generator(purpose, self.context.seed, at) for i, at in enumerate(positions)} if share else {}
+        return {i: rng for i, rng in rngs.items() if rng.random() < share}
+
+    def _asked(self, view: PretrainView, queries: list[MaskedQuery], positions: list[int], *, reader_only: bool) -> list[MaskedQuery]:
+        """The masked sentences at these positions, some of them asked of their own blocks, or as questions."""
+        own = self._drawn("own", self.section.own_block if reader_only else 0.0, positions)
+        questions = self._drawn("question", self.section.questions, positions)
+        queries = asked_of_own_blocks(self.statements, queries, own) if own else queries
+        return asked_instead(view, self.statements, queries, {i: rng for i, rng in questions.items() if i not in own})
 
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
@@ -136,9 +143,9 @@ class PretrainTask(Task):
             drawn = self.order.batch(step, self.section.batch, share)
             queries = [self.query(at, self.training[item]) for at, item in drawn]
         with watch("search"):
-            queries = asked_instead(view, self.statements, queries, self._asking([at for at, _ in drawn]))
-            retrieved = view.retrieve(queries)
             reader_only = not self.section.retriever_learns(step)
+            queries = self._asked(view, queries, [at for at, _ in drawn], reader_only=reader_only)
+            retrieved = view.retrieve(queries)
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
