@@ -40,6 +40,9 @@ from realm.train.loop import Metrics, StepResult, Task
 NULL_QUERIES = 64
 """Probe sentences on which the null document's first offset is measured."""
 RETRIEVER = ("embedder", "document_embedder")
+SALIENT = 0.7
+"""How often what is asked of its own block is a salient span of any sentence: names, dates and numbers, which other documents seldom
+repeat."""
 
 
 def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
@@ -69,7 +72,8 @@ class PretrainTask(Task):
         self.sentences = pretraining_sentences(context)
         self.held_out, self.training = hold_out(self.sentences.keys, self.section.held_out)
         self.order = EpochOrder(len(self.training), "pretrain", context.seed)
-        self.probe = ProbeSet(context, probe_sentences(context, self.sentences), self.section.probe_queries)
+        self.salient = probe_sentences(context, self.sentences)
+        self.probe = ProbeSet(context, self.salient, self.section.probe_queries)
         self._generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
@@ -122,8 +126,17 @@ class PretrainTask(Task):
         """The masked sentences at these positions, some of them asked of their own blocks, or as questions."""
         own = self._drawn("own", self.section.own_block if reader_only else 0.0, positions)
         questions = self._drawn("question", self.section.questions, positions)
-        queries = asked_of_own_blocks(self.statements, queries, own) if own else queries
+        queries = [self._salient(own[i]) if i in own and own[i].random() < SALIENT else query for i, query in enumerate(queries)]
+        queries = asked_of_own_blocks(self.statements, queries, own)
         return asked_instead(view, self.statements, queries, {i: rng for i, rng in questions.items() if i not in own})
+
+    def _salient(self, rng: np.random.Generator) -> MaskedQuery:
+        """Any sentence with a salient span hidden, but for those that are held out."""
+        return self.salient.query(self._salient_training[int(rng.integers(len(self._salient_training)))], rng)
+
+    @cached_property
+    def _salient_training(self) -> list[int]:
+        return hold_out(self.salient.keys, self.section.held_out)[1]
 
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
