@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from realm.config import load_recipe
+from realm.nn.model import RealmModel
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 
@@ -55,7 +56,10 @@ def test_two_steps_with_real_shapes(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = {row["stage"]: row["loss"] for row in rows if "loss" in row}
     assert {"ict", "pretrain", "finetune"} <= set(losses) and all(math.isfinite(loss) for loss in losses.values())
-    config = json.loads((run / "stages" / "pretrain" / "config.json").read_text())["body"]["config"]
-    assert (config["hidden_size"], config["num_hidden_layers"], config["vocab_size"]) == (768, 12, VOCABULARY)
+    networks = RealmModel.from_pretrained(run / "stages" / "pretrain").spec.networks
+    assert set(networks) == {"embedder", "encoder"}
+    for network in networks.values():
+        config = network.body.config
+        assert (config["hidden_size"], config["num_hidden_layers"], config["vocab_size"]) == (768, 12, VOCABULARY)
     store = json.loads(next((run / "corpus").glob("manifest-*.json")).read_text())
     assert store["block_length"] == 288 and store["segments"][0]["tokens"] / store["blocks"] > 150

@@ -165,6 +165,17 @@ def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path:
     assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
 
 
+def test_a_pointer_over_a_body_needs_two_lines() -> None:
+    """The reader alone learns, over the index of the body as it is; what the recipe says wins, and other sentences stand in no block."""
+    two = {"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}}
+    found = build_recipe(two).pretrain
+    assert (found.masking, found.exclude, found.own_block, found.retriever_rate, found.lr) == ("recurring", "document", 0.6, 0.0, 2e-4)
+    assert not found.from_warm and found.refresh == "inline" and found.publish == "better"
+    other = build_recipe({**two, "pretrain": {**two["pretrain"], "masking": "stated", "sentences": ["news.jsonl"]}}).pretrain
+    assert (other.masking, other.own_block, other.questions) == ("stated", 0.0, 0.5)
+    assert build_recipe({"pretrain": {"fill": "pointer"}}).pretrain.own_block == 0.0, "from nothing nobody reads yet"
+
+
 def test_the_forecast_counts_the_body_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
     """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
     recipe = recipe_of(body, documents)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def started(*command: str, says: Path) -> int:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             with os.fdopen(1, "w", closefd=False) as sys.stdout, os.fdopen(2, "w", closefd=False) as sys.stderr:
-                code = main(list(command))
+                try:
+                    code = main(list(command))
+                except BaseException:
+                    traceback.print_exc()  # nobody else says it: the process ends below
         finally:
             os._exit(code)
     return pid

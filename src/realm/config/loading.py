@@ -81,7 +81,7 @@ def _preset(name: Any, path: Path | None) -> Values:
 
 
 def _published(body: str, recipe: Values) -> Values:
-    """What suits published weights: the values of all of them, and over these the body's own.
+    """What suits published weights: the values of all of them, over these the body's own, and over these a pointer's where one learns.
 
     A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
@@ -91,7 +91,13 @@ def _published(body: str, recipe: Values) -> Values:
     section = recipe.get("pretrain", {})
     if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
         values = _merge(values, {"pretrain": {"from_warm": True}})
-    return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
+    if body in preset_names("published"):
+        values = _merge(values, _read_preset(f"published/{body}.toml"))
+    if isinstance(section, dict) and section.get("fill") == "pointer":
+        values = _merge(values, _read_preset("pretrain/pointer.toml"))
+        if section.get("sentences"):
+            values = _merge(values, {"pretrain": {"own_block": 0.0}})  # they stand in no block
+    return values
 
 
 def _read_preset(name: str) -> Values:

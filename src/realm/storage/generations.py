@@ -145,11 +145,13 @@ def remove(path: Path) -> None:
     """Delete a directory so that no reader ever finds half of it under its name."""
     doomed = path.with_name(f"{path.name}{_DOOMED}")
     shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(path, doomed)
     try:
+        os.rename(path, doomed)
         reached("generation: doomed", path)
-    finally:
         shutil.rmtree(doomed, ignore_errors=True)
+    except BaseException:  # a signal in the midst of it: what was begun is finished before the process ends
+        shutil.rmtree(doomed, ignore_errors=True)
+        raise
 
 
 def delete_unnamed(found: Iterable[Path], named: set[Path]) -> None:
