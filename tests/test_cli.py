@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -221,3 +222,24 @@ def test_a_run_without_a_reader(say: Say, run_copy: Path, tiny_run: Path, capsys
     found = say("eval", run_copy, "--qa", tiny_run.parent / "qa.jsonl", "--json")
     assert found["em"] is None and found["recall_gold"]["5"] >= 0
     assert len(say("index", "search", run_copy, "Arvad", "--json")["results"]) == 5
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """safetensors says "could not determine the shape" where one finds it loading; elsewhere such an error is an error."""
+
+    def loading(arguments: list[str]) -> None:
+        try:
+            if arguments == ["signalled"]:
+                signal.raise_signal(number)
+        finally:
+            raise ValueError("could not determine the shape")
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr("realm.cli._dispatch", loading)
+    assert main(["signalled"]) == code and "run the same command again" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="shape"):
+        main(["alone"])
+    assert signal.getsignal(number) is before

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 for what the user can cure, 130 when interrupted, 143 when terminated."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _terminable():
+        with _ended_by_signals():
             _dispatch(arguments)
     except _Terminated:
         print("terminated; run the same command again to go on", file=sys.stderr)
@@ -54,21 +54,33 @@ class _Terminated(BaseException):
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Raise :class:`_Terminated` where SIGTERM finds the command, unless somebody has a handler for it already."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+def _ended_by_signals() -> Iterator[None]:
+    """Raise :class:`_Terminated` where SIGTERM finds the command, and KeyboardInterrupt where SIGINT does, unless somebody handles them
+    already. Native code may make another exception of either (safetensors, a ValueError): what comes out after a signal is that signal.
+    """
+    came: list[BaseException] = []
 
-    def terminate(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the command is on its way out
-        raise _Terminated
+    def ends(number: int, frame: object) -> None:
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)  # once is enough: the command is on its way out
+        came.append(_Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise came[-1]
 
-    signal.signal(signal.SIGTERM, terminate)
+    before: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    handled = [number for number, own in before.items() if signal.getsignal(number) is own]
+    if threading.current_thread() is not threading.main_thread():
+        handled = []
+    for number in handled:
+        signal.signal(number, ends)
     try:
         yield
+    except Exception:
+        if came:
+            raise came[-1] from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in handled:
+            signal.signal(number, before[number])
 
 
 def _dispatch(arguments: list[str]) -> None:
