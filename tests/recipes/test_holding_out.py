@@ -221,7 +221,7 @@ def test_what_got_worse_goes_back(
         began = not weights or state_sha256(view.model.encoder) == weights[0]["encoder"]
         return {"held_out_utility": 0.1 if began else utility_after}
 
-    for module in ("task", "gate"):
+    for module in ("task", "stage"):
         monkeypatch.setattr(f"realm.recipes.pretrain.{module}.held_out_recall", recall)
         monkeypatch.setattr(f"realm.recipes.pretrain.{module}.evaluate_held_out", utility)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 4, "publish": "better"}, "eval": {"qa": ""}}

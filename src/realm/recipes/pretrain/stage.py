@@ -1,19 +1,25 @@
 """The stage "pretrain": where its networks come from, and which of their weights are published with which index."""
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
+from realm.recipes.better import Verdict, better_of
 from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, train
-from realm.recipes.pretrain.gate import keep_better
+from realm.recipes.pretrain.evidence import held_out_recall
+from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
-from realm.recipes.pretrain.task import PretrainTask
+from realm.recipes.pretrain.task import RETRIEVER, PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import require_reading
 from realm.refresh import refresh_index
 from realm.train.best import load_weights, shared_best
 from realm.train.distributed import on_first, world
+
+RECALL = "held-out sentences with the hidden span among the embedder's 5 best blocks"
+UTILITY = "marginal utility on held-out sentences, in nats"
 
 
 def starting_model(context: StageContext) -> RealmModel:
@@ -88,7 +94,7 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
 
     Returns:
         Facts for the stage: published ("last" or "best"), published_step, and best_step with best_utility where anything was held out.
-        What goes back to the stage's start afterwards, ``gate.py`` says.
+        What goes back to the stage's start afterwards, :func:`keep_better` says.
     """
     facts: dict[str, Any] = {"published": "last", "published_step": steps}
     found = shared_best(context.paths.checkpoints(PretrainTask.name))
@@ -100,3 +106,30 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
         return facts
     load_weights(weights, model)
     return facts | {"published": "best", "published_step": step}
+
+
+def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
+    """Go back to the start of a network that is worse after the stage than before it; an index is made again of a retriever that goes back.
+
+    Args:
+        task: after its last step, over the index of its last parameters.
+        start: builds the networks that the stage began with.
+
+    Returns:
+        A fact for the stage for each network that learnt: ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
+    """
+    began, queries, facts = start(), task.held_out_queries(), {}
+    if task.retriever_learnt:
+        verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))
+        if not verdict.improved:
+            for part in filter(task.model.has, RETRIEVER):
+                getattr(task.model, part).load_state_dict(getattr(began, part).state_dict())
+            task.search_start()
+        facts["retriever"] = verdict.facts()
+    name = "reader" if task.section.fill == "pointer" else "encoder"
+
+    def utility() -> float:
+        return evaluate_held_out(task.view, queries, task.section.batch)["held_out_utility"]
+
+    facts[name] = better_of(getattr(task.model, name), getattr(began, name).state_dict(), UTILITY, utility).facts()
+    return facts
