@@ -40,11 +40,14 @@ DRAWS = 2000
 
 
 def gradients(context: StageContext, model: RealmModel, batches: int) -> Iterator[torch.Tensor]:
-    """The gradient of the mean loss by the embedder's weights, float32 [n], of one batch after another."""
+    """The gradient of the mean loss by the embedder's weights, float32 [n], of one batch after another.
+
+    Without its single numbers, the temperature and the null document's offset: every sentence pulls them the same way.
+    """
     task = PretrainTask(context, model)
     number = stage_facts(context.paths, "pretrain")["generation"]
     task.generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    weights = [parameter for parameter in model.embedder.parameters() if parameter.requires_grad]
+    weights = [parameter for parameter in model.embedder.parameters() if parameter.requires_grad and parameter.numel() > 1]
     model.train()
     for step in range(batches):
         torch.manual_seed(step)
