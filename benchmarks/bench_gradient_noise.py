@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "marginal": {"objective": "marginal"},
     "emdr2": {"objective": "emdr2"},
     "distill": {"objective": "distill"},
+    "distill, no null document": {"objective": "distill", "null": False},
     "marginal, in batch": {"objective": "marginal", "in_batch": True},
     "emdr2, in batch": {"objective": "emdr2", "in_batch": True},
     "marginal, span shown": {"objective": "marginal", "shown": 1.0},
