@@ -60,7 +60,7 @@ def point_at(
                 equal[i, j, start, end - start - 1] = True
     device = spans.logits.device
     log_prior = torch.tensor([places.log_prior(target) for target in targets], dtype=spans.logits.dtype, device=device)
-    asked = [len(inputs.featurizer.pointed(query)) + 3 for query in queries]
+    asked = [len(inputs.featurizer.with_mask(query)) + 3 for query in queries]
     lengths = (inputs.store.lengths[np.maximum(rows, 0)] + np.array(asked)[:, None]) * read
     return Pointed(spans, equal.to(device), log_prior, int(lengths.sum()))
 

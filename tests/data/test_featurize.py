@@ -29,9 +29,9 @@ def test_layouts(f: Featurizer) -> None:
 
 def test_a_reader_that_points_sees_a_mask(f: Featurizer) -> None:
     """A masked sentence has one, a question gets one at its end, which is never what is cut off."""
-    assert f.pointed([5, MASK, 6]) == [5, MASK, 6] and f.pointed([5, 6]) == [5, 6, MASK] and f.pointed([]) == [MASK]
-    assert f.pointed(list(range(10, 30))) == [10, 11, 12, 13, 14, MASK]
-    assert len(f.query(f.pointed(list(range(10, 30))))) == f.query_length
+    assert f.with_mask([5, MASK, 6]) == [5, MASK, 6] and f.with_mask([5, 6]) == [5, 6, MASK] and f.with_mask([]) == [MASK]
+    assert f.with_mask(list(range(10, 30))) == [10, 11, 12, 13, 14, MASK]
+    assert len(f.query(f.with_mask(list(range(10, 30))))) == f.query_length
 
 
 def test_the_null_document(f: Featurizer) -> None:

@@ -46,7 +46,7 @@ class Featurizer:
         """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
         return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
 
-    def pointed(self, query: SequenceOf[int]) -> TokenIds:
+    def with_mask(self, query: SequenceOf[int]) -> TokenIds:
         """A query as a reader that points gets it: with a [MASK], which a masked sentence has where something is missing, and a question
         at its end (Splinter, Ram et al. 2021). What is too long loses its last wordpieces and not the [MASK]."""
         kept = list(query[: self.query_length - 2])

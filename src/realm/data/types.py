@@ -4,7 +4,7 @@ Dimension legend (used in every signature and comment): b examples, k candidates
 j joint length, m mask slots, d projection, h hidden, v vocabulary, n blocks in the corpus, s candidate spans, t any length.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -74,6 +74,10 @@ class MaskedQuery:
             return self.ids
         first, last = self.positions[0], self.positions[-1]
         return [*self.ids[: first + 1], *self.ids[last + 1 :]]
+
+    def as_question(self, ids: TokenIds, excluded: np.ndarray) -> "MaskedQuery":
+        """The question ``ids`` with the hidden span as its answer; ``excluded``: ids of the blocks that must not be retrieved for it."""
+        return replace(self, ids=ids, positions=[], excluded=excluded, others=(), shown=False)
 
     @property
     def whole(self) -> TokenIds:

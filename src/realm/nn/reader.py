@@ -121,7 +121,7 @@ def score_spans(
         nothing = torch.zeros((*rows.shape, 1, reader.max_span), device=device)
         return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool), nothing[:, :, 0, 0])
     if reader.spec.pointer:
-        questions = [inputs.featurizer.pointed(question) for question in questions]
+        questions = [inputs.featurizer.with_mask(question) for question in questions]
     names = renamings or [None] * len(questions)
     pairs = zip(example.tolist(), candidate.tolist(), strict=True)
     sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]

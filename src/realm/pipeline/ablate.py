@@ -183,11 +183,8 @@ def _held_out(stage: SharedStage) -> dict[str, float | None]:
     None where nothing was pre-trained or held out. Levels of different masks say little: what is hidden may be easy without training.
     """
     rows = [row["held_out_utility"] for row in stage.context.log.rows() if row.get("held_out_utility") is not None]
-    return (
-        {"held_out_utility": rows[-1], "held_out_gain": rows[-1] - rows[0]}
-        if rows
-        else dict.fromkeys(("held_out_utility", "held_out_gain"))
-    )
+    last, gain = (rows[-1], rows[-1] - rows[0]) if rows else (None, None)
+    return {"held_out_utility": last, "held_out_gain": gain}
 
 
 def recipe_digest(recipe: Recipe) -> str:

@@ -1,7 +1,5 @@
 """Masked sentences asked as questions, made of what was retrieved for them or of themselves (``data/statements.py``)."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from realm.data.statements import Statements
@@ -19,8 +17,7 @@ def asked_of_own_blocks(statements: Statements, queries: list[MaskedQuery], rngs
     """
     found = list(queries)
     for i, rng in rngs.items():
-        asked = statements.of_itself(queries[i], rng)
-        found[i] = replace(queries[i], ids=asked, positions=[], excluded=np.empty(0, np.int64), others=(), shown=False)
+        found[i] = queries[i].as_question(statements.of_itself(queries[i], rng), excluded=np.empty(0, np.int64))
     return found
 
 
@@ -45,5 +42,5 @@ def asked_instead(
         stating = {one: spans for one in row[real].tolist() if (spans := places.places(one, query.targets))}
         asked = statements.as_question(query, list(stating), list(stating.values()), rngs[i])
         if asked is not None:
-            found[i] = replace(query, ids=asked.ids, positions=[], targets=asked.targets, excluded=asked.excluded, others=(), shown=False)
+            found[i] = query.as_question(asked.ids, asked.excluded)
     return found

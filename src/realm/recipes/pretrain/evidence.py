@@ -1,7 +1,8 @@
 """Whether what is retrieved for a masked sentence says what is hidden, and how to see to it while the reader learns to read."""
 
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence as SequenceOf
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -39,29 +40,31 @@ def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: i
     Returns:
         evidence_proposed, the share among the blocks that are proposed, and evidence_read, among those that are read.
     """
-    section, mine = view.section, queries[rank() :: world()]
-    sums = torch.zeros(3, dtype=torch.float64)
-    for at in range(0, len(mine), size):
-        some = mine[at : at + size]
-        proposed = view.retrieve(some, max(section.candidates, section.proposals + int(section.null)))
-        shares = [holding(view, some, found).any(1).sum() for found in (proposed, view.retrieve(some))]
-        sums += torch.tensor([*map(float, shares), len(some)], dtype=torch.float64)
-    proposed_share, read_share, sentences = total(sums).tolist()
-    return {"evidence_proposed": proposed_share / max(1.0, sentences), "evidence_read": read_share / max(1.0, sentences)}
+    section = view.section
+    widest = max(section.candidates, section.proposals + int(section.null))
+    proposed, read = _shares_held(view, queries, size, partial(view.retrieve, k=widest), view.retrieve)
+    return {"evidence_proposed": proposed, "evidence_read": read}
 
 
 def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> float:
-    """For what share of sentences the embedder alone, without sparse search, finds a block with the hidden span among its ``DEPTH`` best.
+    """For what share of sentences the embedder alone, without sparse search, finds a block with the hidden span among its ``DEPTH`` best;
+    arguments as for :func:`evidence_share`."""
+    dense = replace(view, hybrid=None)
+    return _shares_held(view, queries, size, partial(dense.retrieve, k=DEPTH + int(view.section.null)))[0]
 
-    The ranks share the work; arguments as for :func:`evidence_share`.
-    """
-    dense, mine = replace(view, hybrid=None), queries[rank() :: world()]
-    found = sum(
-        int(holding(view, some, dense.retrieve(some, DEPTH + int(view.section.null))).any(1).sum())
-        for some in (mine[at : at + size] for at in range(0, len(mine), size))
-    )
-    held, sentences = total(torch.tensor([float(found), float(len(mine))], dtype=torch.float64)).tolist()
-    return held / max(1.0, sentences)
+
+def _shares_held(
+    view: PretrainView, queries: SequenceOf[MaskedQuery], size: int, *searches: Callable[[SequenceOf[MaskedQuery]], Retrieved]
+) -> list[float]:
+    """Of each search, for what share of the sentences it finds a document that holds the hidden span; the ranks share the work."""
+    mine = queries[rank() :: world()]
+    sums = torch.zeros(len(searches) + 1, dtype=torch.float64)
+    for at in range(0, len(mine), size):
+        some = mine[at : at + size]
+        held = [float(holding(view, some, search(some)).any(1).sum()) for search in searches]
+        sums += torch.tensor([*held, len(some)], dtype=torch.float64)
+    *shares, sentences = total(sums).tolist()
+    return [share / max(1.0, sentences) for share in shares]
 
 
 @torch.inference_mode()
