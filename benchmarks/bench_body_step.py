@@ -37,11 +37,11 @@ from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence
 from realm.nn.bodies import freeze_words
 from realm.nn.embedder import Embedder
+from realm.nn.precision import has_bf16
 from realm.nn.reader import Reader, read_candidates
 from realm.opening import OpenRun, open_run
 from realm.recipes.ict import InverseCloze
 from realm.train.optim import adamw, parameter_groups
-from realm.train.task import has_bf16
 from step_figures import body_flops, gemm_peak
 
 QUESTIONS, READ, BATCHES = 6, 5, 4

@@ -24,8 +24,8 @@ from common import result
 from realm.data.blocks import open_inputs
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
+from realm.nn.precision import has_bf16
 from realm.refresh.embedding import embed_corpus
-from realm.train.task import has_bf16
 
 BATCHES = (8, 16, 32, 64, 128)
 DEFAULT_BATCH, TRIED = 32, 128

@@ -35,10 +35,10 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.types import Sequence
 from realm.index.embed import embed_blocks
 from realm.nn.model import RealmModel
+from realm.nn.precision import has_bf16
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.train.metrics import MetricsLog
-from realm.train.task import has_bf16
 from refresh_corpus import model_of, prepare, refresh, refreshes, take_documents
 from step_figures import gemm_peak
 

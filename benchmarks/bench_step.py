@@ -34,11 +34,11 @@ from realm.data.loader import generator
 from realm.data.masking import MaskedSentences
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
+from realm.nn.precision import has_bf16
 from realm.nn.published.config import published_config
 from realm.nn.published.names import export_tensors
 from realm.recipes.starting import spec_of
 from realm.retrieval import Retriever
-from realm.train.task import has_bf16
 from refresh_corpus import take_documents
 from step_batch import VOCABULARY, Workload, corpus_workload, full_workload, histogram, padded
 from step_figures import gemm_peak, step_flops

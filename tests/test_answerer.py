@@ -13,6 +13,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel
+from realm.nn.precision import has_bf16
 from realm.nn.reader import read_candidates
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
@@ -140,6 +141,21 @@ def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: Dense
         assert (alone.answer, [e.block_id for e in alone.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
         assert alone.p == pytest.approx(answer.p, rel=1e-3)
     assert answerer.answer([]) == []
+
+
+def test_reading_in_bfloat16_is_reading(
+    inputs: BlockInputs, dense: DenseCandidates, model: RealmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks multiply in bfloat16, if the hardware does; scores of spans are float32 and within its rounding."""
+    tokens = inputs.store.tokenizer.encode(["What do people pay with?"])
+    with torch.inference_mode():
+        found = dense(["What do people pay with?"], tokens, 3)
+        exact, half = (Answerer(inputs, dense, model.reader, versions={}, bf16=bf16)._log_p(tokens, found) for bf16 in (False, True))
+        assert exact.dtype == half.dtype == torch.float32
+        assert torch.allclose(exact, half, atol=0.1)
+        assert torch.equal(exact, half) is not has_bf16("cpu")
+        monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+        assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
 
 
 @pytest.mark.parametrize("questions", [["zzz"], ["zzz", "Who discovered radium?"], [""]])

@@ -14,6 +14,7 @@ from realm.candidates import Candidates, Source
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
+from realm.nn.precision import multiplying
 from realm.nn.reader import Reader, read_candidates
 from realm.text.answers import normalize_answer
 
@@ -121,16 +122,25 @@ class Answerer:
         reader: the fine-tuned reader; ``generative.py`` has the answerer of one that writes.
         versions: params, index and corpus versions, put into every answer.
         temperature: makes a confidence of span scores; None where none was fitted.
+        bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 all the same.
     """
 
     def __init__(
-        self, inputs: BlockInputs, source: Source, reader: nn.Module, *, versions: dict[str, int], temperature: float | None = None
+        self,
+        inputs: BlockInputs,
+        source: Source,
+        reader: nn.Module,
+        *,
+        versions: dict[str, int],
+        temperature: float | None = None,
+        bf16: bool = False,
     ):
         self.inputs = inputs
         self.temperature = temperature
         self.source = source
         self.reader = reader
         self.versions = versions
+        self.bf16 = bf16
         self._networks = [*source.modules(), *reader.modules()]
 
     @torch.inference_mode()
@@ -163,7 +173,8 @@ class Answerer:
     def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
         """Log-probability of every span of every candidate, [b, k, t, w]."""
         assert isinstance(self.reader, Reader)
-        scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+        with multiplying(found.scores.device.type, bf16=self.bf16):
+            scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
         log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
         return log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all
 

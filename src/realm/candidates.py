@@ -49,6 +49,19 @@ class Candidates:
     def best(self, k: int) -> "Candidates":
         return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k])
 
+    def best_with(self, right: Tensor, k: int) -> "Candidates":
+        """The k best; where none of them is right, the best right one takes the last one's place.
+
+        Args:
+            right: bool [b, c], on the CPU.
+        """
+        count, width = self.rows.shape
+        order = torch.arange(min(k, width)).repeat(count, 1)
+        missed = right.any(1) & ~right[:, :k].any(1)
+        order[missed, -1] = right.int().argmax(1)[missed]
+        rows = np.take_along_axis(self.rows, order.numpy(), 1)
+        return replace(self, rows=rows, scores=self.scores.gather(1, order.to(self.scores.device)))
+
     @property
     def valid(self) -> Tensor:
         return torch.from_numpy(self.rows != NO_ROW).to(self.scores.device)

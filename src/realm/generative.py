@@ -70,19 +70,21 @@ class StageReader:
     Attributes:
         reader: its network.
         temperature: that was fitted to it; None where none was.
+        bf16: as for ``Answerer``.
     """
 
     reader: nn.Module
     temperature: float | None
+    bf16: bool = False
 
     def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
         """Its answerer; arguments as for ``Answerer``. Reads nothing from the stage."""
         if isinstance(self.reader, FusionReader):
             return FusionAnswerer(inputs, source, self.reader, versions=versions, temperature=self.temperature)
-        return Answerer(inputs, source, self.reader, versions=versions, temperature=self.temperature)
+        return Answerer(inputs, source, self.reader, versions=versions, temperature=self.temperature, bf16=self.bf16)
 
 
-def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device) -> StageReader:
+def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device, bf16: bool) -> StageReader:
     """The reader of a published stage.
 
     Args:
@@ -90,6 +92,7 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
         stage: name of the stage.
         model: the stage's networks.
         device: for a reader that is not one of them.
+        bf16: as for ``Answerer``.
 
     Raises:
         RunError: the stage has no reader.
@@ -100,4 +103,4 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
         return StageReader(FusionReader.load(directory).to(device), temperature)
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
-    return StageReader(model.reader, temperature)
+    return StageReader(model.reader, temperature, bf16)

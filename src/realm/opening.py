@@ -23,7 +23,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import read_spec
 from realm.paths import RunPaths
-from realm.refresh import Generation, add_difference, missing_rows, open_generation
+from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
 
 RECALL_DEPTHS = (5, 20, 100)
@@ -70,7 +70,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     paths = RunPaths(Path(root))
     recipe = read_run_recipe(paths)
     facts = stage_facts(paths, "pretrain")
-    networks = Networks(paths, torch.device(device))
+    networks = Networks(paths, torch.device(device), recipe.run.bf16)
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
         networks.tuned = networks.load("finetune")
@@ -87,12 +87,14 @@ class Networks:
 
     Attributes:
         paths, device: where the stages lie, and where their networks live.
+        bf16: whether what reads multiplies in bfloat16 where the hardware does.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
         sparse_weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
     """
 
     paths: RunPaths
     device: torch.device
+    bf16: bool
     tuned: RealmModel | None = None
     sparse_weight: float = EVEN
     _pretrained: RealmModel | None = None
@@ -125,9 +127,9 @@ class Networks:
 
     def _load_reader(self) -> StageReader:
         if self.tuned is not None:
-            return load_reader(self.paths, "finetune", self.tuned, device=self.device)
+            return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
         if self.pointing:
-            return load_reader(self.paths, "pretrain", self.pretrained(), device=self.device)
+            return load_reader(self.paths, "pretrain", self.pretrained(), device=self.device, bf16=self.bf16)
         cure = (
             f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
             f'realm index search {self.paths.root} "..."'
@@ -293,7 +295,8 @@ class OpenRun:
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
         inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
-        generation, count = add_difference(self.generation, self.paths, inputs, progress)
+        options = EmbedOptions(bf16=self.recipe.run.bf16).lasting(self.generation.embedder)
+        generation, count = add_difference(self.generation, self.paths, inputs, progress, options=options)
         found = replace(self, inputs=inputs, generation=generation)
         if isinstance(found.source, HybridCandidates):
             found.source.search  # noqa: B018  # counts the words of the added blocks, before somebody asks

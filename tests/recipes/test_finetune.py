@@ -58,6 +58,7 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
     """ORQA's loss of one question: loops over blocks and spans, answers found by comparing wordpieces at every place."""
     store, question = task.context.store, task.questions[item]
     accepted = store.tokenizer.encode(list(question.answers))
+    k = task.section.read
     with torch.no_grad():
         found = task.source([question.text], [task.tokens[item]], task.section.beam)
 
@@ -65,11 +66,18 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
         body = store.token_ids(row).tolist()
         return [(at, at + len(ids)) for ids in accepted for at in range(len(body)) if body[at : at + len(ids)] == ids]
 
+    def unsure(row: int) -> bool:
+        named = task.section.evidence == "named" and any(len(store.rows_of_document(doc)) for doc in question.positive_ids)
+        return named and bool(spans_in(row)) and store.block(row).doc_id not in question.positive_ids
+
     beam = [(int(row), float(score)) for row, score in zip(found.rows[0], found.scores[0], strict=True) if row >= 0]
-    everything = sum(math.exp(score) for _, score in beam)
-    right = sum(math.exp(score) for row, score in beam if spans_in(row))
+    everything = sum(math.exp(score) for row, score in beam if not unsure(row))
+    right = sum(math.exp(score) for row, score in beam if spans_in(row) and not unsure(row))
     loss = math.log(everything) - math.log(right) if right else 0.0
-    read = found.best(task.section.read)
+    places = list(range(k))
+    if task.section.evidence == "named" and not any(spans_in(row) and not unsure(row) for row, _ in beam[:k]):
+        places[-1] = next(at for at, (row, _) in enumerate(beam) if spans_in(row) and not unsure(row))
+    read = dataclasses.replace(found, rows=found.rows[:, places], scores=found.scores[:, places])
     with torch.no_grad():
         scores = read_candidates(task.reader, task.context.inputs, [task.tokens[item]], read.rows, read.scores)
     total, correct = 0.0, []
@@ -78,6 +86,8 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
         for start in range(length):
             for end in range(start + 1, min(start + task.reader.max_span, length) + 1):
                 mass = math.exp(float(scores.logits[0, j, start, end - start - 1]))
+                if (start, end) in spans_in(row) and unsure(row):
+                    continue
                 total += mass
                 correct += [mass] if (start, end) in spans_in(row) else []
     if correct:
@@ -94,6 +104,30 @@ def test_one_question_is_orqas_loss(tiny_run: Path, objective: str) -> None:
             result = task.step(step)
         assert result.weight == 1
         assert float(result.loss) == pytest.approx(brute_force(task, item, hard=objective == "hard-em"), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("read", [1, 4])
+def test_named_documents_alone_are_evidence(tiny_run: Path, tmp_path: Path, read: int) -> None:
+    """What equals an answer in another document is neither right nor wrong, and the best named block is read however few are."""
+    everyone = [json.loads(line) for line in Path(load_recipe(tiny_run / "config.toml").finetune.train).read_text("utf-8").splitlines()]
+    named = [row | {"positive_ids": row["positive_ids"][-1:]} for row in everyone[:-1]] + [
+        everyone[-1] | {"positive_ids": ["no such document"]}
+    ]
+    (tmp_path / "named.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named), "utf-8")
+    task = task_of(tiny_run, batch=1, evidence="named", train=str(tmp_path / "named.jsonl"), read=read)
+    forced = 0
+    for step in range(len(named)):
+        ((_, item),) = task.order.batch(step, 1)
+        with torch.no_grad():
+            result = task.step(step)
+            wide, correct = task.wide([item], [task.tokens[item]])
+        forced += not bool(correct[0, :read].any())
+        known = {doc for doc in task.questions[item].positive_ids if len(task.context.store.rows_of_document(doc))}
+        holding = {task.context.store.block(row).doc_id for row, right in zip(wide.rows[0], correct[0], strict=True) if right}
+        assert holding == known or (not known and len(holding) > 1)
+        assert result.metrics["readable"] == 1
+        assert float(result.loss) == pytest.approx(brute_force(task, item, hard=False), rel=1e-4, abs=1e-5)
+    assert forced or read > 1
 
 
 def test_a_batch_is_divided_by_its_questions(tiny_run: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from realm.train.task import has_bf16
+from realm.nn.precision import has_bf16
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,9 @@ class FinetuneConfig:
     match: Match = "wordpiece"
     """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
     normalised (words, as they are scored). The last two need the extra eval. Patterns are found where they match."""
+    evidence: Literal["anywhere", "named"] = "anywhere"
+    """Where an answer counts: anywhere it stands (ORQA), or, of questions that name documents (positive_ids) with an answer in them, there
+    alone: what equals it elsewhere is neither right nor wrong, and the best named block of the beam is always read."""
     rename_rate: Share = 0.5
     """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
     eval_every: Positive = 100

@@ -14,10 +14,10 @@ from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
 from realm.recipes.baselines.closed_book import run_closed_book
 from realm.recipes.baselines.scaled import run_bm25
-from realm.recipes.context import StageContext, load_stage, retrieval_facts, source_over, stage_facts
+from realm.recipes.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
-from realm.refresh import open_generation, refresh_index
+from realm.refresh import open_generation
 from realm.storage.files import files_sha256, read_json, write_json
 
 LAST_ROWS = 5
@@ -46,7 +46,7 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
     scratch = context.paths.root / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        generation = refresh_index(load_stage(context, "ict"), context.inputs, RunPaths(scratch), step=0, progress=context.embedded)
+        generation = publish_index(context, load_stage(context, "ict"), RunPaths(scratch))
         source = source_over(context, generation.queries, generation, RunPaths(scratch))
         return _recall(context, source, questions)
     finally:
@@ -66,7 +66,8 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     model = load_stage(context, "pretrain")
     if not model.has("reader"):
         return row
-    answerer = load_reader(context.paths, "pretrain", model, device=context.device).over(context.inputs, source, versions={})
+    reader = load_reader(context.paths, "pretrain", model, device=context.device, bf16=context.recipe.run.bf16)
+    answerer = reader.over(context.inputs, source, versions={})
     relevance = Relevance(context.store, context.recipe.eval.match)
     return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
 
@@ -85,7 +86,7 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
     source = source_over(context, model.embedder, generation, facts=facts)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    reader = load_reader(context.paths, "finetune", model, device=context.device)
+    reader = load_reader(context.paths, "finetune", model, device=context.device, bf16=context.recipe.run.bf16)
     answerer = reader.over(context.inputs, source, versions={})
     row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
     return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)

@@ -23,7 +23,7 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
-from realm.refresh import Generation
+from realm.refresh import EmbedOptions, Generation, refresh_index
 from realm.stages import RUN_FORMAT, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.train.checkpoint import CheckpointDirectory
@@ -171,6 +171,7 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "questions": 0.0,
         "own_block": 0.0,
     },
+    "finetune": {"evidence": "anywhere"},
     "model": {"embedding_dropout": 0.0, "freeze_words": False},
 }
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
@@ -209,6 +210,12 @@ def _contents(files: tuple[str, ...]) -> str | list[str]:
     """What is in question files: one has its hash alone, so that a recipe means the same with it in a list."""
     hashes = [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
     return hashes if len(hashes) > 1 else "".join(hashes)
+
+
+def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
+    """The index of a model that is not to be trained, as the recipe multiplies; ``paths``: of another directory than the run's own."""
+    options = EmbedOptions(bf16=context.recipe.run.bf16).lasting(model.documents)
+    return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
 
 
 def train(context: StageContext, task: Task, section: Any, mark: str) -> int:

@@ -76,8 +76,13 @@ class Relevance:
 
     def gold_rows(self, question: Question) -> np.ndarray:
         """Rows of the question's positive documents that the corpus has, int64 [n]."""
-        gold = [self.store.rows_of_document(document) for document in question.positive_ids]
-        return np.concatenate(gold).astype(np.int64) if gold else np.empty(0, np.int64)
+        return gold_rows(self.store, question)
+
+
+def gold_rows(store: BlockStore, question: Question) -> np.ndarray:
+    """Rows of the question's positive documents that the corpus has, int64 [n]."""
+    gold = [store.rows_of_document(document) for document in question.positive_ids]
+    return np.concatenate(gold).astype(np.int64) if gold else np.empty(0, np.int64)
 
 
 def recall_at(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def add_difference(
     is taken up again.
 
     Args:
-        options: by how many processes, where; vectors that outlive training are float32 products.
+        options: by how many processes, where, how precisely.
 
     Returns:
         The generation with them, and how many blocks were embedded.

@@ -104,7 +104,9 @@ class AsyncRefresh(IndexSource):
             return None
         facts = read_facts(parameters_path(paths, newest))
         options = self.context.options
-        self.made_with = (options.threads, options.bf16 and not (facts is not None and facts.exact))
+        if facts is not None and facts.exact:
+            options = options.lasting(self.generation.embedder)
+        self.made_with = (options.threads, options.bf16)
         if self._process is not None:
             self._process.reset_failures()
         return self.generation

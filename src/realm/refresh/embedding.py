@@ -5,7 +5,7 @@ collects holds up to ``workers`` + 2 parts besides.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
-from realm.train.task import has_bf16
+from realm.nn.precision import multiplying
 
 PART_ROWS = 8192
 """Rows that become durable together: what a killed build loses at most. Batches are sorted by length within a part."""
@@ -47,6 +47,11 @@ class EmbedOptions:
     def processes(self) -> int:
         return max(self.workers, len(self.devices))
 
+    def lasting(self, embedder: Embedder) -> "EmbedOptions":
+        """The same for an index that outlives its training: in float32, but for vectors of length 1, of which bfloat16 takes nothing that
+        a search or a softmax would notice (cosines of .9999 with float32's)."""
+        return replace(self, bf16=self.bf16 and embedder.unit)
+
 
 ALONE = EmbedOptions()
 """This process alone, where the embedder lives, in float32."""
@@ -63,10 +68,9 @@ def embed_corpus(
     """
     embedder.eval()
     device = next(embedder.parameters()).device.type
-    half = bf16 and has_bf16(device)
 
     def embed(batch: list[int]) -> torch.Tensor:
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
+        with multiplying(device, bf16=bf16):
             return embedder(inputs.blocks([int(rows[i]) for i in batch])).float().cpu()
 
     return embed_blocks(embed, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=TOKENS_PER_BATCH, progress=progress)

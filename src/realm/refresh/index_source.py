@@ -102,8 +102,8 @@ class IndexSource(ABC):
         """The generation to search from this step on, if it is another one now."""
 
     def finalize(self, step: int, model: RealmModel) -> Generation:
-        """The index of the parameters as they are after the last step, in float32: it outlives the stage."""
-        return self._embed(step, model, ALONE)
+        """The index of the parameters as they are after the last step, which outlives the stage."""
+        return self._embed(step, model, EmbedOptions(bf16=self.context.options.bf16).lasting(model.documents))
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries besides the number of the generation."""

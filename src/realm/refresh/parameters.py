@@ -43,7 +43,7 @@ class ParameterFacts:
         step: optimiser steps behind these parameters.
         sha256: over all networks here (``state_sha256``).
         protect: generations that the trainer and its kept checkpoints need: whoever answers deletes old ones.
-        exact: embed in float32 whatever the recipe says: this index outlives pre-training.
+        exact: this index outlives pre-training: embed as ``EmbedOptions.lasting`` says.
     """
 
     step: int

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -205,7 +205,7 @@ class Refresher:
             if self.progress is not None:
                 self.progress(done, total)
 
-        options = replace(self.options, bf16=self.options.bf16 and not facts.exact)
+        options = self.options.lasting(embedder) if facts.exact else self.options
         build_generation(self.paths, self.inputs, number, embedder, facts.step, options, tell, self.parts_of)
         prune_run(self.paths, frozenset(facts.protect))
 

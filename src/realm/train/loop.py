@@ -6,7 +6,7 @@ one writes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,7 +19,7 @@ from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.stepping import StepWindow, one_step as _one_step
-from realm.train.task import LoopOptions, Metrics, StepResult, Task, has_bf16
+from realm.train.task import LoopOptions, Metrics, StepResult, Task
 
 __all__ = ["LoopOptions", "Metrics", "Report", "StepResult", "Task", "fit"]
 
@@ -95,7 +95,6 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         TrainingError: nothing valid in a whole window, a loss or gradients that are not finite several times in a row, or a rank that
             does not answer.
     """
-    options = replace(options, bf16=options.bf16 and has_bf16(options.device))
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
     window = StepWindow(task, options, log.path.parent / STUDY)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)

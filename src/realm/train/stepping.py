@@ -14,6 +14,7 @@ from torch import nn
 
 from realm.data.loader import Share, generator
 from realm.errors import TrainingError
+from realm.nn.precision import multiplying
 from realm.storage.files import write_json
 from realm.train.distributed import exchange, is_first, rank, sum_gradients, world
 from realm.train.optim import learning_rate_factor
@@ -68,7 +69,7 @@ def seed_share(seed: int, name: str, step: int, share: Share) -> None:
 def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
     """Forward and backward of one share; its numbers as JSON. Its gradient is added to the others'."""
     seed_share(options.seed, task.name, step, share)
-    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
+    with multiplying(options.device, bf16=options.bf16):
         result = task.step(step, share)
     if result.valid:
         result.loss.backward()

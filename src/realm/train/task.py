@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from realm.data.loader import WHOLE, Share
@@ -115,11 +114,3 @@ class LoopOptions:
     bf16: bool = False
     device: str = "cpu"
     patience: int = 3
-
-
-def has_bf16(device: str) -> bool:
-    """Whether ``device`` ("cpu" or "cuda") multiplies bfloat16 in hardware; emulated, it is forty times slower than float32 on CPUs."""
-    if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    # AVX512-BF16, AMX-BF16 and the bf16 extension of Arm are what oneDNN multiplies bfloat16 with.
-    return any(present for name, present in torch.cpu.get_capabilities().items() if "bf16" in name and isinstance(present, bool))

@@ -6,10 +6,9 @@ import json
 from realm.config import Recipe, WarmConfig
 from realm.data.loader import EpochOrder
 from realm.nn.model import RealmModel
-from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_index, publish_stage, stage_facts, train
 from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
-from realm.refresh import refresh_index
 from realm.train.distributed import on_first
 
 CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"
@@ -85,7 +84,7 @@ def run_combined(context: StageContext) -> None:
         return
     encoder = load_stage(context, ENCODER).encoder
     model = load_stage(context, RETRIEVER).with_parts(encoder=encoder)
-    number = on_first(lambda: refresh_index(model, context.inputs, context.paths, step=0, progress=context.embedded).number)
+    number = on_first(lambda: publish_index(context, model).number)
     facts = {part: stage_facts(context.paths, part)["stage"] for part in (RETRIEVER, ENCODER)}
     encoded = stage_facts(context.paths, ENCODER)["encoded"]
     publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": number, "encoded": encoded, **facts})

@@ -30,6 +30,7 @@ from realm.recipes.context import (
     fingerprint,
     is_published,
     load_stage,
+    publish_index,
     publish_stage,
     retrieval_facts,
     source_over,
@@ -41,7 +42,7 @@ from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
 from realm.recipes.finetune.training import train_reader
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.recipes.starting import with_new_reader
-from realm.refresh import open_generation, refresh_index
+from realm.refresh import open_generation
 from realm.refresh.generation import Generation
 from realm.storage.files import files_sha256, read_json, write_json
 
@@ -134,7 +135,8 @@ def _learned(context: StageContext, stage: str, generation: Generation, datasets
     source = source_over(context, model.embedder, generation, facts=stage_facts(context.paths, stage))
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    answerer = load_reader(context.paths, stage, model, device=context.device).over(context.inputs, source, versions={})
+    reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
+    answerer = reader.over(context.inputs, source, versions={})
     networks = [model, answerer.reader]
     return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 
@@ -162,7 +164,7 @@ def run_orqa(context: StageContext) -> None:
         return
     encoder = load_stage(context, CONTINUED).encoder
     start = load_stage(context, "ict").with_parts(encoder=encoder)
-    generation = refresh_index(start, context.inputs, _orqa_paths(context), step=0, progress=context.embedded)
+    generation = publish_index(context, start, _orqa_paths(context))
     model = with_new_reader(context, start.fork_document_embedder()).to(context.device)
     source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))

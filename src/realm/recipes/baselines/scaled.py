@@ -62,7 +62,8 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     """Answers by the published reader of stage ``name`` on its source."""
     facts, model = stage_facts(context.paths, name), load_stage(context, name)
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
-    return Answerer(context.inputs, source, model.reader, versions={}, temperature=facts.get("temperature"))
+    bf16 = context.recipe.run.bf16
+    return Answerer(context.inputs, source, model.reader, versions={}, temperature=facts.get("temperature"), bf16=bf16)
 
 
 def is_measured(context: StageContext, name: str) -> bool:

@@ -14,6 +14,7 @@ from realm.data import matching
 from realm.data.qa import Spans
 from realm.data.types import Question
 from realm.recipes.context import StageContext
+from realm.recipes.scoring import gold_rows
 from realm.storage.arrays import load_array
 from realm.storage.files import publish_file, write_json
 from realm.text.patterns import PatternSearch, compiled_pattern
@@ -29,12 +30,14 @@ class Located:
 
     Attributes:
         questions: all but those whose answers are invalid patterns.
-        spans: the places of each one's answers.
+        spans: the places of each one's answers that count, as ``finetune.evidence`` says.
+        elsewhere: their other places, which are neither right nor wrong.
         skipped: patterns that are not looked for, by reason: "invalid", and "slow": given up because they took too long.
     """
 
     questions: list[Question]
     spans: list[Spans]
+    elsewhere: list[Spans]
     skipped: dict[str, tuple[str, ...]]
 
 
@@ -70,7 +73,23 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     table, slow = read
     edges = np.searchsorted(table[:, 0], np.arange(len(questions) + 1)).tolist()
     spans = [Spans(table[start:end, 1:]) for start, end in pairwise(edges)]
-    return Located(questions, spans, {"invalid": invalid, "slow": slow})
+    named = [counting_places(context, question, found) for question, found in zip(questions, spans, strict=True)]
+    return Located(questions, [right for right, _ in named], [other for _, other in named], {"invalid": invalid, "slow": slow})
+
+
+def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans]:
+    """The places of a question's answers that count, as ``finetune.evidence`` says, and the others.
+
+    All count where the question names no document of the corpus, or none in which an answer can be marked.
+    """
+    nowhere = Spans(found.table[:0])
+    if context.recipe.finetune.evidence == "anywhere" or not question.positive_ids:
+        return found, nowhere
+    named = np.isin(found.table[:, 0], gold_rows(context.store, question))
+    markable = found.table[:, 1] >= 0
+    if not (named & markable).any():
+        return found, nowhere
+    return Spans(found.table[named]), Spans(found.table[~named])
 
 
 def _distinct(questions: list[Question], holds: Callable[[str], bool]) -> tuple[str, ...]:

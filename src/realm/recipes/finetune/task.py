@@ -17,6 +17,7 @@ from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import Candidates, HybridCandidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.qa import Spans
 from realm.data.questions import Datasets, load_datasets, pooled
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
@@ -62,7 +63,8 @@ class ReadingTask(Task):
         self.model = nn.ModuleDict({"source": source, "reader": reader})
         self.source, self.reader = source, reader
         located = locate_answers(context, questions)
-        self.questions, self.answers, self.skipped = located.questions, located.spans, located.skipped
+        self.questions, self.skipped = located.questions, located.skipped
+        self.answers, self.elsewhere = located.spans, located.elsewhere
         if not self.questions:
             raise DataError("no valid pattern among the answers", path=files_of(context.recipe.train_files), cure=PATTERN_CURE)
         self.dev = dev[:DEV_QUESTIONS]
@@ -84,8 +86,9 @@ class ReadingTask(Task):
         items = [item for _, item in drawn]
         tokens = [self.tokens[i] for i in items]
         wide, correct = self.wide(items, tokens)
-        retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), wide.valid)
-        reading, readable = self.reading([position for position, _ in drawn], items, tokens, wide.best(self.section.read))
+        retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), self.judged(items, wide, correct))
+        read = wide.best(self.section.read) if self.section.evidence == "anywhere" else wide.best_with(correct, self.section.read)
+        reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
         loss = (retrieval + reading).sum()
         metrics = {
             "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
@@ -100,15 +103,19 @@ class ReadingTask(Task):
         assert isinstance(self.reader, Reader)
         renamings = [self._renaming(position) for position in positions]
         spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
-        gold = self._gold(items, read.rows, spans)
+        gold = self._at(self.answers, items, read.rows, spans)
+        valid = spans.valid & ~self._at(self.elsewhere, items, read.rows, spans)
         objective = SPAN_LOSSES[self.section.objective]
-        return objective(spans.logits.flatten(1), gold.flatten(1), spans.valid.flatten(1))
+        return objective(spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
 
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
-        """The wide beam of b questions, and which of its blocks hold an answer, [b, c]."""
+        """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""
         wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
-        correct = [np.isin(rows, self.answers[i].rows) for i, rows in zip(items, wide.rows, strict=True)]
-        return wide, torch.from_numpy(np.stack(correct))
+        return wide, _held(self.answers, items, wide.rows)
+
+    def judged(self, items: list[int], wide: Candidates, correct: Tensor) -> Tensor:
+        """The blocks of the beam that are either right or wrong, [b, c]."""
+        return wide.valid & (correct | ~_held(self.elsewhere, items, wide.rows)).to(wide.scores.device)
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
@@ -118,13 +125,13 @@ class ReadingTask(Task):
         rng = generator("rename", self.name, self.context.seed, position)
         return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
 
-    def _gold(self, items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
-        """True at spans that equal an answer, [b, k, t, w]."""
+    def _at(self, places: list[Spans], items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
+        """True at the places of each question's answers among the spans, [b, k, t, w]."""
         gold = torch.zeros_like(spans.valid)
         _, _, longest, widest = gold.shape
         for i, item in enumerate(items):
             for j, row in enumerate(rows[i].tolist()):
-                for start, end in self.answers[item].get(row, []):
+                for start, end in places[item].get(row, []):
                     if end <= longest and end - start <= widest:
                         gold[i, j, start, end - start - 1] = True
         return gold
@@ -132,7 +139,7 @@ class ReadingTask(Task):
     @property
     def answerer(self) -> Answerer:
         """Answers as the networks are now."""
-        return Answerer(self.context.inputs, self.source, self.reader, versions={})
+        return Answerer(self.context.inputs, self.source, self.reader, versions={}, bf16=self.context.recipe.run.bf16)
 
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
@@ -199,6 +206,11 @@ class ReadingTask(Task):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._highest, self._evaluated_since, self.recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
+
+
+def _held(places: list[Spans], items: list[int], rows: np.ndarray) -> Tensor:
+    """Which blocks [b, c] hold one of the places of their question, bool [b, c]."""
+    return torch.from_numpy(np.stack([np.isin(found, places[i].rows) for i, found in zip(items, rows, strict=True)]))
 
 
 def q_texts(questions: list[Question]) -> list[str]:

@@ -7,14 +7,13 @@ from typing import Any
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
 from realm.recipes.better import Verdict, better_of
-from realm.recipes.context import StageContext, is_published, load_stage, publish_stage, train
+from realm.recipes.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
 from realm.recipes.pretrain.evidence import held_out_recall
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import RETRIEVER, PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import require_reading
-from realm.refresh import refresh_index
 from realm.train.best import load_weights, shared_best
 from realm.train.distributed import on_first, world
 
@@ -85,7 +84,7 @@ def run_pretrain(context: StageContext) -> None:
 
 def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> None:
     """Publish the networks as they start, with their index: what they know is searched at once, and fine-tuning goes on from it."""
-    generation = on_first(lambda: refresh_index(model, context.inputs, context.paths, step=0, progress=context.embedded).number)
+    generation = on_first(lambda: publish_index(context, model).number)
     publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
 
 
