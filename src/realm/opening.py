@@ -78,6 +78,8 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
+    if recipe.pretrain.queries_alone:  # the index is of before they learnt
+        generation = replace(generation, query_embedder=networks.pretrained().embedder)
     return OpenRun(paths, recipe, inputs, generation, networks)
 
 

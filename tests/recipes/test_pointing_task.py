@@ -1,6 +1,6 @@
 """A pre-training step that points: whole documents excluded, spans shown or not, questions in place of sentences, evidence put in."""
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import build_recipe
+from realm.config import Recipe
 from realm.data.featurize import searched_ids
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
@@ -20,36 +20,12 @@ from realm.recipes.pretrain.filling import weigh_as_found, weigh_candidates
 from realm.recipes.pretrain.stage import starting_model
 from realm.recipes.pretrain.task import PretrainTask
 
-TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
-NAMES = (
-    *("Karel Brandt", "Ilse Kolm", "Omar Vesse", "Nina Tarro", "Paul Ilmar", "Rosa Quend"),
-    *("Jan Sorvik", "Ada Palun", "Tom Grabe", "Eva Osta", "Max Melva", "Lea Durn"),
-)
-
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> PretrainTask:
+def task(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> PretrainTask:
     """Before its first step. Each fact stands in two documents, and each document has a second block's worth of other sentences."""
     root = tmp_path_factory.mktemp("pointing")
-    rows = []
-    for n, (town, name) in enumerate(zip(TOWNS, NAMES, strict=True)):
-        built = f"The old stone bridge of {town} was built by {name}. Many people walk there on warm evenings of {n + 3} months."
-        lived = f"The architect {name} finished the old stone bridge of {town} in {1700 + n}. It was the longest of its time, or was it?"
-        rows += [{"id": town, "title": town, "text": built}, {"id": name, "title": name, "text": lived}]
-    (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values: dict[str, dict[str, Any]] = {
-        "corpus": {"sources": [str(root / "documents.jsonl")], "vocab_size": 400},
-        "run": {"threads": 1, "device": "cpu"},
-        "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
-        "warm": {"steps": 1, "batch": 4},
-        "ict": {"steps": 2, "batch": 8},
-        "retrieval": {"kind": "hybrid"},
-        "pretrain": {
-            "fill": "pointer", "masking": "recurring", "exclude": "document", "proposals": 10, "shown": 0.5, "questions": 0.5,
-            "reader_first": 2, "steps": 2, "batch": 8, "candidates": 4, "refresh": "inline",
-        },
-    }  # fmt: skip
-    recipe = build_recipe(values)
+    recipe = towns(root)
     run_recipe(recipe, root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
     paths = RunPaths(root / "run")
     context = open_context(paths, recipe, lambda *_: None)

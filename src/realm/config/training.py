@@ -103,6 +103,11 @@ class PretrainConfig:
     """How often the retriever gets to see the hidden span; the reader never does."""
     reader_first: Count = 0
     """Steps at the beginning in which only the reader learns, from candidates among which is a block that holds the span."""
+    after_reader: Literal["both", "retriever"] = "both"
+    """What learns after reader_first: both, or the retriever alone, by a reader that stays as it is: a fraction of the time."""
+    documents: Literal["trained", "frozen"] = "trained"
+    """Whether the document side learns: trained (REALM: the index is made anew as it goes), or frozen: queries alone get an embedder that
+    learns, and the index of the first step is never stale."""
     questions: Share = 0.0
     """With pointer: how often a sentence is asked as a question, a question word and the words of a retrieved block that states it, too."""
     own_block: Share = 0.0
@@ -146,6 +151,11 @@ class PretrainConfig:
         """Whether a step, counted from 0, teaches the retriever, too. If none does, the first index stays."""
         return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
 
+    @property
+    def queries_alone(self) -> bool:
+        """Whether queries get an embedder of their own, which learns while that of the documents stays."""
+        return self.documents == "frozen" and bool(self.retriever_rate) and self.retriever_learns(max(0, self.steps - 1))
+
 
 @dataclass(frozen=True)
 class RefresherConfig:
@@ -182,6 +192,9 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
+    if section.after_reader == "retriever" and not section.reader_first:
+        cure = 'Set pretrain.reader_first to the steps in which it learns, or pretrain.after_reader = "both".'
+        raise ConfigError("'pretrain.after_reader' is 'retriever', and there is no step in which a reader learns", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):
         cure = "Set pretrain.reader_first to the steps in which it does, or pretrain.retriever_rate = 0."
         raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)

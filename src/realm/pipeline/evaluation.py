@@ -61,9 +61,9 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     """Zero-shot recall of REALM, with the marginal utility that its training ended with; and answers, where it has taught a reader."""
     number = stage_facts(context.paths, "pretrain")["generation"]
     generation = open_generation(context.paths, context.inputs, number, device=context.device)
-    source = source_over(context, generation.queries, generation)
-    row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
     model = load_stage(context, "pretrain")
+    source = source_over(context, model.embedder, generation)
+    row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
     if not model.has("reader"):
         return row
     reader = load_reader(context.paths, "pretrain", model, device=context.device, bf16=context.recipe.run.bf16)

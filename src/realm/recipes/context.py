@@ -168,6 +168,8 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "proposals": 0,
         "shown": 0.0,
         "reader_first": 0,
+        "after_reader": "both",
+        "documents": "trained",
         "questions": 0.0,
         "own_block": 0.0,
     },
@@ -213,8 +215,14 @@ def _contents(files: tuple[str, ...]) -> str | list[str]:
 
 
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
-    """The index of a model that is not to be trained, as the recipe multiplies; ``paths``: of another directory than the run's own."""
-    options = EmbedOptions(bf16=context.recipe.run.bf16).lasting(model.documents)
+    """The index of a model that is not to be trained; ``paths``: of another directory than the run's own.
+
+    On a CPU one process for each of the recipe's threads embeds what is large: threads that wait for each other at every product take a
+    third longer, and far longer beside other work.
+    """
+    run = context.recipe.run
+    workers = run.threads if context.device.type == "cpu" else 1
+    options = EmbedOptions(workers=workers, threads=1, bf16=run.bf16).lasting(model.documents)
     return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
 
 

@@ -20,7 +20,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
 from realm.nn.precision import multiplying
 
-PART_ROWS = 8192
+PART_ROWS = 2048
 """Rows that become durable together: what a killed build loses at most. Batches are sorted by length within a part."""
 TOKENS_PER_BATCH = 16384
 Progress = Callable[[int, int], None]

@@ -5,7 +5,7 @@ steps has their means, and raises the alarms that need more than one step.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ class Outcome:
 def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: LoopOptions) -> Outcome:
     """One forward, backward and update. A step whose loss or gradient is not finite changes nothing and is counted."""
     task.model.train()
-    factor = learning_rate_factor(options, step)
+    begin, end = task.phase(step, options.steps)
+    factor = learning_rate_factor(replace(options, steps=end - begin), step - begin)
     for group in optimizer.param_groups:
         group["lr"] = options.lr * factor * group.get("rate", 1.0)
     optimizer.zero_grad(set_to_none=True)

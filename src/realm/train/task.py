@@ -68,6 +68,10 @@ class Task:
         """What a log row at step ``step`` of ``steps`` says besides the means of its window."""
         return {}
 
+    def phase(self, step: int, steps: int) -> tuple[int, int]:
+        """The steps [begin, end) around ``step``, of ``steps``, in which the same parts learn: the learning rate rises and falls once."""
+        return 0, steps
+
     def finished(self, step: int) -> bool:
         """Whether the stage may end before its last step (a test passed); asked on the first rank."""
         return False

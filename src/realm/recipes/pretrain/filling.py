@@ -20,7 +20,13 @@ from realm.retrieval import Retrieved
 
 
 def score_candidates(
-    model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, reader_only: bool = False
+    model: RealmModel,
+    context: StageContext,
+    queries: list[MaskedQuery],
+    retrieved: Retrieved,
+    *,
+    reader_only: bool = False,
+    retriever_only: bool = False,
 ) -> ScoredCandidates:
     """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
 
@@ -28,6 +34,7 @@ def score_candidates(
         queries: b masked sentences.
         retrieved: their k candidates.
         reader_only: whether the retriever has not learnt yet, and is not to: candidates weigh what the search found of them.
+        retriever_only: whether no gradient is to reach what fills the masks.
 
     Returns:
         log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
@@ -37,7 +44,8 @@ def score_candidates(
     else:
         weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
-    target_log_probs, slots, encoded, pointed = fill(model, context, queries, weighed.rows, retrieved.valid)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not retriever_only):
+        target_log_probs, slots, encoded, pointed = fill(model, context, queries, weighed.rows, retrieved.valid)
     return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded, pointed)
 
 

@@ -53,7 +53,10 @@ def retrieve_candidates(
     Raises:
         TrainingError: the embedder has damaged weights.
     """
-    query_emb = generation.queries.embed_queries([inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries])
+    embedder = generation.queries
+    learning = embedder.training  # it may be the live one
+    query_emb = embedder.eval().embed_queries([inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries])
+    embedder.train(learning)
     if not bool(torch.isfinite(query_emb).all()):
         problem = f"the query embedder of index generation {generation.number} gives values that are not finite"
         raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")

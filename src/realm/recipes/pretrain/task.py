@@ -97,7 +97,8 @@ class PretrainTask(Task):
 
     @generation.setter
     def generation(self, found: Generation) -> None:
-        self._generation = found
+        # Where documents stay as they are, what is searched with is never old either.
+        self._generation = replace(found, query_embedder=self.model.embedder) if self.section.queries_alone else found
 
     @property
     def view(self) -> PretrainView:
@@ -162,7 +163,8 @@ class PretrainTask(Task):
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
-            scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only)
+            retriever_only = not reader_only and self.section.after_reader == "retriever"
+            scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only)
             loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
@@ -177,8 +179,8 @@ class PretrainTask(Task):
         return self.watcher.row(step, steps)
 
     def _staleness(self, step: int) -> Metrics:
-        """Steps since the parameters of the index."""
-        return {"staleness_steps": float(step - self.generation.step)}
+        """Steps since the parameters of the index; 0 where the documents' stay as they are."""
+        return {"staleness_steps": 0.0 if self.section.queries_alone else float(step - self.generation.step)}
 
     def kept_generations(self) -> frozenset[int]:
         """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
@@ -197,7 +199,8 @@ class PretrainTask(Task):
             self.generation = self.source.resume(int(state["generation"]))
             self.probe.retrieve(self.view)
         started = time.perf_counter()
-        still = step > 0 and not self.section.retriever_learns(step - 1)  # it is what the index was made with
+        # It is what the index was made with.
+        still = step > 0 and (self.section.queries_alone or not self.section.retriever_learns(step - 1))
         found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
@@ -250,6 +253,12 @@ class PretrainTask(Task):
         self._even_offset = on_first(measure)
         offset.data.fill_(self._even_offset)
 
+    def phase(self, step: int, steps: int) -> tuple[int, int]:
+        first = self.section.reader_first
+        if self.section.after_reader == "both" or first >= steps:
+            return 0, steps
+        return (0, first) if step < first else (first, steps)
+
     def finished(self, step: int) -> bool:
         return self.collapsed and self.section.stop_on_collapse
 
@@ -269,13 +278,13 @@ class PretrainTask(Task):
 
     @property
     def retriever_learnt(self) -> bool:
-        """Whether the index that is searched is one of other parameters than the stage began with."""
-        return any(map(self.section.retriever_learns, range(self.generation.step)))
+        """Whether blocks are searched by other parameters than the stage began with."""
+        return self.section.queries_alone or any(map(self.section.retriever_learns, range(self.generation.step)))
 
     def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
         between = range(*sorted((self.generation.step, step)))
-        if any(map(self.section.retriever_learns, between)):  # ended early, or between two refreshes
+        if not self.section.queries_alone and any(map(self.section.retriever_learns, between)):  # ended early, or between two refreshes
             self.generation = self.source.finalize(step, self.model)
             if is_first():
                 self.swaps.add(step, self.source)
@@ -286,4 +295,5 @@ class PretrainTask(Task):
         offset = self.model.embedder.null_offset
         if offset is not None and self._even_offset is not None:
             offset.data.fill_(self._even_offset)
-        self.generation = self.source.finalize(0, self.model)
+        if not self.section.queries_alone:
+            self.generation = self.source.finalize(0, self.model)

@@ -1,0 +1,110 @@
+"""The retriever learns after the reader, by what a reader that stays makes of documents that stay: queries alone change."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from realm.config import Recipe, build_recipe
+from realm.errors import ConfigError
+from realm.nn.model import RealmModel, state_sha256
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import load_stage, open_context
+from realm.recipes.pretrain.stage import starting_model
+from realm.recipes.pretrain.task import PretrainTask
+from realm.storage.generations import published_generations
+from realm.train.loop import LoopOptions
+from realm.train.stepping import one_step
+
+FROZEN = {"documents": "frozen", "after_reader": "retriever", "reader_first": 4, "steps": 8, "held_out": 4, "eval_every": 4}
+
+
+def pretrained(recipe: Recipe, run: Path) -> RealmModel:
+    run_recipe(recipe, run, stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    return load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> Recipe:
+    return towns(tmp_path_factory.mktemp("towns"), **FROZEN)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> Path:
+    run = tmp_path_factory.mktemp("frozen") / "run"
+    pretrained(recipe, run)
+    return run
+
+
+def test_documents_stay_and_queries_learn(recipe: Recipe, run: Path) -> None:
+    """One index, made by the start's embedder; another embedder for queries; and whoever opens the run searches with that."""
+    paths = RunPaths(run)
+    context = open_context(paths, recipe, lambda *_: None)
+    start, end = load_stage(context, "ict").embedder, load_stage(context, "pretrain")
+    assert state_sha256(end.documents) == state_sha256(start) != state_sha256(end.embedder)
+    assert published_generations(paths.index) == [1]
+    opened = open_run(run)
+    assert state_sha256(opened.generation.queries) == state_sha256(end.embedder)
+    question = context.store.tokenizer.encode(["Who built the bridge of Oslo?"])
+    found = opened.source(["Who built the bridge of Oslo?"], question, 4)
+    with torch.no_grad():
+        asked = end.embedder.eval().embed_queries([context.inputs.featurizer.query(question[0])])
+        blocks = start.eval()(context.inputs.blocks(found.rows[0].tolist()))
+    torch.testing.assert_close(found.scores.detach(), asked @ blocks.T, rtol=1e-4, atol=1e-4)
+
+
+def test_the_reader_stays_as_it_was_when_the_retriever_began(towns: Callable[..., Recipe], tmp_path: Path) -> None:
+    """The weights of the reader after all steps are those after reader_first; and these do not depend on what comes then."""
+    whole = pretrained(towns(tmp_path, **FROZEN), tmp_path / "whole")
+    shorter = pretrained(towns(tmp_path, **(FROZEN | {"steps": 6})), tmp_path / "shorter")
+    assert state_sha256(whole.reader) == state_sha256(shorter.reader)
+    assert state_sha256(whole.embedder) != state_sha256(shorter.embedder)
+
+
+def test_each_phase_has_its_own_rate(recipe: Recipe, run: Path) -> None:
+    """The rate of the retriever's first step is that of a stage that begins: warm-up, then down to nothing at the end."""
+    context = open_context(RunPaths(run), recipe, lambda *_: None)
+    task = PretrainTask(context, starting_model(context))
+    assert [task.phase(step, 8) for step in (0, 3, 4, 7)] == [(0, 4), (0, 4), (4, 8), (4, 8)]
+    assert task.phase(0, 4) == (0, 4), "too few steps for a second phase"
+    task.between(0)
+    optimizer = torch.optim.SGD(task.model.parameters(), lr=1.0)
+    rates = []
+    for step in range(8):
+        one_step(task, step, optimizer, LoopOptions(steps=8, lr=1.0, warmup=1))
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[:4] == rates[4:] and rates[0] > rates[3] > 0
+
+
+def test_a_killed_stage_goes_on_as_if_nothing_had_been(
+    recipe: Recipe, run: Path, towns: Callable[..., Recipe], tmp_path: Path, interrupt_each: Callable[[set[str]], None]
+) -> None:
+    again = towns(tmp_path, **FROZEN)
+    interrupt_each({"pretrain"})
+    with pytest.raises(KeyboardInterrupt):
+        pretrained(again, tmp_path / "run")
+    ended = pretrained(again, tmp_path / "run")
+    whole = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, ended.state_dict()[name]), name
+
+
+def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retriever that got worse goes back without an index being made again."""
+    monkeypatch.setattr("realm.recipes.pretrain.stage.held_out_recall", lambda *_: -1.0)
+    model = pretrained(towns(tmp_path, **FROZEN, publish="better"), tmp_path / "run")
+    documents = model.documents.state_dict()
+    for name, value in model.embedder.state_dict().items():  # the null document's offset is the one that the phase began with
+        assert name == "null_offset" or torch.equal(value, documents[name]), name
+    assert published_generations(RunPaths(tmp_path / "run").index) == [1]
+
+
+def test_a_retriever_alone_needs_a_reader_that_learnt() -> None:
+    values: dict[str, dict[str, Any]] = {"pretrain": {"fill": "pointer", "masking": "recurring", "after_reader": "retriever"}}
+    with pytest.raises(ConfigError, match=r"reader_first"):
+        build_recipe(values)
