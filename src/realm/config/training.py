@@ -151,6 +151,10 @@ class PretrainConfig:
         """Whether a step, counted from 0, teaches the retriever, too. If none does, the first index stays."""
         return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
 
+    def reader_stays(self, step: int) -> bool:
+        """Whether a step teaches the retriever alone. Never without steps in which the reader learnt first."""
+        return self.after_reader == "retriever" and 0 < self.reader_first <= step
+
     @property
     def queries_alone(self) -> bool:
         """Whether queries get an embedder of their own, which learns while that of the documents stays."""
@@ -192,9 +196,6 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
-    if section.after_reader == "retriever" and not section.reader_first:
-        cure = 'Set pretrain.reader_first to the steps in which it learns, or pretrain.after_reader = "both".'
-        raise ConfigError("'pretrain.after_reader' is 'retriever', and there is no step in which a reader learns", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):
         cure = "Set pretrain.reader_first to the steps in which it does, or pretrain.retriever_rate = 0."
         raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)

@@ -163,7 +163,7 @@ class PretrainTask(Task):
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         with watch("forward"):
-            retriever_only = not reader_only and self.section.after_reader == "retriever"
+            retriever_only = self.section.reader_stays(step)
             scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only)
             loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
             metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
@@ -255,7 +255,7 @@ class PretrainTask(Task):
 
     def phase(self, step: int, steps: int) -> tuple[int, int]:
         first = self.section.reader_first
-        if self.section.after_reader == "both" or first >= steps:
+        if not self.section.reader_stays(steps - 1):
             return 0, steps
         return (0, first) if step < first else (first, steps)
 
