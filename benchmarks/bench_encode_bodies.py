@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,11 @@ import torch
 from bodies_common import alternated, block_texts, lowest_cosine, sentence_transformer
 from common import result
 from realm.data.blocks import open_inputs
+from realm.nn.int8 import Int8Embedder, write_int8
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16
-from realm.refresh.embedding import embed_corpus
+from realm.refresh.embedding import INT8_TOKENS, embed_corpus, embed_rows
 
 BATCHES = (8, 16, 32, 64, 128)
 DEFAULT_BATCH, TRIED = 32, 128
@@ -64,6 +66,10 @@ def main() -> None:
         f"sentence-transformers, batch {best}": partial(encode, peer, best),
         "our tokenizer": partial(inputs.store.tokenizer.tokenize, texts),
     }
+    with TemporaryDirectory() as scratch:
+        write_int8(embedder, Path(scratch) / "embedder.onnx")
+        reduced = Int8Embedder(Path(scratch) / "embedder.onnx", arguments.threads)
+    ways["realm int8"] = partial(embed_rows, reduced, inputs, rows, None, INT8_TOKENS)
     if peer_half is not None:
         ways["realm bf16"] = partial(embed_corpus, embedder, inputs, rows, bf16=True)
         ways["sentence-transformers bf16"] = partial(encode, peer_half, best_batch(partial(encode, peer_half, some=texts[:TRIED])))

@@ -70,9 +70,9 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     paths = RunPaths(arguments.run)
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
+    torch.set_num_threads(arguments.threads)  # opening sets the run's own
     ways = {name: stepping(context, changes, arguments.batch, arguments.candidates) for name, changes in WAYS.items()}
     taken: dict[str, list[tuple[float, float, int]]] = {name: [] for name in ways}
     for number in range(arguments.rounds + 1):

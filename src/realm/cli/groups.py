@@ -13,21 +13,24 @@ from realm.errors import ConfigError
 from realm.progress import Progress
 
 
-def index_build(places: Places, /, *, body: str = "", projection: int = 0, out: Path | None = None, json: Json = False) -> None:
+def index_build(
+    places: Places, /, *, body: str = "", projection: int = 0, int8: bool = False, out: Path | None = None, json: Json = False
+) -> None:
     """Embed documents added since a run's index was made; or with --body, index documents as they are: no training, no questions.
 
     Args:
         places: a run directory; with --body, files or folders of documents.
         body: published weights, such as minilm (realm models lists them).
         projection: with --body, dimensions of an embedding; 0: the body's own.
+        int8: with --body, embed in 8-bit integers by ONNX Runtime: faster, most of all on processors without bfloat16.
         out: the run directory to make of the documents.
     """
     from realm.opening import open_run
 
     with Progress() as progress:
         if body:
-            run = _index_documents(places, body, projection, out, progress)
-        elif len(places) != 1 or out is not None or projection:
+            run = _index_documents(places, {"body": body, "projection": projection}, out, progress, int8=int8)
+        elif len(places) != 1 or out is not None or projection or int8:
             raise ConfigError("one run directory has its index built", cure="To index documents, add --body minilm --out RUN.")
         else:
             run = places[0]
@@ -78,15 +81,15 @@ def tagger_eval(
     show.result(evaluate_tagger(file, tagger, corpus), json)
 
 
-def _index_documents(sources: tuple[Path, ...], body: str, projection: int, out: Path | None, progress: Progress) -> Path:
+def _index_documents(sources: tuple[Path, ...], model: dict[str, str | int], out: Path | None, progress: Progress, *, int8: bool) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.config import build_recipe
     from realm.pipeline import run_recipe
 
     if out is None:
         raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")
-    model = {"body": body, "projection": projection}
-    recipe = build_recipe({"model": model, "corpus": {"sources": [str(source.resolve()) for source in sources]}})
+    corpus = {"sources": [str(source.resolve()) for source in sources]}
+    recipe = build_recipe({"model": model, "corpus": corpus, "refresher": {"int8": int8}})
     run_recipe(recipe, out, stages=("corpus", "pretrain"), progress=progress)
     return out
 

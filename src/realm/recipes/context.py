@@ -220,9 +220,9 @@ def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | No
     On a CPU one process for each of the recipe's threads embeds what is large: threads that wait for each other at every product take a
     third longer, and far longer beside other work.
     """
-    run = context.recipe.run
-    workers = run.threads if context.device.type == "cpu" else 1
-    options = EmbedOptions(workers=workers, threads=1, bf16=run.bf16).lasting(model.documents)
+    run, on_cpu = context.recipe.run, context.device.type == "cpu"
+    options = EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
+    options = options.lasting(model.documents)
     return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
 
 

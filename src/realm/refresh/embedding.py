@@ -4,7 +4,10 @@ Memory of a process: the embedder, ``TOKENS_PER_BATCH`` tokens of activations, a
 collects holds up to ``workers`` + 2 parts besides.
 """
 
+import copy
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
@@ -14,15 +17,18 @@ import torch
 
 from realm.corpus.workers import Workers, usable_cores
 from realm.data.blocks import BlockInputs, open_inputs
+from realm.data.types import Sequence
 from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
 from realm.nn.embedder import Embedder
+from realm.nn.int8 import Int8Embedder, write_int8
 from realm.nn.model import RealmModel
 from realm.nn.precision import multiplying
 
 PART_ROWS = 2048
 """Rows that become durable together: what a killed build loses at most. Batches are sorted by length within a part."""
 TOKENS_PER_BATCH = 16384
+INT8_TOKENS = 2048
 Progress = Callable[[int, int], None]
 
 
@@ -36,12 +42,14 @@ class EmbedOptions:
             is at least one process for each.
         threads: CPU threads of each process; 0: a fair share of the cores, or as this process has it if it works alone.
         bf16: multiply in bfloat16 where the device gains by it.
+        int8: embed by ONNX Runtime in 8-bit integers, on CPUs only (``nn/int8.py``).
     """
 
     workers: int = 1
     devices: tuple[str, ...] = ()
     threads: int = 0
     bf16: bool = False
+    int8: bool = False
 
     @property
     def processes(self) -> int:
@@ -67,13 +75,31 @@ def embed_corpus(
         bf16: multiply in bfloat16 where the embedder's device does so in hardware; vectors are float32 all the same.
     """
     embedder.eval()
-    device = next(embedder.parameters()).device.type
+    with multiplying(next(embedder.parameters()).device.type, bf16=bf16):
+        return embed_rows(embedder, inputs, rows, progress, TOKENS_PER_BATCH)
 
-    def embed(batch: list[int]) -> torch.Tensor:
-        with multiplying(device, bf16=bf16):
-            return embedder(inputs.blocks([int(rows[i]) for i in batch])).float().cpu()
 
-    return embed_blocks(embed, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=TOKENS_PER_BATCH, progress=progress)
+def embed_rows(
+    embed: Callable[[list[Sequence]], torch.Tensor], inputs: BlockInputs, rows: np.ndarray, progress: Progress | None, tokens: int
+) -> np.ndarray:
+    """Embeddings of rows by whatever embeds them, so many tokens at a time. float32 [n, d]."""
+
+    def of(batch: list[int]) -> torch.Tensor:
+        return embed(inputs.blocks([int(rows[i]) for i in batch])).float().cpu()
+
+    return embed_blocks(of, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=tokens, progress=progress)
+
+
+@contextmanager
+def _int8(embedder: Embedder, options: EmbedOptions) -> Iterator[str]:
+    """The file of an embedder's 8-bit form, there for as long as it is needed; "" where none is wanted."""
+    if not options.int8:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="realm-int8-") as directory:
+        path = Path(directory) / "embedder.onnx"
+        write_int8(copy.deepcopy(embedder).cpu(), path)
+        yield str(path)
 
 
 Parts = Callable[[int], Iterator[np.ndarray]]
@@ -96,15 +122,23 @@ def embed_parts(
     """
 
     def parts(start: int) -> Iterator[np.ndarray]:
+        with _int8(embedder, options) as int8:
+            yield from parts_by(start, int8)
+
+    def parts_by(start: int, int8: str) -> Iterator[np.ndarray]:
+        alone = Int8Embedder(Path(int8), options.threads or torch.get_num_threads()) if int8 else None
         ids = np.asarray(inputs.store.block_ids)[rows]
         items = ((at, ids[at : at + PART_ROWS]) for at in range(start, len(rows), PART_ROWS))
 
         def here(item: tuple[int, np.ndarray]) -> np.ndarray:
             at, part = item
             told = None if progress is None else lambda done, _: progress(at + done, len(rows))
-            return embed_corpus(embedder, inputs, inputs.store.rows_of(part), told, bf16=options.bf16)
+            here_rows = inputs.store.rows_of(part)
+            if alone is not None:
+                return embed_rows(alone, inputs, here_rows, told, INT8_TOKENS)
+            return embed_corpus(embedder, inputs, here_rows, told, bf16=options.bf16)
 
-        arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options)
+        arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options, int8)
         with Workers(options.processes) as workers:
             for (at, part), vectors in workers.in_order(items, here, _worker, arguments):
                 if progress is not None:
@@ -114,11 +148,16 @@ def embed_parts(
     return parts
 
 
-def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
+def _worker(
+    params: str, corpus: str, query_length: int, options: EmbedOptions, int8: str
+) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
     """In another process: what embeds one part."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
     threads = options.threads or max(1, usable_cores() // options.processes)
     device = options.devices[number % len(options.devices)] if options.devices else "cpu"
+    if int8:
+        reduced, inputs = Int8Embedder(Path(int8), threads), open_inputs(Path(corpus), query_length)
+        return lambda item: embed_rows(reduced, inputs, rows_still_there(inputs, item[1]), None, INT8_TOKENS)
     embed = part_embedder(params, corpus, query_length, threads, device, options.bf16)
     return lambda item: embed(item[1])
 
@@ -136,10 +175,19 @@ def part_embedder(params: str, corpus: str, query_length: int, threads: int, dev
     inputs = open_inputs(Path(corpus), query_length)
 
     def embed(block_ids: np.ndarray) -> np.ndarray:
-        try:
-            rows = inputs.store.rows_of(block_ids)
-        except KeyError as error:  # compacted meanwhile
-            raise SnapshotError(f"the corpus changed while it was embedded: {error.args[0]}", path=corpus, cure="Start again") from error
-        return embed_corpus(embedder, inputs, rows, bf16=bf16)
+        return embed_corpus(embedder, inputs, rows_still_there(inputs, block_ids), bf16=bf16)
 
     return embed
+
+
+def rows_still_there(inputs: BlockInputs, block_ids: np.ndarray) -> np.ndarray:
+    """The rows of blocks.
+
+    Raises:
+        SnapshotError: the corpus was compacted, and they are gone.
+    """
+    try:
+        return inputs.store.rows_of(block_ids)
+    except KeyError as error:
+        problem = f"the corpus changed while it was embedded: {error.args[0]}"
+        raise SnapshotError(problem, path=inputs.store.path, cure="Start again") from error
