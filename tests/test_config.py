@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from hypothesis import given, strategies as st
 
 from realm.config import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
@@ -193,3 +194,16 @@ def test_dump_and_load_give_the_same_recipe(tmp_path: Path) -> None:
 def test_any_value_survives_the_round_trip(text: str, lr: float, seed: int, k: list[int]) -> None:
     recipe = build_recipe({"corpus": {"tokenizer": text}, "ict": {"lr": lr}, "run": {"seed": seed}, "eval": {"k": k}})
     assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe
+
+
+def test_what_presets_learn_later_changes_no_run(tmp_path: Path) -> None:
+    """A run's own config.toml states all keys of its time: one that is missing had its default then, whatever a preset says of it today."""
+    recipe = build_recipe({"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}})
+    stated = tomllib.loads(dump_recipe(recipe))
+    assert stated["pretrain"].pop("documents") == "frozen" and stated["finetune"].pop("evidence") == "named"
+    (tmp_path / "config.toml").write_text(tomli_w.dumps(stated), "utf-8")
+    assert load_recipe(tmp_path / "config.toml").pretrain.documents == "frozen", "a recipe of that name is completed"
+    (tmp_path / "run.json").write_text("{}", "utf-8")
+    run = load_recipe(tmp_path / "config.toml")
+    assert (run.pretrain.documents, run.finetune.evidence) == ("trained", "anywhere")
+    assert run.pretrain.own_block == recipe.pretrain.own_block, "what is stated stays"

@@ -17,11 +17,16 @@ from realm.paths import is_realm_model
 REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
 """Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
 
+RUN_CONFIG, RUN_FILE = "config.toml", "run.json"
+"""Files of a run directory: the recipe as it was resolved, and what says that it is a run."""
 Values = dict[str, Any]
 
 
 def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win.
+
+    The ``config.toml`` of a run states every key that there was when it was written. Keys that came later are as if they had not, whatever
+    presets say of them today: what was trained then stays what it is.
 
     Raises:
         ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
@@ -34,6 +39,8 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
         raise ConfigError(f"not TOML: {error}", path=path) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", path=path) from error
+    if path.name == RUN_CONFIG and (path.parent / RUN_FILE).is_file():
+        return _recipe(_merge(values, overrides or {}), path)
     return build_recipe(values, path=path, overrides=overrides)
 
 
@@ -44,7 +51,11 @@ def build_recipe(values: Values, *, path: Path | None = None, overrides: Values 
     preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
     body = model.get("body", "") if isinstance(model, dict) else ""
     below = _merge(_preset(preset, path), _published(body, merged) if isinstance(body, str) else {})
-    merged = _merge(below, _with_finetune_preset(merged, path))
+    return _recipe(_merge(below, _with_finetune_preset(merged, path)), path)
+
+
+def _recipe(merged: Values, path: Path | None) -> Recipe:
+    """A recipe of these values, and of defaults where there are none."""
     sections = get_type_hints(Recipe)
     _known(merged, sections, path, "section")
     recipe = Recipe(**{name: _section(sections[name], name, section, path) for name, section in merged.items()})
