@@ -126,7 +126,7 @@ def embed_parts(
             yield from parts_by(start, int8)
 
     def parts_by(start: int, int8: str) -> Iterator[np.ndarray]:
-        alone = Int8Embedder(Path(int8), options.threads or torch.get_num_threads()) if int8 else None
+        alone = Int8Embedder(Path(int8), torch.get_num_threads()) if int8 else None
         ids = np.asarray(inputs.store.block_ids)[rows]
         items = ((at, ids[at : at + PART_ROWS]) for at in range(start, len(rows), PART_ROWS))
 
