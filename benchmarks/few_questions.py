@@ -49,6 +49,7 @@ def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) 
         train = drawn(arguments.train, size, arguments.seed, scratch / f"train-{size}.jsonl")
         steps = max(arguments.least, round(size / arguments.batch))
         changed = {"steps": steps, "batch": arguments.batch, "lr": arguments.lr, "warmup": max(4, steps // 6), "read": arguments.read}
+        changed["start_questions"] = arguments.start_questions
         section = dataclasses.replace(recipe.finetune, train=str(train), **changed)
         recipe, stages, stage = dataclasses.replace(recipe, finetune=section), ("corpus", "pretrain", "finetune", "eval"), "finetune"
     run_recipe(recipe, copy, stages=stages, progress=Progress(quiet=True))
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--read", type=int, default=5)
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--least", type=int, default=40, help="steps at least, however few questions there are")
+    parser.add_argument("--start-questions", type=int, default=16, help="finetune.start_questions; nothing where RUN's reader is new")
     parser.add_argument("--scratch", type=Path, default=Path("few-questions"))
     arguments = parser.parse_args()
     arguments.scratch.mkdir(parents=True, exist_ok=True)

@@ -234,6 +234,9 @@ class FinetuneConfig:
     """Which weights the stage publishes: last; best: those of the highest exact match on dev, which without dev is a quarter of train; or
     better: the last ones, but each network that is worse on dev than before the stage goes back (the retriever by recall, then the reader
     by exact match)."""
+    start_questions: Count = 0
+    """How many questions a reader that pre-training taught to point is worth: published is the mean of it and the trained one, weighted by
+    these and by the questions learnt from, so that few of them add to what it knows. 0: the trained one alone."""
     patience: Count = 0
     """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
     steps: int = 400

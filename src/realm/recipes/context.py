@@ -173,7 +173,7 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "questions": 0.0,
         "own_block": 0.0,
     },
-    "finetune": {"evidence": "anywhere"},
+    "finetune": {"evidence": "anywhere", "start_questions": 0},
     "model": {"embedding_dropout": 0.0, "freeze_words": False},
 }
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""

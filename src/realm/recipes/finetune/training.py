@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from realm.recipes.better import Verdict, better_of
 from realm.recipes.context import StageContext, train
@@ -17,7 +18,8 @@ EXACT_MATCH = "exact match on dev questions"
 def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[str, Any]:
     """Train, and load the weights that the recipe publishes into the task's networks. Returns facts for the stage."""
     judged = context.recipe.finetune.publish == "better" and bool(task.dev)
-    start = {name: value.clone() for name, value in task.model.state_dict().items()} if judged else {}
+    share = start_share(context, len(task.questions))
+    start = {name: value.clone() for name, value in task.model.state_dict().items()} if judged or share else {}
     steps = train(context, task, context.recipe.finetune, mark)
     facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
     facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
@@ -26,6 +28,9 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
         if found is not None:
             load_weights(found[2], task.model)
             facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    if share:
+        blend(task.reader, reader_of(start), share)
+        facts["start_share"] = share
     task.finalize(facts.get("published_step", steps))
     if judged:
         facts["gate"] = keep_better(task, start)
@@ -48,5 +53,24 @@ def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any
         if not verdict.improved:
             task.restore_retriever(start)
         facts["retriever"] = verdict.facts()
-    reader = {name.removeprefix("reader."): value for name, value in start.items() if name.startswith("reader.")}
-    return facts | {"reader": better_of(task.reader, reader, EXACT_MATCH, task.dev_em).facts()}
+    return facts | {"reader": better_of(task.reader, reader_of(start), EXACT_MATCH, task.dev_em).facts()}
+
+
+def reader_of(start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The reader's part of ``state_dict`` of a task's networks."""
+    return {name.removeprefix("reader."): value for name, value in start.items() if name.startswith("reader.")}
+
+
+def start_share(context: StageContext, questions: int) -> float:
+    """How much of the reader that is published is the start's, see ``finetune.start_questions``; 0 where it begins as a new one."""
+    worth = context.recipe.finetune.start_questions
+    taught = context.recipe.pretrain.fill == "pointer" and context.recipe.pretrain.steps > 0 and context.recipe.finetune.reader == "span"
+    return worth / (worth + questions) if taught and worth else 0.0
+
+
+@torch.no_grad()
+def blend(network: nn.Module, start: Mapping[str, Tensor], share: float) -> None:
+    """Go back by ``share`` of the way to where a network started (Wortsman et al. 2022: weights on the line between them know both)."""
+    for name, value in network.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(start[name].to(value), share)
