@@ -21,7 +21,7 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
 
 
-def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path) -> None:
+def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = open_run(tiny_run)
     rows = np.arange(len(run.inputs.store))
     exact = embed_corpus(run.generation.embedder, run.inputs, rows)
@@ -30,6 +30,7 @@ def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path) -> 
     assert found.dtype == np.float32 and found.shape == exact.shape
     assert cosines(found, exact).min() > 0.95 and not np.allclose(found, exact, atol=1e-6)
     assert [path.name for path in tmp_path.iterdir()] == ["embedder.onnx"]
+    assert not [record for record in caplog.records if record.name == "root"], "the quantiser's advice is nobody's to follow"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

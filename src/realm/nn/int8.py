@@ -4,6 +4,7 @@ Weights are rounded to 8 bits for each output by itself, activations as they com
 network with cosines of about .99.
 """
 
+import logging
 import tempfile
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
@@ -36,7 +37,12 @@ def write_int8(embedder: Embedder, path: Path) -> None:
         export_onnx(embedder, whole)
         graph = onnx.load(whole)
         del graph.graph.value_info[:]  # shapes that torch's exporter noted: where it transposed a weight they are those of before
-        quantize_dynamic(graph, path, weight_type=QuantType.QInt8, per_channel=True)
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # it advises a preparation that changes nothing here
+        try:
+            quantize_dynamic(graph, path, weight_type=QuantType.QInt8, per_channel=True)
+        finally:
+            logging.disable(before)
 
 
 class Int8Embedder:
