@@ -1,16 +1,17 @@
 """Candidates and answers: rows and scores belong together, answers are in the documents' own spelling, nothing found is no crash."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from realm.answerer import Answerer, ReadBlocks
-from realm.candidates import Bm25Candidates, Candidates, DenseCandidates
+from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
+from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16
@@ -18,6 +19,7 @@ from realm.nn.reader import read_candidates
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
+from realm.text.answers import is_closed
 
 TEXTS = {
     "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
@@ -131,6 +133,40 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
             assert e.text[e.start : e.end] == e.answer and TEXTS[e.doc_id][e.doc_start :].startswith(e.text)
             assert e.p_span == pytest.approx(float(p[j].max()), rel=1e-4)
         json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
+    """Of spans that open a bracket and do not close it the next best is taken; where there is no other, such a span is."""
+    text = "The router is the Sky Hub (a small box) of 2016."
+    (tmp_path / "d.jsonl").write_text(json.dumps({"id": "d", "title": "Sky", "text": text}) + "\n")
+    build_corpus([tmp_path / "d.jsonl"], tmp_path / "corpus", vocab_size=300)
+    found = open_inputs(tmp_path / "corpus", 32)
+    answerer = Answerer(found, Source(), torch.nn.Module(), versions={})  # the test gives the scores itself
+    offsets = found.store.tokenizer.encode_offsets(text)[1]
+    begins, ends = [begin for begin, _ in offsets], [end for _, end in offsets]
+
+    def place(words: str) -> tuple[int, int]:
+        at = text.index(words)
+        first = begins.index(at)
+        return first, ends.index(at + len(words)) - first
+
+    widest = len(offsets)
+    scores = torch.full((1, len(offsets), widest), float("-inf"))
+    for words, p in (("Sky Hub (a small", 0.5), ("box) of", 0.3), ("Sky Hub", 0.15)):
+        scores[(0, *place(words))] = float(np.log(p))
+    best, mass, _ = answerer._best_string(np.array([0]), scores, ReadBlocks(found))
+    assert (best, round(mass, 2)) == ("Sky Hub", 0.15)
+    assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub"
+    scores[(0, *place("Sky Hub"))] = float("-inf")
+    assert answerer._best_string(np.array([0]), scores, ReadBlocks(found))[0] == "Sky Hub (a small"
+    assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub (a small"
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"), [("", True), ("a (b) [c]", True), ("(b", False), ("b)", False), (")b(", False), ("(a]", False), ("6'2\"", True)]
+)
+def test_brackets_are_closed_in_order(text: str, closed: bool) -> None:
+    assert is_closed(text) is closed
 
 
 def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:

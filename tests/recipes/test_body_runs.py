@@ -15,6 +15,7 @@ from realm.config import build_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel, part_sizes
+from realm.nn.precision import has_bf16
 from realm.nn.spec import bert_spec
 from realm.opening import open_run
 from realm.paths import RunPaths
@@ -65,6 +66,13 @@ def recipe_of(body: Path, documents: Path, **sections: dict[str, Any]) -> Any:
     return build_recipe({**values, **sections})
 
 
+@pytest.fixture
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that does not multiply bfloat16."""
+    monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+
+
+@pytest.mark.usefixtures("float32")
 def test_documents_are_searched_at_once_by_the_body_as_it_is(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
     """The command of the README: vectors of the index are the published embedder's, and the words are its tokenizer's."""
     run = tmp_path / "run"
@@ -166,10 +174,12 @@ def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path:
 
 
 def test_a_pointer_over_a_body_needs_two_lines() -> None:
-    """The reader alone learns, over the index of the body as it is; what the recipe says wins, and other sentences stand in no block."""
+    """The reader learns, then the queries' side; what the recipe says wins, and other sentences stand in no block."""
     two = {"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}}
     found = build_recipe(two).pretrain
-    assert (found.masking, found.exclude, found.own_block, found.retriever_rate, found.lr) == ("recurring", "document", 0.6, 0.0, 2e-4)
+    assert (found.masking, found.exclude, found.own_block, found.retriever_rate, found.lr) == ("recurring", "document", 0.6, 0.1, 2e-4)
+    assert (found.reader_first, found.after_reader, found.queries_alone) == (700, "retriever", True)
+    assert not build_recipe({**two, "pretrain": {**two["pretrain"], "steps": 400}}).pretrain.queries_alone, "too few for a second phase"
     assert not found.from_warm and found.refresh == "inline" and found.publish == "better"
     other = build_recipe({**two, "pretrain": {**two["pretrain"], "masking": "stated", "sentences": ["news.jsonl"]}}).pretrain
     assert (other.masking, other.own_block, other.questions) == ("stated", 0.0, 0.5)
@@ -215,6 +225,18 @@ def test_the_corpus_has_the_bodys_tokens(body: Path, documents: Path, tmp_path: 
     assert store.tokenizer.vocab_size == TextTokenizer.load(body).vocab_size and store.manifest.block_length == 160
 
 
+def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor that multiplies it the index of a body is made in bfloat16: cosines with float32's stay above .999."""
+    found = []
+    for name, half in (("exact", False), ("half", has_bf16("cpu"))):
+        monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device, half=half: half)
+        assert main(["index", "build", str(documents), "--body", str(body), "--out", str(tmp_path / name), "--json"]) == 0
+        found.append(np.asarray(open_run(tmp_path / name).generation.snapshot.vectors))
+    exact, half = found
+    assert (exact * half).sum(1).min() > 0.999 and np.array_equal(exact, half) is not has_bf16("cpu")
+
+
+@pytest.mark.usefixtures("float32")
 def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
     """Vectors of the index are the published ones along the directions in which these differ most, of length 1, before and after a save."""
     run = tmp_path / "run"

@@ -150,3 +150,17 @@ def _without_punctuation(text: str, start: int, end: int) -> Range:
     while start < end and text[end - 1] in string.punctuation:
         end -= 1
     return start, end
+
+
+BRACKETS = {")": "(", "]": "[", "}": "{"}
+
+
+def is_closed(text: str) -> bool:
+    """Whether each bracket in a text that is opened is closed, in order, and the other way round."""
+    opened: list[str] = []
+    for character in text:
+        if character in BRACKETS.values():
+            opened.append(character)
+        elif character in BRACKETS and (not opened or opened.pop() != BRACKETS[character]):
+            return False
+    return not opened
