@@ -129,11 +129,9 @@ def embedded(embedder: Embedder, sequences: list[Sequence]) -> np.ndarray:
 @torch.inference_mode()
 def read(task: PretrainTask, count: int) -> Batch:
     """The first ``count`` sentences of a seed's order with their candidates, read."""
-    positions = range(count)
-    queries = [task.query(at, task.training[item]) for at, item in task.order.batch(0, count)] if count else []
-    assert len(queries) == len(positions)
+    queries = [task.query(at, task.training[item]) for at, item in task.order.batch(0, count)]
     rows, log_p_y, held = [], [], []
-    view = replace(task.view, hybrid=None) if task.section.proposals == 0 else task.view
+    view = task.view
     task.model.eval()
     for at in range(0, count, AT_ONCE // 4):
         some = queries[at : at + AT_ONCE // 4]

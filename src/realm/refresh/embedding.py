@@ -122,11 +122,6 @@ def embed_parts(
     """
 
     def parts(start: int) -> Iterator[np.ndarray]:
-        with _int8(embedder, options) as int8:
-            yield from parts_by(start, int8)
-
-    def parts_by(start: int, int8: str) -> Iterator[np.ndarray]:
-        alone = Int8Embedder(Path(int8), torch.get_num_threads()) if int8 else None
         ids = np.asarray(inputs.store.block_ids)[rows]
         items = ((at, ids[at : at + PART_ROWS]) for at in range(start, len(rows), PART_ROWS))
 
@@ -138,8 +133,9 @@ def embed_parts(
                 return embed_rows(alone, inputs, here_rows, told, INT8_TOKENS)
             return embed_corpus(embedder, inputs, here_rows, told, bf16=options.bf16)
 
-        arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options, int8)
-        with Workers(options.processes) as workers:
+        with _int8(embedder, options) as int8, Workers(options.processes) as workers:
+            alone = Int8Embedder(Path(int8), torch.get_num_threads()) if int8 else None
+            arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options, int8)
             for (at, part), vectors in workers.in_order(items, here, _worker, arguments):
                 if progress is not None:
                     progress(at + len(part), len(rows))
@@ -154,10 +150,10 @@ def _worker(
     """In another process: what embeds one part."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
     threads = options.threads or max(1, usable_cores() // options.processes)
-    device = options.devices[number % len(options.devices)] if options.devices else "cpu"
     if int8:
         reduced, inputs = Int8Embedder(Path(int8), threads), open_inputs(Path(corpus), query_length)
         return lambda item: embed_rows(reduced, inputs, rows_still_there(inputs, item[1]), None, INT8_TOKENS)
+    device = options.devices[number % len(options.devices)] if options.devices else "cpu"
     embed = part_embedder(params, corpus, query_length, threads, device, options.bf16)
     return lambda item: embed(item[1])
 
