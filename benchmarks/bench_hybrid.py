@@ -13,17 +13,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from common import result
-from realm.candidates import make_source
+from realm.candidates import EVEN, HybridCandidates, make_source
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
 from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
+from realm.data.types import Question
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
+from realm.recipes.calibration import WEIGHT_DEPTH, WEIGHTS
 from realm.recipes.context import open_context
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.scoring import Relevance
@@ -33,6 +36,8 @@ from realm.storage.generations import current_generation
 
 DEPTHS = (1, 5, 20, 100)
 BLOCK_LENGTH = 160
+DRAWS = 5
+"""Times that the questions for a weight are drawn."""
 
 
 def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generation:
@@ -49,6 +54,26 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
     return open_generation(paths, open_inputs(paths.corpus, recipe.model.query_length))
 
 
+def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
+    """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
+    texts = [question.text for question in questions]
+    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
+    hits = np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
+    table = []
+    for count in counts:
+        for seed in range(DRAWS):
+            order = np.random.default_rng(seed).permutation(len(questions))
+            dev, others = order[:count], order[count:]
+            chosen = int(hits[:, dev].mean(1).argmax())
+            gain = hits[chosen, others].astype(float) - hits[WEIGHTS.index(EVEN), others]
+            spread = float(gain.std() / np.sqrt(len(gain)))
+            facts = {"fitted_on": count, "seed": seed, "weight": WEIGHTS[chosen], "others": len(others)}
+            found = {"recall": hits[chosen, others].mean(), "even": hits[WEIGHTS.index(EVEN), others].mean()}
+            table.append(facts | {name: round(float(value), 4) for name, value in found.items()} | {"error": round(spread, 4)})
+    best = {str(weight): round(float(share), 4) for weight, share in zip(WEIGHTS, hits.mean(1), strict=True)}
+    return [{"all": len(questions), "recall_by_weight": best}, *table]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -57,6 +82,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--weight", type=float, default=1.0)
+    parser.add_argument("--fit", type=int, nargs="*", default=[], help="questions that a weight is fitted on, to be tried on the others")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -76,6 +102,10 @@ def main() -> None:
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
+    if arguments.fit:
+        hybrid = make_source(generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind="hybrid", weight=1.0)
+        assert isinstance(hybrid, HybridCandidates)
+        rows["fitted"] = fitted(hybrid, relevance, questions, arguments.fit)
     facts = {
         "blocks": len(inputs.store),
         "body": arguments.body,

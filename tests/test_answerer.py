@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import Answerer, ReadBlocks
+from realm.answerer import SPANS_TRIED, Answerer, ReadBlocks
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
@@ -19,7 +19,7 @@ from realm.nn.reader import read_candidates
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
-from realm.text.answers import is_closed
+from realm.text.answers import is_whole
 
 TEXTS = {
     "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
@@ -131,7 +131,11 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
         p = scores.logits[i].masked_fill(~scores.valid[i], float("-inf")).flatten().softmax(-1).view(scores.logits[i].shape)
         for j, e in enumerate(answer.evidence):
             assert e.text[e.start : e.end] == e.answer and TEXTS[e.doc_id][e.doc_start :].startswith(e.text)
-            assert e.p_span == pytest.approx(float(p[j].max()), rel=1e-4)
+            assert is_whole(e.answer) and e.p_span <= float(p[j].max()) * 1.0001
+            places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_TRIED).indices.tolist()]
+            spans = [ReadBlocks(inputs).characters(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
+            best = next(place for place, (first, last) in zip(places, spans, strict=True) if is_whole(e.text[first:last]))
+            assert e.p_span == pytest.approx(float(p[j][best]), rel=1e-4)
         json.dumps(answer.to_dict(), allow_nan=False)
 
 
@@ -163,10 +167,24 @@ def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "closed"), [("", True), ("a (b) [c]", True), ("(b", False), ("b)", False), (")b(", False), ("(a]", False), ("6'2\"", True)]
+    ("text", "whole"), [("", True), ("a (b) [c]", True), ("(b", False), ("b)", False), (")b(", False), ("(a]", False), ("6'2\"", True)]
 )
-def test_brackets_are_closed_in_order(text: str, closed: bool) -> None:
-    assert is_closed(text) is closed
+def test_brackets_are_closed_in_order(text: str, whole: bool) -> None:
+    assert is_whole(text) is whole
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("Super Bowl Week. San Francisco", False),
+        ("in 1871. The", False),
+        ("Dr. John H. Watson", True),
+        ("U.S. Steel", True),
+        ("30.5 m", True),
+    ],
+)
+def test_an_answer_stays_within_a_sentence(text: str, whole: bool) -> None:
+    assert is_whole(text) is whole
 
 
 def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:

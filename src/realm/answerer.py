@@ -16,13 +16,13 @@ from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
 from realm.nn.reader import Reader, read_candidates
-from realm.text.answers import is_closed, normalize_answer
+from realm.text.answers import is_whole, normalize_answer
 
 BATCH = 16
 SPANS_KEPT = 64
 """Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
 SPANS_TRIED = 8
-"""Best spans of a block among which one is looked for that closes what it opens."""
+"""Best spans of a block among which one is looked for that is whole by its form."""
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,13 @@ class Answerer:
     def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks) -> tuple[str, float, list[int]]:
         """The string with the most mass over the best spans, in the spelling of its best span; that mass; and the places of those spans.
 
-        One that opens a bracket and does not close it, or the other way round, is an answer only where there is no other.
+        One that opens a bracket and does not close it, or runs into the next sentence, is an answer only where there is no other.
         """
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
         spans: dict[str, list[int]] = {}
         spelling: dict[str, str] = {}
-        closed: dict[str, str] = {}
+        whole: dict[str, str] = {}
         where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
         for value, place, (j, start, width) in zip(values.tolist(), places.tolist(), where, strict=True):
             if value == float("-inf"):
@@ -230,13 +230,13 @@ class Answerer:
             words = read.block(row).text[first:last]
             key = normalize_answer(words) or words
             spelling.setdefault(key, words)
-            if is_closed(words):
-                closed.setdefault(key, words)
+            if is_whole(words):
+                whole.setdefault(key, words)
             mass[key] = mass.get(key, 0.0) + float(np.exp(value))
             spans.setdefault(key, []).append(place)
         if not mass:
             return "", 0.0, []
-        choice = closed or spelling
+        choice = whole or spelling
         best = max(choice, key=lambda key: mass[key])
         return choice[best], min(1.0, mass[best]), spans[best]
 
@@ -249,7 +249,7 @@ class Answerer:
         )
 
     def _best_place(self, row: int, log_p: Tensor, read: ReadBlocks) -> tuple[float, int, int]:
-        """The best span of a block [t, w] that closes what it opens: log-probability and code points; -inf, 0 and 0 in an empty block."""
+        """The best span of a block [t, w] that is whole by its form: log-probability and code points; -inf, 0 and 0 in an empty block."""
         found: list[tuple[float, int, int]] = []
         values, places = log_p.flatten().topk(min(SPANS_TRIED, log_p.numel()))
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
@@ -257,7 +257,7 @@ class Answerer:
                 break
             start, width = divmod(place, log_p.shape[1])
             found.append((value, *read.characters(row, start, start + width + 1)))
-            if is_closed(read.block(row).text[found[-1][1] : found[-1][2]]):
+            if is_whole(read.block(row).text[found[-1][1] : found[-1][2]]):
                 return found[-1]
         return found[0] if found else (float("-inf"), 0, 0)
 

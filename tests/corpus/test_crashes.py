@@ -14,7 +14,7 @@ import pytest
 
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus, tidy_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
@@ -82,6 +82,7 @@ def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path
 CHANGES: dict[str, Change] = {
     "add": lambda corpus: add_documents(corpus, [corpus.parent / "c.jsonl"]),
     "update": lambda corpus: update_documents(corpus, [corpus.parent / "u.jsonl"]),
+    "sync": lambda corpus: sync_documents(corpus, [corpus.parent / "c.jsonl", corpus.parent / "u.jsonl"]),
     "remove": lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"]),
     "compact": lambda corpus: compact_corpus(corpus),
     "purge": lambda corpus: compact_corpus(corpus, purge=True),

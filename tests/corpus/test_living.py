@@ -13,7 +13,7 @@ import pytest
 from realm.cli import main
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.info import corpus_info
@@ -117,6 +117,25 @@ def test_update_replaces_changed_documents_only(corpus: Path, write_jsonl: Write
         update_documents(corpus, [write_jsonl("x.jsonl", [{"id": "nobody", "text": "Not there yet."}])], strict=True)
     assert read_manifest(corpus) == manifest
     check_counts(corpus)
+
+
+def test_sync_makes_the_corpus_what_the_sources_are(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+    rows = city_rows(14)
+    before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
+    kept = [*rows[:4], {**rows[4], "text": rows[4]["text"] + " One more sentence."}, *rows[6:]]  # 4 changed, 5 gone, some new
+    copy = {**rows[0], "id": "copy"}  # identical to blocks that are there: in no block of its own
+    source = write_jsonl("s.jsonl", [*kept, copy, {"id": "empty", "text": " "}])
+    manifest = sync_documents(corpus, [source])
+    after = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
+    assert set(after) == {row["id"] for row in kept} and "doc-5" in before
+    assert {doc_id for doc_id in set(after) & set(before) if after[doc_id] != before[doc_id]} == {"doc-4"}
+    assert manifest.rejected == {"empty text": 1} and len((corpus / "rejected.jsonl").read_text().splitlines()) == 1
+    check_counts(corpus)
+    untouched = everything(corpus)
+    assert sync_documents(corpus, [source]) == manifest and everything(corpus) == untouched
+    with pytest.raises(CorpusError, match="no usable document"):
+        sync_documents(corpus, [write_jsonl("none.jsonl", [{"id": "empty", "text": " "}])])
+    assert sync_documents(corpus, [write_jsonl("one.jsonl", rows[:1])]).documents == 1
 
 
 def test_remove_all_or_nothing(corpus: Path) -> None:

@@ -22,6 +22,7 @@ from realm.pipeline.checks import check_closed_book, check_questions
 from realm.pipeline.evaluation import evaluate_stage
 from realm.recipes.baselines.closed_book import QuestionsTask, run_closed_book
 from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.recipes.finetune import task as finetune_task
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
@@ -186,6 +187,36 @@ def test_the_closed_book_skips_patterns_and_says_so(fresh: Path, tiny_run: Path)
         check_questions(baselines)
     check_questions(baselines, baselines=False)
     check_closed_book(context.recipe, "")
+
+
+def test_a_question_whose_blocks_hold_no_answer_is_not_read(fresh: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out, it costs nothing and changes nothing: the same loss and the same gradient as where all are read."""
+    strings = load_questions(tiny_run.parent / "qa.jsonl")[:3]
+    write(fresh.parent / "some.jsonl", [Question("nowhere", "Who knows?", ("nobody",)), *strings, Question("no", "Why?", ("no reason",))])
+    context = context_of(fresh, "some", read=3)
+    task = task_of(context, tiny_run)
+    calls: list[int] = []
+    plain = finetune_task.read_candidates
+    monkeypatch.setattr(finetune_task, "read_candidates", lambda *args, **named: (calls.append(len(args[2])), plain(*args, **named))[1])
+
+    def of(items: list[int]) -> tuple[list[float], list[bool], list[torch.Tensor]]:
+        wide, _ = task.wide(items, [task.tokens[i] for i in items])
+        loss, found = task.reading([0] * len(items), items, [task.tokens[i] for i in items], wide.best(3))
+        task.reader.zero_grad()
+        loss.sum().backward()
+        return loss.tolist(), found.tolist(), [p.grad.clone() for p in task.reader.parameters() if p.grad is not None]
+
+    few = of([0, 1, 2, 3, 4])
+    read = calls.pop()
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune_task, "_held", lambda places, items, rows: torch.ones(rows.shape, dtype=torch.bool))
+        everyone = of([0, 1, 2, 3, 4])
+    assert read < calls.pop() == 5 and few[1] == everyone[1] and sum(few[1]) > 0 and not few[1][0] and not few[1][4]
+    assert few[0] == pytest.approx(everyone[0], abs=1e-5)
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(few[2], everyone[2], strict=True))
+    nothing = of([0, 4])
+    assert calls.pop() == 1 and nothing[:2] == ([0.0, 0.0], [False, False])
+    assert all(not gradient.any() for gradient in nothing[2])
 
 
 class _Written:

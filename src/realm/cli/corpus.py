@@ -129,6 +129,15 @@ def corpus_update(
     _changed(update_documents, corpus, sources, reading, workers, json)
 
 
+def corpus_sync(
+    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
+) -> None:
+    """Make a corpus hold what the sources hold: new documents come, changed ones are replaced, those that are gone go."""
+    from realm.corpus.change.updates import sync_documents
+
+    _changed(sync_documents, corpus, sources, reading, workers, json)
+
+
 def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: Json = False) -> None:
     """Remove documents from a corpus: no search returns them from then on. Their text leaves the disk with realm corpus compact --purge.
 
@@ -175,4 +184,4 @@ def corpus_show(
     show.result({"id": document, "blocks": blocks, **record}, json, show.document)
 
 
-VERBS = (corpus_build, corpus_add, corpus_update, corpus_remove, corpus_compact, corpus_info, corpus_show)
+VERBS = (corpus_build, corpus_add, corpus_update, corpus_sync, corpus_remove, corpus_compact, corpus_info, corpus_show)

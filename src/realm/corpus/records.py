@@ -43,6 +43,7 @@ DAMAGED = "damaged compressed data"
 DAMAGED_FILE = "damaged file"
 BAD_ROW = "bad row of a table"
 BAD_HTML = "html that cannot be parsed"
+ENCRYPTED = "needs a password"
 LINK_OUT = "link out of the folder"
 LINK_TO_FOLDER = "link to a folder"
 

@@ -179,12 +179,12 @@ def check_digest(weights: Path, sha256: str) -> None:
         raise ConfigError("the body has no weights", path=weights, cure="Fetch it again, as safetensors: other formats are not read.")
     stated = weights.resolve().name
     expected = sha256 or (stated if len(stated) == 64 and not set(stated) - set("0123456789abcdef") else "")
-    if expected and _digest(weights) != expected:
+    if expected and file_digest(weights) != expected:
         problem = f"the weights are not the published ones: their SHA-256 is not {expected}"
         raise ConfigError(problem, path=weights, cure="Remove the file and fetch it again.")
 
 
-def _digest(weights: Path) -> str:
+def file_digest(weights: Path) -> str:
     """SHA-256 of a file: read once for as long as its size and time stay, if these would show a change."""
     found = weights.resolve().stat()
     if time.time() - found.st_mtime < SETTLED:

@@ -14,10 +14,11 @@ from typing import Any, TypeVar, cast
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from realm.errors import ConfigError, RunError
 from realm.nn.bodies import build_body, load_body
+from realm.nn.differences import DIFFERENCE, read_difference
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
@@ -187,7 +188,7 @@ class RealmModel(nn.Module):
             problem = getattr(error, "problem", f"the body lacks {error}")
             raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE) from error
         try:
-            missing, unexpected = model.load_state_dict(load_file(weights), strict=False)
+            missing, unexpected = model.load_state_dict(model._stored(directory), strict=False)
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch names the first tensor that does not fit in the second line.
             problem = " ".join(str(error).splitlines()[:2])
@@ -195,6 +196,12 @@ class RealmModel(nn.Module):
         if missing or unexpected:
             raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
         return model
+
+    def _stored(self, directory: Path) -> dict[str, Tensor]:
+        """The tensors that a directory holds for these networks, whole or as differences from a published body."""
+        if (directory / DIFFERENCE).is_file():
+            return read_difference(directory, {name: value.shape for name, value in self.state_dict().items()})
+        return load_file(directory / "model.safetensors")
 
     def push_to_hub(
         self,

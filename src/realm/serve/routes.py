@@ -158,6 +158,7 @@ def run_page(serving: Serving) -> dict[str, Any]:
         "run": record.name,
         "realm": __version__,
         "reader": opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
+        "without_questions": opened.without_questions,
         "versions": opened.versions,
         "corpus": corpus,
         "index": index,

@@ -225,6 +225,7 @@ class RunResponse(BaseModel):
     run: str
     realm: str
     reader: bool = Field(description="whether questions can be answered; search works without")
+    without_questions: bool = Field(description="whether the reader has learnt from the documents alone, and from no question")
     versions: Versions
     corpus: dict[str, int] = Field(description="documents, blocks, unsearchable")
     index: dict[str, Any] = Field(description="generation, step, blocks, dim")

@@ -15,6 +15,7 @@ from functools import lru_cache
 import regex
 
 from realm.text.patterns import pattern_matches
+from realm.text.sentences import split_sentences
 
 _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.
@@ -155,12 +156,15 @@ def _without_punctuation(text: str, start: int, end: int) -> Range:
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
-def is_closed(text: str) -> bool:
-    """Whether each bracket in a text that is opened is closed, in order, and the other way round."""
+def is_whole(text: str) -> bool:
+    """Whether a text can be an answer by its form: no more than one sentence, and each bracket in it that is opened is closed, in order.
+
+    Of 6,629 answers of SQuAD eight are more than one sentence.
+    """
     opened: list[str] = []
     for character in text:
         if character in BRACKETS.values():
             opened.append(character)
         elif character in BRACKETS and (not opened or opened.pop() != BRACKETS[character]):
             return False
-    return not opened
+    return not opened and len(split_sentences(text)) <= 1

@@ -103,6 +103,43 @@ def update_documents(
         return _publish_documents(store, staging, manifest, gone, rejected)
 
 
+def sync_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
+    """Make the corpus hold what the sources hold, and nothing else, in one new version.
+
+    New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks. If nothing
+    differs, no version is published. The list of what was rejected is that of these sources.
+
+    Args:
+        corpus: the corpus directory.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
+
+    Raises:
+        CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus.
+    """
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
+        rejected = RejectedList(strict)
+        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
+        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
+        if not found.documents:
+            raise nothing_usable(sources, rejected)
+        gone = np.union1d(_changed_documents(store, found, spool, None), _absent(store, found))
+        manifest = _append(store, staging, spool, gone, source_options, processes, progress)
+        if not len(gone) and manifest.blocks == store.manifest.blocks:
+            return store.manifest
+        manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(rejected.counts.items()))), gone)
+        files.write_atomic(store.path / manifests.REJECTED_FILE, rejected.text())
+        return manifest
+
+
 def remove_documents(corpus: Path, doc_ids: Iterable[str]) -> CorpusManifest:
     """Put tombstones on documents and publish a new version: no search returns them from then on.
 
@@ -142,17 +179,27 @@ class _KnownDocuments:
         self._new.add(doc_id)
 
 
-def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList) -> np.ndarray:
-    """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending."""
+def _absent(store: BlockStore, found: Spool) -> np.ndarray:
+    """Live rows, ascending, of documents that are not among those found."""
+    here = {document.doc_id for batch in found.tasks() for document in batch.documents()}
+    return np.array([row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here], np.int64)
+
+
+def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:
+    """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending.
+
+    Those that the corpus does not have are rejected, or put into ``spool`` too where there is no list for them.
+    """
     gone = [_NO_ROWS]
     for batch in found.tasks():
         changed = []
         for document in batch.documents():
             rows = store.live_rows_of_document(document.doc_id)
-            changed.append(len(rows) > 0 and not _holds(store, rows, document))
-            if changed[-1]:
+            known = len(rows) > 0
+            changed.append(not _holds(store, rows, document) if known else rejected is None)
+            if known and changed[-1]:
                 gone.append(rows)
-            elif not len(rows):
+            elif not known and rejected is not None:
                 rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
         spool.add(batch.columns(), changed)
     spool.end_part([], {}, complete=True)

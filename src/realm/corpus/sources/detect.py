@@ -38,8 +38,6 @@ def advice_for(path: Path) -> str:
     start = b""
     if path.is_file():
         start = streams.read_head(path, 8)
-    if start.startswith(b"%PDF"):
-        return "This is a PDF: convert it to text first"
     if start.startswith(b"PK\x03\x04"):
         return "This is a zip or office file: unpack it, or save it as text or HTML"
     if start.startswith(b"7z\xbc\xaf"):

@@ -52,7 +52,7 @@ def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
     for wanted in choices:
         if any(isinstance(path, Path) and format_by_name(path) in wanted for path in _walk(folder)):
             return wanted
-    kind = f"{options.format} file" if options.format else ".txt, .md or .html file, and no data file,"
+    kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no data file,"
     raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
 
 

@@ -39,6 +39,8 @@ FORMATS = {
     "text": Format("sources.texts.read_text", (".txt",), one_document=True),
     "markdown": Format("sources.texts.read_markdown", (".md", ".markdown"), one_document=True),
     "html": Format("sources.texts.read_html", (".html", ".htm", ".xhtml"), (b"<!doctype html", b"<html"), one_document=True),
+    "pdf": Format("sources.office.read_pdf", (".pdf",), (b"%pdf",), one_document=True),
+    "docx": Format("sources.office.read_docx", (".docx",), one_document=True),
     "beir": Format(),
     "datasets": Format(),
     "warc": Format("sources.warc.read_warc", (".warc",), (b"warc/",)),

@@ -99,14 +99,22 @@ class ReadingTask(Task):
         return StepResult(loss, int((found | readable).sum()), metrics, len(items))
 
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
-        """The reader's loss [b] over the blocks that are read, and where there was something to learn [b]."""
+        """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
+
+        A question without an answer in them is not read at all (but for one where none has any: each network gets a gradient).
+        """
         assert isinstance(self.reader, Reader)
-        renamings = [self._renaming(position) for position in positions]
-        spans = read_candidates(self.reader, self.context.inputs, tokens, read.rows, read.scores, renamings=renamings)
-        gold = self._at(self.answers, items, read.rows, spans)
-        valid = spans.valid & ~self._at(self.elsewhere, items, read.rows, spans)
-        objective = SPAN_LOSSES[self.section.objective]
-        return objective(spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        some = np.flatnonzero(_held(self.answers, items, read.rows).any(1).numpy())
+        some = some if len(some) else np.array([0])
+        chosen, rows = [items[i] for i in some], read.rows[some]
+        renamings = [self._renaming(positions[i]) for i in some]
+        inputs, queries = self.context.inputs, [tokens[i] for i in some]
+        spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
+        gold = self._at(self.answers, chosen, rows, spans)
+        valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
+        loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
+        return everyone.index_add(0, places, loss), everyone.bool().index_fill(0, places[found], True)
 
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""

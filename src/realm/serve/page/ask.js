@@ -13,6 +13,8 @@ const STARTS = [
   ["#documents?add=1", "Add documents", "Paste or upload text. Answers know it at once; nothing is trained."],
   ["#run", "This run", "What is served, what it reached, and the curves of its training."],
 ];
+const UNTAUGHT =
+  "No question has taught this run: its reader has learnt from the documents alone. Trust the evidence more than the probability.";
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
 let without = []; // ids of the documents that are left out
@@ -73,7 +75,7 @@ async function ask(question, k, before) {
       const found = response.answers[0];
       for (const item of found.evidence) called(item.doc_id, item.title);
       last = { question, k, without, found, before: before && { ...before, before: null } };
-      return drawn(last);
+      return drawn(last, !facts?.without_questions);
     },
   );
   drawStale();
@@ -89,10 +91,10 @@ async function search(question, k) {
   );
 }
 
-function drawn({ found, before }) {
+function drawn({ found, before }, taught) {
   const cards = before === null ? answerCard(found, "Answer", threshold()) : comparison(before, last);
   const leave = (id) => leaveOut([...without.filter((other) => other !== id), id]);
-  return [cards, evidenceList(found, leave), timings(found)];
+  return [cards, taught ? null : el("p", { class: "about" }, UNTAUGHT), evidenceList(found, leave), timings(found)];
 }
 
 /** What an answer was given for, in a word: the documents left out, else the version of the corpus. */
@@ -137,7 +139,8 @@ async function empty() {
       ? plural(documents, "document")
       : `${plural(documents, "document")} in ${count(blocks)} blocks`;
   const text = `${size}. An answer is a piece of one of them, word for word; where it stands is shown with it.`;
-  show(place.element, el("p", { class: "about" }, text), el("ul", { class: "starts" }, STARTS.map(begin)));
+  const untaught = facts.without_questions ? el("p", { class: "about" }, UNTAUGHT) : null;
+  show(place.element, el("p", { class: "about" }, text), untaught, el("ul", { class: "starts" }, STARTS.map(begin)));
 }
 
 byId("ask-form").addEventListener("submit", (event) => {

@@ -1,0 +1,114 @@
+"""What realm-minilm-en learns from: chosen out of public data, checked against what it is tested on, and written down.
+
+    python released/prepare.py DATA --out runs/realm-minilm-en-data
+
+Out come paragraphs.jsonl (of the SQuAD articles that questions are learnt from), train.jsonl and dev.jsonl (pooled questions; dev is held
+out of the same files), and data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that
+is also a test or dev question, or shares eight words in a row with one, is left out, and so is one of the demo's. The last line is one
+JSON object.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from realm.data.questions import load_questions
+from realm.data.types import Question
+from realm.demo.atlas import build_atlas
+from realm.storage.files import sha256_file, write_json
+from realm.text.answers import normalize_answer
+from realm.text.files import json_lines
+
+LICENCES = {
+    "corpus/simplewiki_2021.jsonl.xz": "CC BY-SA 3.0 (Wikipedia)",
+    "corpus/2wiki_paragraphs.jsonl.xz": "Apache-2.0 (2WikiMultihopQA), CC BY-SA 3.0 (Wikipedia)",
+    "squad/corpus_squad_dev.jsonl.xz": "CC BY-SA 4.0 (SQuAD 1.1)",
+    "squad/qa_train.jsonl.xz": "CC BY-SA 4.0 (SQuAD 1.1)",
+    "nq_open/train_part.jsonl.xz": "CC BY-SA 3.0 (Natural Questions)",
+    "webquestions/train.jsonl.xz": "CC BY 4.0 (WebQuestions)",
+}
+TAUGHT = tuple(name for name in LICENCES if "qa_train" in name or "train" in name)
+TESTED = (
+    "squad/qa_dev.jsonl.xz",
+    "nq_open/dev_visible.jsonl.xz",
+    "nq_open/efficientqa_dev.jsonl.xz",
+    "webquestions/dev.jsonl.xz",
+    "webquestions/test_visible.jsonl.xz",
+    "curatedtrec/dev.jsonl.xz",
+    "curatedtrec/test_visible.jsonl.xz",
+    "covidqa/qa_train.jsonl.xz",
+    "covidqa/qa_dev.jsonl.xz",
+)
+WORDS = 8
+"""Words in a row that two questions may not share."""
+DEV = 200
+"""Questions of all files together that are held out."""
+
+
+def marks(text: str) -> set[str]:
+    """What tells that two questions are the same: all the words, and each ``WORDS`` of them in a row."""
+    words = normalize_answer(text).split()
+    return {" ".join(words)} | {" ".join(words[at : at + WORDS]) for at in range(len(words) - WORDS + 1)}
+
+
+def forbidden(data: Path) -> set[str]:
+    """The marks of every test and dev question, and of the demo's."""
+    questions: Iterable[str] = (question.text for name in TESTED for question in load_questions(data / name))
+    atlas = build_atlas()
+    asked = (question["question"] for part in atlas.questions.values() for question in part)
+    return {mark for text in (*questions, *asked) for mark in marks(text)}
+
+
+def articles(data: Path) -> Iterator[dict[str, Any]]:
+    """The paragraphs of the articles that SQuAD's training questions are about, and of no other."""
+    asked = {document.rpartition(":")[0] for q in load_questions(data / "squad/qa_train.jsonl.xz") for document in q.positive_ids}
+    for _, row in json_lines(data / "squad/corpus_squad_dev.jsonl.xz", "Fetch the file again."):
+        if str(row["id"]).rpartition(":")[0] in asked:
+            yield row
+
+
+def as_row(question: Question) -> dict[str, Any]:
+    """A question as a line of JSON."""
+    return {"id": question.id, "question": question.text, "answers": list(question.answers), "positive_ids": list(question.positive_ids)}
+
+
+def written(rows: Iterable[dict[str, Any]], out: Path) -> str:
+    """Write JSON lines; their SHA-256."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    out.write_text(text, "utf-8")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the directory of public data")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    tested, kept, facts = forbidden(arguments.data), [], {}
+    for name in LICENCES:
+        path = arguments.data / name
+        facts[name] = {"sha256": sha256_file(path), "licence": LICENCES[name]}
+        if name in TAUGHT:
+            questions = load_questions(path)
+            chosen = [question for question in questions if not marks(question.text) & tested]
+            facts[name] |= {"questions": len(questions), "taken": len(chosen)}
+            kept += chosen
+    random.Random(arguments.seed).shuffle(kept)
+    outputs = {
+        "paragraphs.jsonl": written(articles(arguments.data), arguments.out / "paragraphs.jsonl"),
+        "dev.jsonl": written(map(as_row, kept[:DEV]), arguments.out / "dev.jsonl"),
+        "train.jsonl": written(map(as_row, kept[DEV:]), arguments.out / "train.jsonl"),
+    }
+    found = {"read": facts, "left_out_of": list(TESTED), "words_in_a_row": WORDS, "train": len(kept) - DEV, "dev": DEV, "sha256": outputs}
+    write_json(arguments.out / "data.json", found)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
