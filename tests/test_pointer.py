@@ -12,14 +12,18 @@ import torch
 from realm.cli import main
 from realm.config import build_recipe
 from realm.data.blocks import NO_ROW, NULL_ROW
+from realm.data.held_out import hold_out
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
 from realm.nn.reader import read_candidates
 from realm.nn.spec import bert_spec, one_body
-from realm.opening import open_run
+from realm.opening import open_run, read_run_recipe
+from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pointer import best_strings, point_at
 from realm.progress import Progress
+from realm.recipes.context import load_stage, open_context
+from realm.recipes.pretrain.task import PretrainTask
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 RIVERS = ("Branta", "Kolma", "Vessen", "Tarrow", "Ilmaro", "Quenda", "Sorvik", "Palune", "Grabe", "Ostara", "Melvar", "Durn")
@@ -187,3 +191,25 @@ def test_what_a_pointer_cannot_fill_is_refused(wrong: dict[str, Any], tmp_path: 
 def test_own_blocks_are_for_a_reader_that_learns_alone(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'pretrain.own_block' is given, and"):
         recipe(tmp_path / "none.jsonl", pretrain=wrong)
+
+
+def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path: Path, capsys: Any) -> None:
+    """Asked are sentences that no step was trained on; the share that is answered right is a number, a fact, an alarm and a note."""
+    taught = recipe(documents(tmp_path), pretrain={"own_block": 0.6, "reader_first": 5, "held_out": 4})
+    run_recipe(taught, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
+    paths = RunPaths(tmp_path / "run")
+    context = open_context(paths, read_run_recipe(paths), lambda *_: None)
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    asked = task.own_questions
+    assert asked and all(q.text.endswith("?") and q.answers[0] not in q.text for q in asked)
+    kept = [task.salient.query(item, np.random.default_rng(0)) for item in task._salient_training]
+    origins = {(query.origin, query.sentence) for query in kept}
+    held_out = hold_out(task.salient.keys, 10**6)[0]
+    assert not origins & {tuple(task.salient.keys[item].tolist()) for item in held_out}
+    rows = [json.loads(line) for line in paths.metrics.read_text("utf-8").splitlines()]
+    measured = [row["own_em"] for row in rows if "own_em" in row]
+    own = open_run(tmp_path / "run").own_em
+    assert measured and own == pytest.approx(measured[-1], abs=1e-4) and own < 0.4
+    assert [row["alarm"] for row in rows if "alarm" in row][-1:] == ["own_em"]
+    assert main(["ask", str(tmp_path / "run"), "Which river flows through Oslo?"]) == 0
+    assert f"answers {own:.0%} of the questions made of its own sentences" in capsys.readouterr().err

@@ -172,6 +172,12 @@ class OpenRun:
         return self.tuned is None and self.networks.pointing
 
     @property
+    def own_em(self) -> float | None:
+        """Share of questions made of held-out sentences that the reader answered right at the end of pre-training; None: not asked."""
+        facts: dict[str, float | None] = stage_facts(self.paths, "pretrain")
+        return facts.get("own_em")
+
+    @property
     def reads(self) -> bool:
         """Whether the run has what reads answers."""
         return self.tuned is not None or self.networks.pointing

@@ -33,7 +33,7 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
     opened.require_k(k)
     if opened.without_questions:
-        show.note("note: no question has taught this run: its reader has learnt to point from the documents alone")
+        show.note(f"note: no question has taught this run: its reader has learnt to point from the documents alone{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
         return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()
@@ -48,6 +48,11 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
         for line in sys.stdin.buffer:
             if text := line.decode("utf-8", "replace").strip():
                 show.last_line(answer(text), True)
+
+
+def _own(share: float | None) -> str:
+    """What a run without questions can say of its answers."""
+    return "" if share is None else f", and answers {share:.0%} of the questions made of its own sentences (people's are harder)"
 
 
 def _converse(answer: Callable[[str], dict[str, Any]], json: bool) -> None:

@@ -131,7 +131,7 @@ class Statements:
             query: a sentence of the knowledge corpus with one hidden span.
             rng: draws the form, what is left out and the order.
         """
-        text = self._by_template(query, rng) if rng.random() < AS_QUESTION else None
+        text = self.in_words(query, rng) if rng.random() < AS_QUESTION else None
         if text is None:
             ids = thinned_cloze(query, self.featurizer.mask, self._starts, rng)
         else:
@@ -140,8 +140,8 @@ class Statements:
             ids = [*asked[:second], *thinned(asked[second:], self._starts, rng)]  # its first word asks
         return ids[: self.featurizer.query_length - 2]
 
-    def _by_template(self, query: MaskedQuery, rng: np.random.Generator) -> str | None:
-        """The masked sentence with a question word for what is hidden; None where no template makes a question of it."""
+    def in_words(self, query: MaskedQuery, rng: np.random.Generator) -> str | None:
+        """A masked sentence of the knowledge corpus with a question word for what is hidden; None where no template makes one of it."""
         row = int(self.store.rows_of(np.array([query.origin]))[0])
         begin = int(self.store.sentences(row).tokens[query.sentence, 0])
         statement = stating_sentence(self.store, row, (begin + query.positions[0], begin + query.positions[-1] + 1))

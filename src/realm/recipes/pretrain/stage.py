@@ -78,6 +78,7 @@ def run_pretrain(context: StageContext) -> None:
         if context.recipe.pretrain.publish == "better" and task.held_out:
             choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
     facts = {"steps": steps, **choice, "generation": task.generation.number, "probe": task.probe.history}
+    facts["own_em"] = task.own_em
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)

@@ -14,7 +14,7 @@ from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.masking import Exclusion, RecurringSpans
 from realm.data.statements import Statements
-from realm.data.types import MaskedQuery
+from realm.data.types import MaskedQuery, Question
 from realm.index.hybrid import HybridSearch
 from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
@@ -26,6 +26,7 @@ from realm.recipes.pretrain.examples import Examples
 from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
 from realm.recipes.pretrain.held_out import evaluate_held_out
 from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
+from realm.recipes.pretrain.own_questions import ASKED, own_em, own_questions
 from realm.recipes.pretrain.probe import ProbeSet
 from realm.recipes.pretrain.sentences import pretraining_sentences, probe_sentences, require_same_corpus
 from realm.recipes.pretrain.staleness import overlap, stale_share
@@ -43,6 +44,9 @@ RETRIEVER = ("embedder", "document_embedder")
 SALIENT = 0.7
 """How often what is asked of its own block is a salient span of any sentence: names, dates and numbers, which other documents seldom
 repeat."""
+
+TRIED = 4
+"""Held-out sentences that are tried for each question that is wanted of them."""
 
 
 def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
@@ -82,6 +86,7 @@ class PretrainTask(Task):
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.collapsed = False
         self.first_recall = 0.0
+        self.own_em: float | None = None
         self._even_offset: float | None = None
 
     @property
@@ -138,6 +143,15 @@ class PretrainTask(Task):
     @cached_property
     def _salient_training(self) -> list[int]:
         return hold_out(self.salient.keys, self.section.held_out)[1]
+
+    @cached_property
+    def own_questions(self) -> list[Question]:
+        """Questions made of held-out sentences, where the reader is to learn to answer such (``pretrain.own_block``)."""
+        if not self.section.own_block:
+            return []
+        held_out = hold_out(self.salient.keys, TRIED * ASKED)[0]
+        queries = [self.salient.query(item, generator("own questions", self.context.seed, -1 - item)) for item in held_out]
+        return own_questions(self.statements, queries, self.context.seed)
 
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
@@ -212,6 +226,8 @@ class PretrainTask(Task):
                 metrics |= evidence_share(view, queries, self.section.batch)
             if self.section.masking == "recurring" or self.section.publish == "better":
                 metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
+            if step and self.own_questions:
+                metrics["own_em"] = self.own_em = own_em(view, self.own_questions, self.context.recipe.finetune.read)
             if step == 0:
                 self.first_recall = metrics.get("held_out_recall", 0.0)
         return metrics or None
@@ -264,7 +280,7 @@ class PretrainTask(Task):
 
     def state(self) -> dict[str, Any]:
         state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
-        state |= {"first_recall": self.first_recall, "even_offset": self._even_offset}
+        state |= {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
         return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -275,6 +291,7 @@ class PretrainTask(Task):
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
         self.first_recall, self._even_offset = state.get("first_recall", 0.0), state.get("even_offset")
+        self.own_em = state.get("own_em")
 
     @property
     def retriever_learnt(self) -> bool:
