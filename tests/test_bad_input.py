@@ -117,7 +117,7 @@ def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., 
     assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")
     assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
     for verb in (
-        ["ask", tmp_path, "Who?"],
+        ["ask", tmp_path / "nowhere", "Who?"],
         ["index", "build", tmp_path],
         ["report", tmp_path],
         ["warm", tmp_path],

@@ -87,7 +87,7 @@ def test_every_parameter_is_explained() -> None:
 
 
 def test_usage_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["nonsense"], ["ask"], ["corpus"], ["corpus", "nonsense"], ["ask", "run", "q", "--k", "many"], ["eval", "run"]):
+    for arguments in ([], ["nonsense"], ["eval"], ["corpus"], ["corpus", "nonsense"], ["ask", "run", "q", "--k", "many"], ["eval", "run"]):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err

@@ -21,7 +21,7 @@ from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
-from realm.nn.spec import read_spec
+from realm.nn.spec import ReaderSpec, read_spec
 from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
@@ -114,8 +114,13 @@ class Networks:
 
     @cached_property
     def pointing(self) -> bool:
-        """Whether pre-training has taught a reader to point; answered without loading it."""
-        return "reader" in read_spec(self.paths.stage("pretrain") / "config.json").parts
+        """Whether pre-training left a reader, taught to point or come with the body; answered without loading it."""
+        return self.first_reader is not None
+
+    @property
+    def first_reader(self) -> ReaderSpec | None:
+        """What the reader is that pre-training left; None: it left none."""
+        return read_spec(self.paths.stage("pretrain") / "config.json").reader
 
     def reader(self) -> StageReader:
         """What reads answers: the fine-tuned reader, or before that one which pre-training taught to point.
@@ -168,8 +173,9 @@ class OpenRun:
 
     @property
     def without_questions(self) -> bool:
-        """Whether what answers here has learnt from the documents alone, and from no question."""
-        return self.tuned is None and self.networks.pointing
+        """Whether what answers here has learnt from documents alone, and from no question, in this run or before."""
+        reader = self.networks.first_reader
+        return self.tuned is None and reader is not None and not reader.taught
 
     @property
     def own_em(self) -> float | None:
@@ -244,14 +250,19 @@ class OpenRun:
         """Blocks that were added to the corpus and are not in the index yet."""
         return len(missing_rows(self.generation, self.inputs))
 
+    @property
+    def searchable(self) -> int:
+        """Blocks of the corpus that the index holds."""
+        return int(self.inputs.store.live.sum()) - self.unsearchable
+
     def require_k(self, k: int) -> int:
         """``k``, checked against the index.
 
         Raises:
             ConfigError: below 1, or more than there are blocks.
         """
-        blocks = int(self.inputs.store.live.sum()) - self.unsearchable
-        if not 1 <= k <= blocks:
+        if not 1 <= k <= self.searchable:
+            blocks = self.searchable
             raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
         return k
 

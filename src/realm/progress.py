@@ -68,14 +68,16 @@ class Progress:
 
     Args:
         quiet: show nothing at all.
+        says: show messages; False: bars and counts alone.
         stream: where to write; standard error by default. A terminal gets bars, anything else plain lines.
         every: seconds between two plain lines of one stage. The last line of a stage is always written.
 
     Works as a context manager; :meth:`close` gives the terminal back and is called at exit in any case.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None, every: float = EVERY_SECONDS):
+    def __init__(self, *, quiet: bool = False, says: bool = True, stream: TextIO | None = None, every: float = EVERY_SECONDS):
         self._quiet = quiet
+        self._says = says
         self._stream = sys.stderr if stream is None else stream
         self._every = every
         self._stages: dict[str, _Stage] = {}
@@ -113,7 +115,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A plain message on a line of its own, as it is: no markup is read in it."""
-        if self._quiet:
+        if self._quiet or not self._says:
             return
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -3,24 +3,28 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from realm.cli import show
-from realm.cli.arguments import Json, Names, Run
+from realm.cli.arguments import Json, Names
+from realm.cli.places import DEFAULT_BODY, Asked, Body, Served, parted, run_of
 
-Question = Annotated[str | None, tyro.conf.arg(metavar="QUESTION")]
+Answer = Callable[[str], dict[str, Any]]
 PROMPT = "? "
 REMEMBERED = 1000
 
 
-def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: float = 0.0, json: Json = False) -> None:
-    """Answer a question with its evidence. Without one: a prompt on a terminal, or a question a line from a pipe.
+def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body = DEFAULT_BODY, json: Json = False) -> None:
+    """Answer a question from a run, or from files and folders of documents, with its evidence.
+
+    Documents are indexed once, and kept in a cache (realm cache); files that have changed are noticed. Without a question: a prompt on a
+    terminal, or a question a line from a pipe.
 
     Args:
-        question: the question; none: questions are read from standard input, and from a pipe answered as JSON, one object a line.
+        asked: a run directory, or files and folders of documents; then the question. None: questions are read from standard input, and
+            from a pipe answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1.
     """
@@ -28,26 +32,27 @@ def ask(run: Run, question: Question = None, /, *, k: int = 5, abstain_below: fl
     from realm.opening import open_run
 
     require_share("--abstain-below", abstain_below)
+    places, question = parted(asked)
+    run = run_of(places, body)
     opened = open_run(run)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
-    opened.require_k(k)
+    k = opened.require_k(k if run in places else min(k, opened.searchable))
     if opened.without_questions:
         show.note(f"note: no question has taught this run: its reader has learnt to point from the documents alone{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
         return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()
 
-    if question is not None:
-        show.result(answer(question), json, show.answer)
-    elif sys.stdin.isatty():
+    def found(text: str) -> dict[str, Any]:
+        return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
+
+    if run not in places and not opened.reads:
+        show.note(f"note: {body} finds documents and has not been taught to read answers in them; these are the nearest:")
+        return _each(question, found, show.hits, json)
+    if question is None and sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
-        with _history():
-            _converse(answer, json)
-    else:
-        for line in sys.stdin.buffer:
-            if text := line.decode("utf-8", "replace").strip():
-                show.last_line(answer(text), True)
+    _each(question, answer, show.answer, json)
 
 
 def _own(share: float | None) -> str:
@@ -55,14 +60,27 @@ def _own(share: float | None) -> str:
     return "" if share is None else f", and answers {share:.0%} of the questions made of its own sentences (people's are harder)"
 
 
-def _converse(answer: Callable[[str], dict[str, Any]], json: bool) -> None:
+def _each(question: str | None, answer: Answer, shown: Callable[[Any], None], json: bool) -> None:
+    """The one question answered, or each that is typed or comes through a pipe."""
+    if question is not None:
+        show.result(answer(question), json, shown)
+    elif sys.stdin.isatty():
+        with _history():
+            _converse(answer, shown, json)
+    else:
+        for line in sys.stdin.buffer:
+            if text := line.decode("utf-8", "replace").strip():
+                show.last_line(answer(text), True)
+
+
+def _converse(answer: Answer, shown: Callable[[Any], None], json: bool) -> None:
     """Questions from a terminal until Ctrl-D; Ctrl-C gives up a line, or an answer that takes too long."""
     show.note("Ask a question; Ctrl-D ends.")
     while True:
         try:
             text = input(PROMPT).encode("utf-8", "replace").decode("utf-8").strip()
             if text:
-                show.result(answer(text), json, show.answer)
+                show.result(answer(text), json, shown)
         except EOFError:
             print()
             return
@@ -95,7 +113,7 @@ def _history() -> Iterator[None]:
 
 
 def serve(
-    run: Run,
+    places: Served,
     /,
     *,
     host: str = "127.0.0.1",
@@ -103,10 +121,12 @@ def serve(
     token_file: Path | None = None,
     allow_host: Names = (),
     without_token: bool = False,
+    body: Body = DEFAULT_BODY,
 ) -> None:
     """A web page and an HTTP API: questions, searches, explanations, and documents that come and go.
 
     Args:
+        places: a run directory, or files and folders of documents (as for realm ask).
         host: address to listen on; others than the loopback address need a token.
         port: port to listen on; 0 takes any that is free.
         token_file: a file with the token that requests must carry.
@@ -121,4 +141,13 @@ def serve(
         if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
             raise
         raise MissingExtra("realm serve", "serve") from error
-    listen(run, host=host, port=port, token_file=token_file, allow_hosts=allow_host, without_token=without_token, say=show.note)
+    run = run_of(list(places), body)
+    listen(
+        run,
+        host=host,
+        port=port,
+        token_file=token_file,
+        allow_hosts=allow_host,
+        without_token=without_token,
+        say=show.note,
+    )

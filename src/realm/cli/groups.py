@@ -150,15 +150,37 @@ def index_verify(run: Run, /, *, json: Json = False) -> None:
 
 
 ABOUT = {
-    "corpus": "Make, change and inspect corpora: build, add, update, remove, compact, info, show.",
+    "cache": "What is kept of documents that are asked directly: info, clear.",
+    "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search, verify.",
     "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
     "tagger": "Salient-span taggers: eval.",
 }
+
+
+def cache_info(*, json: Json = False) -> None:
+    """What realm ask and realm serve keep of documents that are asked directly, the last asked first."""
+    from realm.pipeline.cached import cache_directory, cached_runs
+
+    show.result({"directory": str(cache_directory()), "runs": cached_runs()}, json, show.cached)
+
+
+def cache_clear(places: Places = (), /, *, json: Json = False) -> None:
+    """Remove what is kept of documents that are asked directly: all, or that of these files and folders. They themselves stay.
+
+    Args:
+        places: files or folders that were asked.
+    """
+    from realm.pipeline.cached import clear_cache
+
+    show.result(clear_cache(places), json)
+
+
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     group: {verb.__name__.removeprefix(f"{group}_"): verb for verb in verbs}
     for group, verbs in {
+        "cache": (cache_info, cache_clear),
         "corpus": corpora.VERBS,
         "data": (questions.data_check, questions.data_convert),
         "index": (index_build, index_info, index_search, index_verify),

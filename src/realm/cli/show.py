@@ -117,6 +117,19 @@ def _source(value: dict[str, Any]) -> None:
         _print(f"{value['record']['title']} ({value['record']['id']})", value["record"]["text"])
 
 
+def cached(value: dict[str, Any]) -> None:
+    """Documents that were asked directly, and what is kept of them."""
+    from datetime import datetime
+
+    _print(value["directory"])
+    for run in value["runs"]:
+        when = datetime.fromtimestamp(run["asked"] or 0).strftime("%Y-%m-%d %H:%M")
+        size = f"{run['documents']:,} documents, {run['blocks']:,} blocks, {run['bytes'] / 2**20:,.0f} MiB"
+        _print(f"  {', '.join(run['sources'] or ())}", f"      {size}, {run['body']}; asked {when}")
+    if not value["runs"]:
+        _print("  nothing is kept")
+
+
 def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:

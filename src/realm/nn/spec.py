@@ -78,6 +78,7 @@ class ReaderSpec:
         max_span: longest answer in wordpieces.
         layer_norm_eps: of the span head; the released code's.
         pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
+        taught: whether people's questions have taught it.
     """
 
     body: BodySpec
@@ -85,6 +86,7 @@ class ReaderSpec:
     max_span: int = 10
     layer_norm_eps: float = 1e-3
     pointer: bool = False
+    taught: bool = False
 
 
 NetworkSpec = EmbedderSpec | EncoderSpec | ReaderSpec

@@ -69,7 +69,8 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
     # The origin block is excluded and the null document is a candidate: k candidates need k blocks, or one more without it.
     section = recipe.pretrain
     beside = int(section.exclude and not section.sentences) - int(section.null)
-    wanted = {"pretrain.candidates": (section.candidates, beside), "eval.read": (recipe.eval.read, 0)}
+    wanted = {"pretrain.candidates": (section.candidates, beside)} if section.steps else {}
+    wanted |= {"eval.read": (recipe.eval.read, 0)} if recipe.eval_files else {}
     wanted |= {"finetune.read": (recipe.finetune.read, 0)} if recipe.train_files else {}
     for key, (k, more) in wanted.items():
         if blocks < k + more:

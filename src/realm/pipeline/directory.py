@@ -172,7 +172,7 @@ def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     except (OSError, ValueError):
         return  # killed between the corpus and its mark, or built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
-    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == _stat_digest(here):
+    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == stat_digest(here):
         return
     now = _marks(here)
     if now["content"] != known["content"]:
@@ -186,14 +186,14 @@ def _files(sources: list[Path]) -> Iterator[Path]:
         yield from sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
 
 
-def _stat_digest(sources: list[Path]) -> str:
+def stat_digest(sources: list[Path]) -> str:
     rows = [[os.fspath(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in _files(sources)]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _marks(sources: list[Path]) -> dict[str, str]:
     content = hashlib.sha256("".join(sha256_file(path) for path in _files(sources)).encode()).hexdigest()
-    return {"stat": _stat_digest(sources), "content": content}
+    return {"stat": stat_digest(sources), "content": content}
 
 
 def read_seconds(paths: RunPaths) -> dict[str, float]:

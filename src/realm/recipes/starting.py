@@ -61,7 +61,11 @@ def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPL
     if model.body:
         directory = body_directory(model.body)
         whole = is_realm_model(directory)
-        found = _start_from_model(directory, vocabulary) if whole else _start_from_body(context, directory)
+        found = (
+            _start_from_model(directory, vocabulary, trains=bool(context.recipe.pretrain.steps))
+            if whole
+            else _start_from_body(context, directory)
+        )
         _require_positions(found, context.inputs.featurizer.joint_length, directory)
     else:
         found = RealmModel(spec_of(model, vocabulary, context.inputs.featurizer.joint_length))
@@ -119,10 +123,14 @@ def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
         raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
 
 
-def _start_from_model(directory: Path, vocabulary: int) -> RealmModel:
-    """Embedder and encoder of a saved or published REALM, heads included, or its reader that points, to go on with other documents."""
+def _start_from_model(directory: Path, vocabulary: int, *, trains: bool) -> RealmModel:
+    """Embedder and encoder of a saved or published REALM, heads included, or its reader, to go on with other documents.
+
+    Args:
+        trains: whether pre-training is to go on, in which a reader must point.
+    """
     model = RealmModel.from_pretrained(directory)
-    points = model.has("reader") and model.reader.spec.pointer
+    points = model.has("reader") and (model.reader.spec.pointer or not trains)
     if not model.has("embedder") or not (points or model.has("encoder")):
         cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
         raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)

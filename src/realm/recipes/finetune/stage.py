@@ -1,5 +1,6 @@
 """The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents frozen or not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from realm.candidates import DenseCandidates
@@ -44,6 +45,7 @@ def run_finetune(context: StageContext) -> None:
     else:
         task = ReadingTask("finetune", context, source, model.reader, questions, dev)
         facts = train_reader(context, task, mark)
+    model.reader.spec = replace(model.reader.spec, taught=True)
     publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": number})
 
 

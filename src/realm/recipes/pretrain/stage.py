@@ -43,14 +43,15 @@ def starting_model(context: StageContext) -> RealmModel:
 
 
 def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
-    """The model with what the recipe fills masks with: its encoder, or in the encoder's place a reader that points.
+    """The model with what the recipe fills masks with: its encoder, or in the encoder's place a reader that points. Without a step of
+    pre-training nothing is filled, and a reader stays what it is.
 
     Raises:
         ConfigError: the body has no encoder, and the recipe fills masks with one.
     """
     if context.recipe.pretrain.fill == "pointer":
         return with_new_reader(context, model, pointer=True).to(context.device)
-    if not model.has("encoder"):
+    if context.recipe.pretrain.steps and not model.has("encoder"):
         cure = 'Set pretrain.fill = "pointer" to go on with its reader.'
         raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
     return model

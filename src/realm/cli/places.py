@@ -1,0 +1,44 @@
+"""What is asked or served: a run, or documents, which get a run of their own in the cache."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from realm.errors import ConfigError, DataError
+from realm.progress import Progress
+
+Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
+Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
+Body = Annotated[str, tyro.conf.arg(help="what searches and reads documents (realm models); a run has its own")]
+DEFAULT_BODY = "minilm"
+
+
+def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:
+    """What is asked and the question: the last word, unless it is the only one or there is a file or folder of its name."""
+    if len(asked) < 2 or Path(asked[-1]).exists():
+        return [Path(place) for place in asked], None
+    return [Path(place) for place in asked[:-1]], asked[-1]
+
+
+def run_of(places: list[Path], body: str) -> Path:
+    """The run itself, or that of these documents in the cache, made or brought up to date.
+
+    Raises:
+        ConfigError: nothing is named, or a run with something else.
+        DataError: there is no such file or folder, or nothing usable in it.
+    """
+    from realm.pipeline.cached import cached_run, is_run
+
+    if not places:
+        raise ConfigError("nothing is named", cure="Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'.")
+    runs = [place for place in places if is_run(place)]
+    if len(places) == 1 and (runs or not places[0].exists()):
+        return places[0]  # what is not there is refused as a run is
+    if runs:
+        raise ConfigError(f"{runs[0]} is a run, and is asked alone", cure="Name one run, or documents.")
+    for place in places:
+        if not place.exists():
+            raise DataError("no such file or folder", path=place, cure="Check the path; the question stands last, in quotes.")
+    with Progress(says=False) as progress:
+        return cached_run(places, body, progress)

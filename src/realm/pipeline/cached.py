@@ -1,0 +1,120 @@
+"""Files and folders that are asked directly: each set of them is a run of its own in the user's cache, made once and followed from then on.
+
+The run holds the body as it is, trained on nothing: its corpus and its index. What changed in the documents since they were last asked is
+found by sizes and times of files; only what is new is embedded.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from realm.config import Recipe, build_recipe
+from realm.corpus.change.updates import sync_documents
+from realm.corpus.store.manifest import read_manifest
+from realm.errors import CorpusError, RunError
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline.directory import stat_digest
+from realm.pipeline.run import run_recipe
+from realm.progress import Progress
+from realm.storage.files import read_json, write_json
+from realm.storage.locks import held
+
+MARK = "documents.json"
+"""In a cached run: what it is made of, the state of the files then, and when it was asked last; the latter once it is whole."""
+FORMAT = 1
+BLOCK_LENGTH = 160
+"""As for published bodies: a paragraph of some 100 words."""
+
+
+def cache_directory() -> Path:
+    """Where cached runs lie; the environment's XDG_CACHE_HOME moves it on Linux."""
+    return user_cache_path("realm") / "documents"
+
+
+def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
+    """The run of these files and folders under a published body, made or brought up to date where it is not.
+
+    Args:
+        sources: files or folders of documents, of any kind that ``realm corpus build`` reads; their order does not count.
+        body: a name as in ``model.body``.
+        progress: shows what is being done.
+
+    Raises:
+        DataError, CorpusError, ConfigError: the sources or the body cannot be used; what was made before stays.
+        RunError: another process is at work on the same documents.
+    """
+    places = sorted(dict.fromkeys(source.resolve() for source in sources))
+    key = hashlib.sha256(json.dumps([FORMAT, body, *map(str, places)]).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    root = cache_directory() / key
+    root.mkdir(parents=True, exist_ok=True)
+    with held(root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"):
+        state, known = stat_digest(places), read_json(root / MARK) or {}
+        if "asked" not in known:
+            if known.get("state") != state:  # a start that was killed, and the documents have changed since
+                for left in root.iterdir():
+                    if left.is_dir():
+                        shutil.rmtree(left)
+            write_json(root / MARK, {"state": state})
+            run_recipe(_recipe(places, body), root, stages=("corpus", "pretrain"), progress=progress)
+        elif known["state"] != state:
+            sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
+        opened = open_run(root)
+        if opened.unsearchable:
+            opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
+        write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
+    return root
+
+
+def _recipe(places: list[Path], body: str) -> Recipe:
+    """A body as it is over documents, for which nothing is tagged: nothing is to learn from them."""
+    return build_recipe(
+        {
+            "model": {"body": body, "projection": 0},
+            "corpus": {"sources": [str(place) for place in places], "tagger": "none", "block_length": BLOCK_LENGTH},
+            "run": {"bf16": True},
+            "retrieval": {"kind": "hybrid"},
+            "pretrain": {"steps": 0, "from_ict": False, "from_warm": False},
+        }
+    )
+
+
+def cached_runs() -> list[dict[str, Any]]:
+    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
+    found = []
+    for mark in cache_directory().glob(f"*/{MARK}"):
+        facts, root = read_json(mark) or {}, mark.parent
+        if "asked" not in facts:
+            continue
+        try:
+            manifest = read_manifest(root / "corpus")
+        except CorpusError:
+            continue
+        size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": size}
+        found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts})
+    return sorted(found, key=lambda run: -(run["asked"] or 0))
+
+
+def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
+    """Remove cached runs: those of any of these files or folders, or all. Returns {"removed", "bytes"}; what was half made goes too."""
+    wanted = {str(source.resolve()) for source in sources}
+    removed = freed = 0
+    for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
+        if wanted and not wanted & set((read_json(root / MARK) or {}).get("sources", ())):
+            continue
+        freed += sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+        shutil.rmtree(root)
+        removed += 1
+    return {"removed": removed, "bytes": freed}
+
+
+def is_run(place: Path) -> bool:
+    """Whether a directory is a run, and not one of documents (which may well have a config.toml)."""
+    return RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))

@@ -1,0 +1,176 @@
+"""Documents that are asked directly: indexed once, followed as they change, kept in a cache that can be looked at and emptied."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.cli.places import parted
+from realm.opening import open_run
+from realm.pipeline import cached
+from realm.pipeline.cached import cached_run, cached_runs, clear_cache
+from realm.progress import Progress
+from realm.refresh import embedding
+
+QUIET = Progress(quiet=True)
+Say = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def body(tiny_run: Path) -> str:
+    """Networks that know a vocabulary: any saved model can be a body."""
+    return str(tiny_run / "stages" / "pretrain")
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of notes, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "notes"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "arvad.txt").write_text("People in Arvad pay with the Tirel. The winters are long.")
+    (folder / "sub" / "belmor.md").write_text("# Belmor\n\nThe currency of Belmor is the crown.")
+    return folder
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many blocks each embedding of a corpus was asked for."""
+    plain, counts = embedding.embed_corpus, []
+
+    def count(embedder: Any, inputs: Any, rows: Any, *rest: Any, **named: Any) -> Any:
+        counts.append(len(rows))
+        return plain(embedder, inputs, rows, *rest, **named)
+
+    monkeypatch.setattr(embedding, "embed_corpus", count)
+    return counts
+
+
+def ids(run: Path) -> set[str]:
+    return set(open_run(run).inputs.store.documents())
+
+
+def touch(path: Path, text: str) -> None:
+    """Write a file whose time is another than before, however fast that was."""
+    path.write_text(text)
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
+
+
+def test_documents_are_indexed_once_and_followed(notes: Path, body: str, embedded: list[int]) -> None:
+    run = cached_run([notes], body, QUIET)
+    assert ids(run) == {"arvad.txt", "sub/belmor.md"} and sum(embedded) == 2
+    assert cached_run([notes], body, QUIET) == run and sum(embedded) == 2
+    (notes / "new.txt").write_text("Novaria has no currency at all.")
+    touch(notes / "arvad.txt", "People in Arvad pay with the dollar now.")
+    (notes / "sub" / "belmor.md").unlink()
+    assert cached_run([notes], body, QUIET) == run and sum(embedded) == 4, "the new and the changed one alone are embedded"
+    assert ids(run) == {"arvad.txt", "new.txt"}
+    opened = open_run(run)
+    assert not opened.unsearchable and "dollar" in opened.search("money in Arvad", 1)[0].text
+    touch(notes / "new.txt", "Novaria has no currency at all.")  # another time, the same text
+    cached_run([notes], body, QUIET)
+    assert sum(embedded) == 4
+
+
+def test_each_set_of_documents_and_each_body_has_its_own(notes: Path, body: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("Nobody lives in Novaria.")
+    both = cached_run([notes, other], body, QUIET)
+    assert cached_run([other, notes, other], body, QUIET) == both != cached_run([notes], body, QUIET)
+    assert ids(both) == {"arvad.txt", "sub/belmor.md", "other.txt"}
+    assert cached_run([notes], str(shutil.copytree(body, tmp_path / "body")), QUIET) not in (both, cached_run([notes], body, QUIET))
+    assert len(cached_runs()) == 3
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
+    plain = cached.run_recipe
+
+    def killed(recipe: Any, root: Path, *, stages: Any, progress: Any) -> None:
+        plain(recipe, root, stages=("corpus",), progress=progress)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cached, "run_recipe", killed)
+        cached_run([notes], body, QUIET)
+    assert cached_runs() == []
+    if changed:
+        (notes / "arvad.txt").write_text("Arvad is no more, and nobody pays anything there.")
+    run = cached_run([notes], body, QUIET)
+    (hit,) = open_run(run).search("Arvad", 2)[:1]
+    assert ids(run) == {"arvad.txt", "sub/belmor.md"} and ("no more" in hit.text or hit.doc_id != "arvad.txt" or not changed)
+
+
+def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cached_run([notes], body, QUIET)
+    (notes / "new.txt").write_text("Novaria has no currency at all.")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cached, "open_run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        cached_run([notes], body, QUIET)
+    assert open_run(run).unsearchable == 1
+    cached_run([notes], body, QUIET)
+    assert open_run(run).unsearchable == 0
+
+
+def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What has no reader shows the nearest blocks; fewer blocks than are read by default are no error."""
+    assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out.splitlines()[-1])
+    assert found["text"] == "Who pays with the Tirel?" and len(found["results"]) == 2 and "these are the nearest" in said.err
+    assert "cannot teach" not in said.err
+    assert main(["ask", str(notes / "arvad.txt"), "Who pays with the Tirel?", "--body", body]) == 0
+    assert "(arvad.txt)" in capsys.readouterr().out
+
+
+def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", str(tiny_run / "stages" / "finetune"), "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out.splitlines()[-1])
+    assert found["answer"] and {e["doc_id"] for e in found["evidence"]} == {"arvad.txt", "sub/belmor.md"}
+    assert all(e["text"][e["start"] : e["end"]] == e["answer"] for e in found["evidence"]) and "no question has taught" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ([], "the following arguments are required|nothing is named"),
+        (["{notes}", "gone", "Who?"], "gone: no such file or folder"),
+        (["{run}", "{notes}", "Who?"], "is a run, and is asked alone"),
+        (["gone", "Who?"], "gone: no run here"),
+        (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
+    ],
+)
+def test_what_cannot_be_asked(
+    notes: Path, tiny_run: Path, tmp_path: Path, asked: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    (tmp_path / "empty").mkdir()
+    places = {"notes": notes, "run": tiny_run, "empty": tmp_path / "empty"}
+    assert main(["ask", *(word.format(**places) for word in asked)]) == 2
+    said = capsys.readouterr().err
+    assert re.search(problem, said) and "Traceback" not in said, said
+    assert cached_runs() == []
+
+
+def test_the_question_is_the_last_word_unless_it_is_a_file(notes: Path) -> None:
+    assert parted((str(notes), "Who?")) == ([notes], "Who?")
+    assert parted((str(notes),)) == ([notes], None)
+    assert parted((str(notes), str(notes / "arvad.txt"))) == ([notes, notes / "arvad.txt"], None)
+
+
+def test_the_cache_is_shown_and_emptied(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = cached_run([notes], body, QUIET), cached_run([notes / "arvad.txt"], body, QUIET)
+    assert main(["cache", "info", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [run["directory"] for run in shown["runs"]] == [str(second), str(first)]
+    assert [run["documents"] for run in shown["runs"]] == [1, 2] and all(run["bytes"] > 0 for run in shown["runs"])
+    assert main(["cache", "info"]) == 0 and "2 documents, 2 blocks" in capsys.readouterr().out
+    assert clear_cache([notes])["removed"] == 1 and not first.exists() and second.exists() and (notes / "arvad.txt").exists()
+    assert main(["cache", "clear"]) == 0 and not second.exists() and cached_runs() == []
