@@ -32,12 +32,14 @@ class Located:
         questions: all but those whose answers are invalid patterns.
         spans: the places of each one's answers that count, as ``finetune.evidence`` says.
         elsewhere: their other places, which are neither right nor wrong.
+        named: whether the documents that a question names decide which places count.
         skipped: patterns that are not looked for, by reason: "invalid", and "slow": given up because they took too long.
     """
 
     questions: list[Question]
     spans: list[Spans]
     elsewhere: list[Spans]
+    named: list[bool]
     skipped: dict[str, tuple[str, ...]]
 
 
@@ -73,23 +75,24 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     table, slow = read
     edges = np.searchsorted(table[:, 0], np.arange(len(questions) + 1)).tolist()
     spans = [Spans(table[start:end, 1:]) for start, end in pairwise(edges)]
-    named = [counting_places(context, question, found) for question, found in zip(questions, spans, strict=True)]
-    return Located(questions, [right for right, _ in named], [other for _, other in named], {"invalid": invalid, "slow": slow})
+    counting = [counting_places(context, question, found) for question, found in zip(questions, spans, strict=True)]
+    right, other, named = [r for r, _, _ in counting], [o for _, o, _ in counting], [n for _, _, n in counting]
+    return Located(questions, right, other, named, {"invalid": invalid, "slow": slow})
 
 
-def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans]:
-    """The places of a question's answers that count, as ``finetune.evidence`` says, and the others.
+def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans, bool]:
+    """The places of a question's answers that count, as ``finetune.evidence`` says, the others, and whether named documents decide it.
 
     All count where the question names no document of the corpus, or none in which an answer can be marked.
     """
     nowhere = Spans(found.table[:0])
     if context.recipe.finetune.evidence == "anywhere" or not question.positive_ids:
-        return found, nowhere
+        return found, nowhere, False
     named = np.isin(found.table[:, 0], gold_rows(context.store, question))
     markable = found.table[:, 1] >= 0
     if not (named & markable).any():
-        return found, nowhere
-    return Spans(found.table[named]), Spans(found.table[~named])
+        return found, nowhere, False
+    return Spans(found.table[named]), Spans(found.table[~named]), True
 
 
 def _distinct(questions: list[Question], holds: Callable[[str], bool]) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class ReadingTask(Task):
         self.source, self.reader = source, reader
         located = locate_answers(context, questions)
         self.questions, self.skipped = located.questions, located.skipped
-        self.answers, self.elsewhere = located.spans, located.elsewhere
+        self.answers, self.elsewhere, self.named = located.spans, located.elsewhere, located.named
         if not self.questions:
             raise DataError("no valid pattern among the answers", path=files_of(context.recipe.train_files), cure=PATTERN_CURE)
         self.dev = dev[:DEV_QUESTIONS]
@@ -87,7 +87,9 @@ class ReadingTask(Task):
         tokens = [self.tokens[i] for i in items]
         wide, correct = self.wide(items, tokens)
         retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), self.judged(items, wide, correct))
-        read = wide.best(self.section.read) if self.section.evidence == "anywhere" else wide.best_with(correct, self.section.read)
+        # The best block of a named document is read however far down it is; a string that happens to be an answer's is no reason.
+        named = torch.tensor([[self.named[item]] for item in items])
+        read = wide.best_with(correct & named, self.section.read)
         reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
         loss = (retrieval + reading).sum()
         metrics = {
