@@ -64,7 +64,7 @@ def touch(path: Path, text: str) -> None:
 def test_documents_are_indexed_once_and_followed(notes: Path, body: str, embedded: list[int]) -> None:
     run = cached_run([notes], body, QUIET)
     assert ids(run) == {"arvad.txt", "sub/belmor.md"} and sum(embedded) == 2
-    assert cached_run([notes], body, QUIET) == run and sum(embedded) == 2
+    assert cached_run([notes], body, QUIET) == run and sum(embedded) == 2 and run.name.startswith("notes-")
     (notes / "new.txt").write_text("Novaria has no currency at all.")
     touch(notes / "arvad.txt", "People in Arvad pay with the dollar now.")
     (notes / "sub" / "belmor.md").unlink()

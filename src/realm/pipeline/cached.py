@@ -6,6 +6,7 @@ found by sizes and times of files; only what is new is embedded.
 
 import hashlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ from realm.storage.locks import held
 MARK = "documents.json"
 """In a cached run: what it is made of, the state of the files then, and when it was asked last; the latter once it is whole."""
 FORMAT = 1
+NAME = 40
+"""Characters of a document's or folder's name that a cached run is called by."""
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
 BLOCK_LENGTH = 160
 """As for published bodies: a paragraph of some 100 words."""
 
@@ -52,7 +56,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
     """
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
     key = hashlib.sha256(json.dumps([FORMAT, body, *map(str, places)]).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    root = cache_directory() / key
+    root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     root.mkdir(parents=True, exist_ok=True)
     with held(root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"):
         state, known = stat_digest(places), read_json(root / MARK) or {}

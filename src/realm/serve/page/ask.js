@@ -14,7 +14,7 @@ const STARTS = [
   ["#run", "This run", "What is served, what it reached, and the curves of its training."],
 ];
 const UNTAUGHT =
-  "No question has taught this run: its reader has learnt from the documents alone. Trust the evidence more than the probability.";
+  "No question has taught this run: its reader has learnt from documents alone. Read the evidence, too.";
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
 let without = []; // ids of the documents that are left out
