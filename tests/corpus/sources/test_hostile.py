@@ -34,7 +34,7 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     )
 
 
-def sample(kind: str, path: Path) -> bytes:
+def sample(kind: str, path: Path, office: dict[str, bytes]) -> bytes:
     """A good file of a kind."""
     match kind:
         case "parquet":
@@ -53,17 +53,21 @@ def sample(kind: str, path: Path) -> bytes:
             return b"<html><head><title>T</title></head><body>" + b"<div><p>A paragraph &amp; more.</p></div>" * 5 + b"</body></html>"
         case "markdown":
             return b"---\ntitle: T\n---\n# Head\n\n- a *b* [c](d)\n\n```\ncode\n```\n\n| a | b |\n|---|---|\n| c | d |\n<div>x</div>\n" * 3
+        case "pdf" | "docx":
+            return office.get(kind, b"nothing")
         case _:
             return LINES
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_damaged_files(tmp_path: Path, kind: str) -> None:
+def test_damaged_files(tmp_path: Path, kind: str, office_files: dict[str, bytes]) -> None:
     if kind in ("html", "warc"):
         pytest.importorskip("trafilatura")
         pytest.importorskip("warcio")
+    if kind in ("pdf", "docx") and not office_files:
+        pytest.skip("needs the extras pdf and docx")
     chance = random.Random(kind)
-    good = sample(kind, tmp_path / "good")
+    good = sample(kind, tmp_path / "good", office_files)
     check(tmp_path / "good", good, kind, expect_documents=True)
     for round_ in range(60 if kind != "warc" else 30):
         data = damage(good, chance)
@@ -87,8 +91,8 @@ def check(path: Path, data: bytes, kind: str, expect_documents: bool = False) ->
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_the_wrong_format(tmp_path: Path, kind: str) -> None:
+def test_the_wrong_format(tmp_path: Path, kind: str, office_files: dict[str, bytes]) -> None:
     """A good file of every other kind, read as this one."""
     for other in FILES:
         if "warc" not in (kind, other) or pytest.importorskip("warcio"):
-            check(tmp_path / other, sample(other, tmp_path / "made"), kind)
+            check(tmp_path / other, sample(other, tmp_path / "made", office_files), kind)

@@ -1,6 +1,7 @@
 """PDF and Word files as documents, good and bad."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,35 +17,10 @@ from realm.corpus.sources import iter_documents
 from realm.corpus.sources.office import unwrapped
 from realm.corpus.sources.reading import read_again
 
-
-def pdf(*pages: list[str]) -> bytes:
-    """A PDF with lines of text on each page."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
-    kids = []
-    for lines in pages:
-        shown = b" T* ".join(b"(" + line.encode("latin-1").replace(b"(", b"\\(").replace(b")", b"\\)") + b") Tj" for line in lines)
-        stream = b"BT /F1 12 Tf 14 TL 50 780 Td " + shown + b" ET"
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
-        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
-        objects.append(page % len(objects))
-        kids.append(b"%d 0 R" % len(objects))
-    objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
-    out, places = io.BytesIO(b"%PDF-1.4\n"), []
-    out.seek(0, io.SEEK_END)
-    for number, body in enumerate(objects, 1):
-        places.append(out.tell())
-        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, body))
-    start = out.tell()
-    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
-    out.writelines(b"%010d 00000 n \n" % place for place in places)
-    out.write(b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start))
-    return out.getvalue()
-
-
 BRIDGE = ["The bridge over the Tirel was re-", "paired in 1931 by the company of", "Ada Smith (of Oslo)."]
 
 
-def test_the_pages_of_a_pdf_are_documents(tmp_path: Path) -> None:
+def test_the_pages_of_a_pdf_are_documents(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
     (tmp_path / "report.pdf").write_bytes(pdf(BRIDGE, [], ["It was closed again in 1950."]))
     first, scan, third = iter_documents(tmp_path / "report.pdf")
     assert isinstance(first, SourceDocument) and isinstance(third, SourceDocument)
@@ -55,7 +31,7 @@ def test_the_pages_of_a_pdf_are_documents(tmp_path: Path) -> None:
     assert read_again(third.path, third.line) == third
 
 
-def test_a_folder_of_several_kinds(tmp_path: Path) -> None:
+def test_a_folder_of_several_kinds(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "report.pdf").write_bytes(pdf(BRIDGE))
     (tmp_path / "note.txt").write_text("A note.")
@@ -63,7 +39,7 @@ def test_a_folder_of_several_kinds(tmp_path: Path) -> None:
     assert ids == ["note.txt", "sub/report.pdf#page=1"]
 
 
-def test_a_pdf_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_pdf_that_cannot_be_read(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
     good, path = pdf(BRIDGE), tmp_path / "x.pdf"
     writer = PdfWriter(clone_from=io.BytesIO(good))
     writer.encrypt("secret", algorithm="RC4-128")
@@ -75,7 +51,7 @@ def test_a_pdf_that_cannot_be_read(tmp_path: Path) -> None:
         assert isinstance(record, Rejected) and record.reason in ("damaged file", "file without documents"), data[:20]
 
 
-def test_an_open_password_is_no_password(tmp_path: Path) -> None:
+def test_an_open_password_is_no_password(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
     writer = PdfWriter(clone_from=io.BytesIO(pdf(BRIDGE)))
     writer.encrypt("", owner_password="owner", algorithm="RC4-128")
     writer.add_metadata({"/Title": "The bridge"})
