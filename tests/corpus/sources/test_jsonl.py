@@ -202,5 +202,5 @@ def test_columns(tmp_path: Path) -> None:
     path.write_text('{"key": 1, "body": "One."}\n')
     with pytest.raises(DataError, match=r"no column 'text'.*--text-column. Columns are: key, body$"):
         list(iter_documents(path))
-    with pytest.raises(ConfigError, match=r"unknown format of sources 'docx'. It is one of: jsonl, csv"):
-        SourceOptions(format="docx")
+    with pytest.raises(ConfigError, match=r"unknown format of sources 'odt'. It is one of: jsonl, csv"):
+        SourceOptions(format="odt")
