@@ -142,6 +142,8 @@ def serve(
             raise
         raise MissingExtra("realm serve", "serve") from error
     run = run_of(list(places), body)
+    if run not in places:
+        show.note("note: documents added on the page are kept until the files themselves change")
     listen(
         run,
         host=host,
