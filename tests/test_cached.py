@@ -83,8 +83,11 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes: Path, body: str,
     both = cached_run([notes, other], body, QUIET)
     assert cached_run([other, notes, other], body, QUIET) == both != cached_run([notes], body, QUIET)
     assert ids(both) == {"arvad.txt", "sub/belmor.md", "other.txt"}
-    assert cached_run([notes], str(shutil.copytree(body, tmp_path / "body")), QUIET) not in (both, cached_run([notes], body, QUIET))
-    assert len(cached_runs()) == 3
+    copy = shutil.copytree(body, tmp_path / "body")
+    of_copy = cached_run([notes], str(copy), QUIET)
+    assert of_copy not in (both, cached_run([notes], body, QUIET))
+    os.utime(copy / "model.safetensors", ns=(0, 1))  # trained again
+    assert cached_run([notes], str(copy), QUIET) != of_copy and len(cached_runs()) == 4
 
 
 @pytest.mark.parametrize("changed", [False, True])

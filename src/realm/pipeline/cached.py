@@ -55,7 +55,10 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
         RunError: another process is at work on the same documents.
     """
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
-    key = hashlib.sha256(json.dumps([FORMAT, body, *map(str, places)]).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    if Path(body).is_dir():
+        body = str(Path(body).resolve())
+    named = json.dumps([FORMAT, body, _weights(Path(body)), *map(str, places)])
+    key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     root.mkdir(parents=True, exist_ok=True)
     with held(root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"):
@@ -74,6 +77,12 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
             opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
+
+
+def _weights(body: Path) -> list[list[Any]]:
+    """What tells the weights in a directory from those that were there before; nothing for a body by name, which stays what it is."""
+    files = sorted(body.glob("*.safetensors")) if body.is_dir() else []
+    return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
 
 
 def _recipe(places: list[Path], body: str) -> Recipe:
