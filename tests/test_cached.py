@@ -128,7 +128,7 @@ def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str
     assert found["text"] == "Who pays with the Tirel?" and len(found["results"]) == 2 and "these are the nearest" in said.err
     assert "cannot teach" not in said.err
     assert main(["ask", str(notes / "arvad.txt"), "Who pays with the Tirel?", "--body", body]) == 0
-    assert "(arvad.txt)" in capsys.readouterr().out
+    assert "1. arvad (arvad.txt)" in capsys.readouterr().out
 
 
 def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

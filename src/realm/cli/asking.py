@@ -49,7 +49,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body =
 
     if run not in places and not opened.reads:
         show.note(f"note: {body} finds documents and has not been taught to read answers in them; these are the nearest:")
-        return _each(question, found, show.hits, json)
+        return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
     _each(question, answer, show.answer, json)

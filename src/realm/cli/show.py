@@ -139,6 +139,14 @@ def hits(value: dict[str, Any]) -> None:
             _print(f"      {', '.join(parts)}, sum {hit['total']:.2f}")
 
 
+def passages(value: dict[str, Any]) -> None:
+    """The nearest blocks in the order of all that they were searched by, of which their score is only one part."""
+    _print(value["text"])
+    for number, hit in enumerate(value["results"], 1):
+        _print(f"  {number}. {hit['title']} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT]}")
+    _print("")
+
+
 def _ranked(part: dict[str, Any] | None) -> str:
     """Rank and score of a block in one search."""
     if part is None:
