@@ -26,7 +26,7 @@ from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
-from realm.recipes.calibration import WEIGHT_DEPTH, WEIGHTS
+from realm.recipes.calibration import WEIGHTS, hits_by_weight
 from realm.recipes.context import open_context
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.scoring import Relevance
@@ -56,10 +56,7 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
 
 def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
     """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
-    texts = [question.text for question in questions]
-    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
-    hits = np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
-    table = []
+    hits, table = hits_by_weight(source, relevance, questions), []
     for count in counts:
         for seed in range(DRAWS):
             order = np.random.default_rng(seed).permutation(len(questions))

@@ -19,7 +19,7 @@ from typing import Any
 
 from common import result
 from qa_diagnosis import with_gold
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions, write_questions
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
@@ -31,8 +31,7 @@ def drawn(source: Path, count: int, seed: int, out: Path) -> Path:
     """The first ``count`` of the questions of a file in the order of a seed, as a file."""
     questions = load_questions(source)
     chosen = random.Random(seed).sample(questions, min(count, len(questions)))
-    rows = [{"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)} for q in chosen]
-    out.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    write_questions(out, chosen)
     return out
 
 

@@ -9,15 +9,13 @@ JSON object.
 """
 
 import argparse
-import hashlib
 import json
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.data.questions import load_questions
-from realm.data.types import Question
+from realm.data.questions.loading import load_questions, write_questions
 from realm.demo.atlas import build_atlas
 from realm.storage.files import sha256_file, write_json
 from realm.text.answers import normalize_answer
@@ -31,7 +29,7 @@ LICENCES = {
     "nq_open/train_part.jsonl.xz": "CC BY-SA 3.0 (Natural Questions)",
     "webquestions/train.jsonl.xz": "CC BY 4.0 (WebQuestions)",
 }
-TAUGHT = tuple(name for name in LICENCES if "qa_train" in name or "train" in name)
+TAUGHT = tuple(name for name in LICENCES if "train" in name)
 TESTED = (
     "squad/qa_dev.jsonl.xz",
     "nq_open/dev_visible.jsonl.xz",
@@ -71,18 +69,6 @@ def articles(data: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def as_row(question: Question) -> dict[str, Any]:
-    """A question as a line of JSON."""
-    return {"id": question.id, "question": question.text, "answers": list(question.answers), "positive_ids": list(question.positive_ids)}
-
-
-def written(rows: Iterable[dict[str, Any]], out: Path) -> str:
-    """Write JSON lines; their SHA-256."""
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    out.write_text(text, "utf-8")
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the directory of public data")
@@ -100,11 +86,11 @@ def main() -> None:
             facts[name] |= {"questions": len(questions), "taken": len(chosen)}
             kept += chosen
     random.Random(arguments.seed).shuffle(kept)
-    outputs = {
-        "paragraphs.jsonl": written(articles(arguments.data), arguments.out / "paragraphs.jsonl"),
-        "dev.jsonl": written(map(as_row, kept[:DEV]), arguments.out / "dev.jsonl"),
-        "train.jsonl": written(map(as_row, kept[DEV:]), arguments.out / "train.jsonl"),
-    }
+    paragraphs, dev, train = (arguments.out / f"{name}.jsonl" for name in ("paragraphs", "dev", "train"))
+    paragraphs.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in articles(arguments.data)), "utf-8")
+    write_questions(dev, kept[:DEV])
+    write_questions(train, kept[DEV:])
+    outputs = {path.name: sha256_file(path) for path in (paragraphs, dev, train)}
     found = {"read": facts, "left_out_of": list(TESTED), "words_in_a_row": WORDS, "train": len(kept) - DEV, "dev": DEV, "sha256": outputs}
     write_json(arguments.out / "data.json", found)
     print(json.dumps(found))

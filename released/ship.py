@@ -39,11 +39,11 @@ recipe; seed {seed}.
 {rows}
 
 No question of these was taken that is also one of the sets it is tested on, or shares {words} words in a row with one:
-{left_out}. Texts of Wikipedia are CC BY-SA; the weights hold none of them word for word.
+{left_out}. Texts of Wikipedia are CC BY-SA.
 
 ## What it cost
 
-{cost} on two cores of a server processor, without a GPU. Made by realm {version}.
+{cost} ({device}, {threads} threads). Made by realm {version}.
 """
 
 
@@ -66,6 +66,8 @@ def card(name: str, run: Path, data: dict[str, Any]) -> str:
         words=data["words_in_a_row"],
         left_out=", ".join(data["left_out_of"]),
         cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in seconds.items() if stage in ("corpus", "pretrain", "finetune")),
+        device=recipe.run.device,
+        threads=recipe.run.threads,
         version=__version__,
     )
 

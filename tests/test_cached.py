@@ -111,13 +111,20 @@ def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkey
 
 def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cached_run([notes], body, QUIET)
+    before = json.loads((run / cached.MARK).read_text())["state"]
     (notes / "new.txt").write_text("Novaria has no currency at all.")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(cached, "open_run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
     assert open_run(run).unsearchable == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(cached, "stat_digest", lambda _: before)  # the file is gone again, and all is as it was
+        (notes / "new.txt").unlink()
+        cached_run([notes], body, QUIET)
+    assert ids(run) == {"arvad.txt", "sub/belmor.md"}
+    (notes / "new.txt").write_text("Novaria has no currency at all.")
     cached_run([notes], body, QUIET)
-    assert open_run(run).unsearchable == 0
+    assert open_run(run).unsearchable == 0 and "new.txt" in ids(run)
 
 
 def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,14 +112,14 @@ class Networks:
             self._pretrained = self.load("pretrain")
         return self._pretrained
 
-    @cached_property
+    @property
     def pointing(self) -> bool:
-        """Whether pre-training left a reader, taught to point or come with the body; answered without loading it."""
+        """Whether pre-training left a reader; answered without loading it."""
         return self.first_reader is not None
 
-    @property
+    @cached_property
     def first_reader(self) -> ReaderSpec | None:
-        """What the reader is that pre-training left; None: it left none."""
+        """What the reader is that pre-training left, taught to point or come with the body; None: it left none."""
         return read_spec(self.paths.stage("pretrain") / "config.json").reader
 
     def reader(self) -> StageReader:
@@ -261,8 +261,8 @@ class OpenRun:
         Raises:
             ConfigError: below 1, or more than there are blocks.
         """
-        if not 1 <= k <= self.searchable:
-            blocks = self.searchable
+        blocks = self.searchable
+        if not 1 <= k <= blocks:
             raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
         return k
 

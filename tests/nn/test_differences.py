@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from realm.errors import ConfigError, RunError
@@ -79,6 +80,13 @@ def test_it_is_a_third_of_the_weights_or_less(trained: RealmModel, published: Pa
 
 def test_other_weights_or_a_damaged_file_are_refused(trained: RealmModel, published: Path, tmp_path: Path) -> None:
     directory = shipped(trained, published, tmp_path / "shipped")
+    good = (directory / DIFFERENCE).read_bytes()
+    with safe_open(directory / DIFFERENCE, framework="pt") as file:
+        facts = file.metadata()
+    save_file({name: v for name, v in load_file(directory / DIFFERENCE).items() if ":" not in name}, directory / DIFFERENCE, metadata=facts)
+    with pytest.raises(RunError, match=r"difference.safetensors: the tensor .* has no scale"):
+        RealmModel.from_pretrained(directory)
+    (directory / DIFFERENCE).write_bytes(good)
     weights = load_file(published / "model.safetensors")
     first: Any = next(iter(weights))
     save_file({**weights, first: weights[first] + 1}, published / "model.safetensors", metadata={"format": "pt"})

@@ -37,7 +37,8 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body =
     opened = open_run(run)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
-    k = opened.require_k(k if run in places else min(k, opened.searchable))
+    cached = run not in places
+    k = opened.require_k(min(k, opened.searchable) if cached else k)
     if opened.without_questions:
         show.note(f"note: no question has taught this run: its reader has learnt to point from the documents alone{_own(opened.own_em)}")
 
@@ -47,7 +48,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body =
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
 
-    if run not in places and not opened.reads:
+    if cached and not opened.reads:
         show.note(f"note: {body} finds documents and has not been taught to read answers in them; these are the nearest:")
         return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():

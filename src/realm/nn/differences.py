@@ -105,6 +105,8 @@ def read_difference(directory: Path, names: Mapping[str, torch.Size]) -> dict[st
         if value is not None and value.is_floating_point():
             found[name] = value
         elif own in published.shapes and published.shapes[own] == tuple(shape):
+            if value is not None and name + SCALE not in stored:
+                raise RunError(f"the tensor {name} has no scale", path=path, cure=AGAIN)
             start = published.read(own).float()
             found[name] = start if value is None else start + restored(value, stored[name + SCALE])
     return found

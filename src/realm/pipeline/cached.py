@@ -19,6 +19,7 @@ from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import sync_documents
 from realm.corpus.store.manifest import read_manifest
 from realm.errors import CorpusError, RunError
+from realm.nn.known_bodies import known_body
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline.directory import stat_digest
@@ -55,9 +56,9 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
         RunError: another process is at work on the same documents.
     """
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
-    if Path(body).is_dir():
-        body = str(Path(body).resolve())
-    named = json.dumps([FORMAT, body, _weights(Path(body)), *map(str, places)])
+    own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
+    body = body if own is None else str(own)
+    named = json.dumps([FORMAT, body, [] if own is None else _weights(own), *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     root.mkdir(parents=True, exist_ok=True)
@@ -71,18 +72,19 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
             write_json(root / MARK, {"state": state})
             run_recipe(_recipe(places, body), root, stages=("corpus", "pretrain"), progress=progress)
         elif known["state"] != state:
+            write_json(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
             sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
-        opened = open_run(root)
-        if opened.unsearchable:
-            opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
+        if known.get("state") != state:  # else all of it was embedded, or this would be another state
+            opened = open_run(root)
+            if opened.unsearchable:
+                opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
 
 
 def _weights(body: Path) -> list[list[Any]]:
-    """What tells the weights in a directory from those that were there before; nothing for a body by name, which stays what it is."""
-    files = sorted(body.glob("*.safetensors")) if body.is_dir() else []
-    return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
+    """What tells the weights in a directory from those that were there before."""
+    return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in sorted(body.glob("*.safetensors"))]
 
 
 def _recipe(places: list[Path], body: str) -> Recipe:

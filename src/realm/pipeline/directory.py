@@ -187,6 +187,7 @@ def _files(sources: list[Path]) -> Iterator[Path]:
 
 
 def stat_digest(sources: list[Path]) -> str:
+    """SHA-256 over names, sizes and times of all files of the sources: what changes when one of them does, without reading any."""
     rows = [[os.fspath(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in _files(sources)]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 

@@ -53,15 +53,20 @@ def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Q
     Returns:
         {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
     """
-    source.eval()
-    texts = [question.text for question in dev]
-    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
-    recall = [float(np.mean([relevance.by_answer(q, found).any() for q, found in zip(dev, each, strict=True)])) for each in rows]
+    recall = hits_by_weight(source, relevance, dev).mean(1).tolist()
     best = int(np.argmax(recall))
     return {
         "retrieval_weight": WEIGHTS[best],
         "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[WEIGHTS.index(EVEN)]},
     }
+
+
+def hits_by_weight(source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question]) -> np.ndarray:
+    """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of ``WEIGHTS``, bool [w, n]."""
+    source.eval()
+    texts = [question.text for question in questions]
+    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
+    return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
 
 
 def log_loss(confidence: Tensor, hits: SequenceOf[bool]) -> Tensor:

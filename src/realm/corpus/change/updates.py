@@ -181,7 +181,7 @@ class _KnownDocuments:
 
 def _absent(store: BlockStore, found: Spool) -> np.ndarray:
     """Live rows, ascending, of documents that are not among those found."""
-    here = {document.doc_id for batch in found.tasks() for document in batch.documents()}
+    here = {doc_id for batch in found.tasks() for doc_id in batch.columns().column("doc_id").to_pylist()}
     return np.array([row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here], np.int64)
 
 

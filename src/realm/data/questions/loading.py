@@ -208,13 +208,14 @@ def convert_questions(
                 problem = f"the id '{question.id}' stands in {seen[question.id]}, too"
                 raise DataError(problem, path=source, line=line, cure=cure)
             kept[aside].append(question)
-    _write(out, kept[False])
+    write_questions(out, kept[False])
     if dev is not None:
-        _write(dev, kept[True])
+        write_questions(dev, kept[True])
     return {"questions": len(kept[False]), "dev_questions": len(kept[True]), "skipped": dict(skipped)}
 
 
-def _write(path: Path, questions: Sequence[Question]) -> None:
+def write_questions(path: Path, questions: Sequence[Question]) -> None:
+    """Write questions as the JSON lines that :func:`load_questions` reads to the same questions."""
     with publish_file(path) as file:
         for question in questions:
             row: dict[str, Any] = {"id": question.id, "question": question.text, "answers": list(question.answers)}
