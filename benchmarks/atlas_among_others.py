@@ -18,7 +18,7 @@ from pathlib import Path
 from realm.config import build_recipe
 from realm.config.loading import dump_recipe
 from realm.demo.atlas import write_atlas
-from realm.pipeline.demo import ASKED, DEMO_DOMAINS
+from realm.pipeline.demo_from_nothing import ASKED, DEMO_DOMAINS
 from realm.storage.files import write_atomic
 from realm.text.files import open_text
 

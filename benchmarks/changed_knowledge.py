@@ -28,7 +28,7 @@ from realm.demo.atlas import atlas_of
 from realm.demo.tables import Domain, Entity, load_domains, normalise_answer, render
 from realm.explain import explain
 from realm.opening import OpenRun, open_run
-from realm.pipeline.demo import ASKED, DEMO_DOMAINS
+from realm.pipeline.demo_from_nothing import ASKED, DEMO_DOMAINS
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.storage.files import write_atomic
 

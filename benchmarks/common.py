@@ -9,7 +9,7 @@ import transformers
 
 from realm.corpus.build.builder import build_corpus
 from realm.demo.atlas import write_atlas
-from realm.pipeline.demo import DEMO_DOMAINS
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS
 
 
 def atlas_corpus(scratch: Path) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from typing import Any
 from bench_step import QUERY
 from gpu_size import DEVICE, Size
 from realm.demo.atlas import write_atlas
-from realm.pipeline.demo import DEMO_DOMAINS
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS
 from realm.train.metrics import MetricsLog
 from refresh_corpus import take_documents
 from suite_rows import OutOfTime, Row, Rows

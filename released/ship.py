@@ -8,11 +8,13 @@ The same run gives the same files, bit for bit. The last line is one JSON object
 import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from realm import __version__
-from realm.nn.differences import DIFFERENCE, write_difference
+from realm.nn.differences import write_difference
+from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.model import RealmModel
 from realm.nn.spec import spec_to_json
 from realm.opening import read_run_recipe
@@ -21,8 +23,7 @@ from realm.pipeline.directory import read_seconds
 from realm.stages import stage_facts
 from realm.storage.files import sha256_file, write_atomic, write_json
 
-BITS = {"embedder": 4, "document_embedder": 4, "reader": 8}
-"""The reader's scores choose words; the embedder's only order blocks, and most of what it knows is the body's."""
+BITS = {"embedder": 8, "reader": 8}
 
 CARD = """# {name}
 
@@ -72,6 +73,17 @@ def card(name: str, run: Path, data: dict[str, Any]) -> str:
     )
 
 
+def shipped(model: RealmModel, facts: dict[str, Any]) -> RealmModel:
+    """One embedder for both sides and the reader, with what was fitted to it.
+
+    The embedder is the documents', which is the published one: what the question side learnt showed in no recall, and costs 5 MB.
+    """
+    model = model.with_parts(embedder=model.documents, document_embedder=None)
+    fitted = {"temperature": facts["temperature"], "abstain_below": facts["abstain_below"]}
+    model.reader.spec = replace(model.reader.spec, **fitted)
+    return model.only("embedder", "reader")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -79,8 +91,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
-    stage, recipe = RunPaths(arguments.run).stage("finetune"), read_run_recipe(RunPaths(arguments.run))
-    model = RealmModel.from_pretrained(stage)
+    paths, recipe = RunPaths(arguments.run), read_run_recipe(RunPaths(arguments.run))
+    stage = paths.stage("finetune")
+    model = shipped(RealmModel.from_pretrained(stage), stage_facts(paths, "finetune"))
     arguments.out.mkdir(parents=True, exist_ok=True)
     write_difference(model.state_dict(), recipe.model.body, arguments.out, BITS)
     write_json(arguments.out / "config.json", spec_to_json(model.spec))

@@ -1,6 +1,9 @@
 """Candidates and answers: rows and scores belong together, answers are in the documents' own spelling, nothing found is no crash."""
 
+import copy
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +18,11 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16
-from realm.nn.reader import read_candidates
+from realm.nn.reader import Reader, read_candidates, score_spans
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
-from realm.text.answers import is_whole
+from realm.text.answers import is_whole, normalize_answer
 
 TEXTS = {
     "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
@@ -204,12 +207,48 @@ def test_reading_in_bfloat16_is_reading(
     tokens = inputs.store.tokenizer.encode(["What do people pay with?"])
     with torch.inference_mode():
         found = dense(["What do people pay with?"], tokens, 3)
-        exact, half = (Answerer(inputs, dense, model.reader, versions={}, bf16=bf16)._log_p(tokens, found) for bf16 in (False, True))
+        exact, half = (Answerer(inputs, dense, model.reader, versions={}, bf16=bf16)._log_p(tokens, found)[0] for bf16 in (False, True))
         assert exact.dtype == half.dtype == torch.float32
         assert torch.allclose(exact, half, atol=0.1)
         assert torch.equal(exact, half) is not has_bf16("cpu")
         monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
-        assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
+        assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found)[0])
+
+
+def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
+    """p(y|x) = sum over z of p(z|x) p(y|z,x), against loops; a block that holds nothing takes its share away from the answer."""
+    reader = copy.deepcopy(model.reader)
+    reader.spec = replace(reader.spec, pointer=True)
+    question = QUESTIONS[0]
+    tokens = inputs.store.tokenizer.encode([question])
+    with torch.inference_mode():
+        found = dense([question], tokens, 3)
+        scores = score_spans(reader, inputs, tokens, found.rows)
+    (answer,) = Answerer(inputs, dense, reader, versions={}).answer([question], k=3)
+    p_z = [math.exp(score) for score in found.scores[0].tolist()]
+    mass: dict[str, float] = {}
+    left = 0.0
+    for j, row in enumerate(found.rows[0].tolist()):
+        length = len(inputs.store.token_ids(row))
+        places = [(t, w) for t in range(length) for w in range(min(reader.max_span, length - t))]
+        exps = {place: math.exp(float(scores.logits[0, j, place[0], place[1]])) for place in places}
+        everything = math.exp(float(scores.not_here[0, j])) + sum(exps.values())
+        left += p_z[j] / sum(p_z) * math.exp(float(scores.not_here[0, j])) / everything
+        read = ReadBlocks(inputs)
+        for (t, w), e in exps.items():
+            first, last = read.characters(row, t, t + w + 1)
+            key = normalize_answer(read.block(row).text[first:last])
+            mass[key] = mass.get(key, 0.0) + p_z[j] / sum(p_z) * e / everything
+    assert sum(mass.values()) + left == pytest.approx(1, rel=1e-4) and left > 0
+    assert 0.3 * mass[normalize_answer(answer.answer)] < answer.p <= mass[normalize_answer(answer.answer)] * 1.0001  # of its best spans
+
+    def certain(states: torch.Tensor) -> torch.Tensor:
+        logits = Reader.span_logits(reader, states)
+        return logits + 20.0 if states.shape[1] == 1 else logits
+
+    reader.span_logits = certain  # type: ignore[method-assign]
+    (nowhere,) = Answerer(inputs, dense, reader, versions={}).answer([question], k=3)
+    assert nowhere.p < 1e-4 and nowhere.abstaining(0.01).abstained and nowhere.answer
 
 
 @pytest.mark.parametrize("questions", [["zzz"], ["zzz", "Who discovered radium?"], [""]])

@@ -127,6 +127,28 @@ def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: py
     assert open_run(run).unsearchable == 0 and "new.txt" in ids(run)
 
 
+def test_what_is_left_out_is_said_once(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (notes / "other").mkdir()
+    (notes / "other" / "arvad.txt").write_text("Another Arvad.")
+    for said in (True, False):
+        assert main(["ask", str(notes), str(notes / "other"), "Who pays with the Tirel?", "--body", body]) == 0
+        err = capsys.readouterr().err
+        assert ("note: left out of the documents: 1 identical" in err or "note: left out of the documents: 1 duplicate id" in err) is said
+
+
+def test_weights_are_on_the_disk_once(notes: Path, body: str) -> None:
+    """Each run holds them; runs of one body share them, and what no run has any more goes with the last."""
+    first, second = cached_run([notes], body, QUIET), cached_run([notes / "arvad.txt"], body, QUIET)
+    files = [sorted(run.rglob("model.safetensors")) for run in (first, second)]
+    assert files[0] and [file.stat().st_ino for file in files[0]] == [file.stat().st_ino for file in files[1]]
+    weights = sum(file.stat().st_size for file in cached.weights_directory().iterdir())
+    assert weights == cached.shared_bytes() == sum({file.stat().st_ino: file.stat().st_size for file in files[0]}.values())
+    assert max(run["bytes"] for run in cached_runs()) < weights
+    clear_cache([notes])
+    assert cached.shared_bytes() == weights and open_run(second).search("Arvad", 1)
+    assert clear_cache()["bytes"] > weights and cached.shared_bytes() == 0
+
+
 def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What has no reader shows the nearest blocks; fewer blocks than are read by default are no error."""
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0

@@ -371,3 +371,19 @@ def test_pointing_is_learnt_over_all_documents_and_not_here_of_those_without(sha
         assert loss[i].item() == pytest.approx(expected, rel=1e-9, abs=1e-12) and bool(known[i]) == bool(asked)
     loss.sum().backward()
     assert torch.isfinite(e.f.grad).all() and torch.isfinite(e.n.grad).all() and (e.n.grad[:, 0] == 0).all()
+
+
+@given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
+def test_whether_a_block_holds_an_answer_is_learnt_of_the_blocks_asked(shape: tuple[int, int, int, int]) -> None:
+    e = Spans(*shape)
+    holding, asked = torch.rand(e.shape[:2]) < 0.5, (torch.rand(e.shape[:2]) < 0.7) & e.valid.any(-1)
+    log_none = losses.not_here_log_posterior(e.f, e.n, e.valid)
+    here = losses.span_log_posterior(e.f, e.n, e.valid).exp().sum(-1)
+    assert torch.allclose(log_none.exp() + here, torch.ones_like(here)), "spans and none share 1"
+    loss, known = losses.presence_nll(here.clamp(min=1e-300).log(), log_none, holding, asked)
+    for i in range(e.shape[0]):
+        own = [-math.log(here[i, z].item() if holding[i, z] else 1 - here[i, z].item()) for z in range(e.shape[1]) if asked[i, z]]
+        assert loss[i].item() == pytest.approx(sum(own) / len(own) if own else 0.0) and bool(known[i]) == bool(own)
+    loss.sum().backward()
+    assert torch.isfinite(e.f.grad).all() and (e.n.grad[~asked] == 0).all()
+    assert (e.n.grad[asked & ~holding] < 0).all() and (e.n.grad[asked & holding] > 0).all()

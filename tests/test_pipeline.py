@@ -20,7 +20,7 @@ from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import STAGES, demo as demo_module, plan, run_demo, run_recipe
+from realm.pipeline import STAGES, demo_from_nothing as demo_module, plan, run_recipe
 from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
@@ -305,7 +305,7 @@ def test_the_bundled_recipes_load(tmp_path: Path) -> None:
 def test_the_demo_keeps_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "write_atlas", small_atlas)
     monkeypatch.setattr(demo_module, "demo_recipe", small_recipe)
-    first = run_demo(tmp_path / "demo", long=False, progress=QUIET)
+    first = demo_module.run_demo_from_nothing(tmp_path / "demo", long=False, progress=QUIET)
     summary = first.summary
     assert set(summary) == {"run", "seconds", "stages", "closed_book", "bm25", "added_document"}
     assert {name: set(row) for name, row in summary["stages"].items()} == {
@@ -322,7 +322,7 @@ def test_the_demo_keeps_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "pound sterling" in page and first.answers[0]["question"] in page
     # Again: nothing is trained, the document that is there already is no error.
     trained = weights(tmp_path / "demo")
-    again = run_demo(tmp_path / "demo", long=False, progress=QUIET)
+    again = demo_module.run_demo_from_nothing(tmp_path / "demo", long=False, progress=QUIET)
     assert weights(tmp_path / "demo") == trained
     assert {**again.summary, "seconds": 0} == {**summary, "seconds": 0}
     assert STAGES == ("corpus", "warm", "ict", "pretrain", "finetune", "eval")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from realm.config import build_recipe, dump_recipe, load_recipe
-from realm.pipeline.demo import demo_recipe
+from realm.pipeline.demo_from_nothing import demo_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
 BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.startswith("recipe"))

@@ -49,7 +49,8 @@ class Evidence:
 class Answer:
     """An answer in the documents' own spelling.
 
-    ``p`` is the joint span softmax summed over spans with the same normalised string; ``evidence`` is ordered by relevance.
+    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x), of which a reader that
+    points leaves a part to "not here" (others share it among the spans alone); ``evidence`` is ordered by relevance.
     ``confidence`` is the probability that the answer is right, as calibrated on dev questions; None where nothing was calibrated.
     ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
     ``abstained``: the asker wants no answer of such a confidence; it is here as the best guess.
@@ -160,10 +161,10 @@ class Answerer:
             batch = list(questions[at : at + BATCH])
             tokens = self.inputs.store.tokenizer.encode(batch)
             found = self.source(batch, tokens, k)
-            for found_rows, log_p in zip(found.rows, self._log_p(tokens, found), strict=True):
+            for found_rows, log_p, none in zip(found.rows, *self._log_p(tokens, found), strict=True):
                 text, _, places = self._best_string(found_rows, log_p, ReadBlocks(self.inputs))
                 texts.append(text)
-                rows.append(tempered_mass(log_p.flatten(), places, temperatures))
+                rows.append(tempered_mass(log_p.flatten(), none, places, temperatures))
         return texts, torch.stack(rows)
 
     def _in_evaluation(self) -> None:
@@ -172,13 +173,25 @@ class Answerer:
             if network.training:
                 network.eval()
 
-    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
-        """Log-probability of every span of every candidate, [b, k, t, w]."""
+    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> tuple[Tensor, Tensor]:
+        """Log-probability of every span of every candidate, [b, k, t, w], and of no span at all, [b].
+
+        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; others
+        share everything among the spans.
+        """
         assert isinstance(self.reader, Reader)
         with multiplying(found.scores.device.type, bf16=self.bf16):
             scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
-        log_p = scores.logits.masked_fill(~scores.valid, float("-inf")).flatten(1).log_softmax(-1).view(scores.logits.shape)
-        return log_p.masked_fill(~scores.valid, float("-inf"))  # NaN where a question has no candidate at all
+        spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
+        if self.reader.spec.pointer:
+            relevance = found.scores.masked_fill(~found.valid, float("-inf"))
+            everything = relevance.logsumexp(-1)
+            none = (relevance + scores.not_here).logsumexp(-1) - everything
+        else:
+            everything = spans.flatten(1).logsumexp(-1)
+            none = torch.full_like(everything, float("-inf"))
+        log_p = (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
+        return log_p, none  # NaN where a question has no candidate at all, which none of its spans is
 
     def _batch(self, questions: list[str], k: int) -> list[Answer]:
         started = time.perf_counter()
@@ -198,17 +211,17 @@ class Answerer:
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         """Answers from what was found, p_z [b, k]; their timings are filled in later."""
-        log_p = self._log_p(tokens, found)
-        return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
+        log_p, none = self._log_p(tokens, found)
+        return [self._assemble(q, found.rows[i], p_z[i], log_p[i], none[i]) for i, q in enumerate(questions)]
 
-    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
-        """One answer from [k] rows and [k, t, w] span log-probabilities."""
+    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor, none: Tensor) -> Answer:
+        """One answer from [k] rows, [k, t, w] span log-probabilities, and that of no span."""
         read = ReadBlocks(self.inputs)
         evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read) for j, row in enumerate(rows) if row >= 0]
         text, p, places = self._best_string(rows, log_p, read)
         confidence = None
         if self.temperature is not None:
-            confidence = float(tempered_mass(log_p.flatten(), places, torch.tensor([self.temperature])))
+            confidence = float(tempered_mass(log_p.flatten(), none, places, torch.tensor([self.temperature])))
         return Answer(question, text, p, tuple(evidence), self.versions, {}, confidence)
 
     def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks) -> tuple[str, float, list[int]]:
@@ -262,15 +275,16 @@ class Answerer:
         return found[0] if found else (float("-inf"), 0, 0)
 
 
-def tempered_mass(log_p: Tensor, places: SequenceOf[int], temperatures: Tensor) -> Tensor:
+def tempered_mass(log_p: Tensor, none: Tensor, places: SequenceOf[int], temperatures: Tensor) -> Tensor:
     """The mass of some of s spans when all scores are divided by each of t temperatures, [t]; 0 for no place.
 
     Args:
         log_p: [s] log-probabilities, -inf where there is no span.
+        none: [] the log-probability of no span, -inf where one is taken for certain.
         places: of the spans that count.
         temperatures: [t], above 0. At 1 the mass is what it was.
     """
     if not places:
         return torch.zeros(len(temperatures))
-    scaled = log_p.float().cpu() / temperatures.unsqueeze(1)
+    scaled = torch.cat([log_p, none.view(1)]).float().cpu() / temperatures.unsqueeze(1)
     return (scaled[:, list(places)].logsumexp(1) - scaled.logsumexp(1)).exp().clamp(max=1.0)

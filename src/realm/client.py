@@ -190,12 +190,12 @@ class Client:
         questions: Sequence[str],
         *,
         k: int = 5,
-        abstain_below: float = 0.0,
+        abstain_below: float | None = None,
         exclude_documents: Sequence[str] = (),
         timeout_ms: int = 10_000,
     ) -> list[Answer]:
         """Answers in the order of the questions, read from other documents than ``exclude_documents``; those less sure than
-        ``abstain_below`` are ``abstained``."""
+        ``abstain_below`` (None: than the run's own questions have shown to be better not given) are ``abstained``."""
         how = {"k": k, "abstain_below": abstain_below, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
         return cast(list[Answer], self._ask("/v1/answer", {"questions": list(questions), **how})["answers"])
 

@@ -70,11 +70,13 @@ class StageReader:
     Attributes:
         reader: its network.
         temperature: that was fitted to it; None where none was.
+        abstain_below: confidence (p without a temperature) below which its answers are better not given; 0: not measured.
         bf16: as for ``Answerer``.
     """
 
     reader: nn.Module
     temperature: float | None
+    abstain_below: float = 0.0
     bf16: bool = False
 
     def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
@@ -97,10 +99,12 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     Raises:
         RunError: the stage has no reader.
     """
-    temperature = stage_facts(paths, stage).get("temperature")
+    facts = stage_facts(paths, stage)
+    temperature, below = facts.get("temperature"), facts.get("abstain_below", 0.0)
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
-        return StageReader(FusionReader.load(directory).to(device), temperature)
+        return StageReader(FusionReader.load(directory).to(device), temperature, below)
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
-    return StageReader(model.reader, temperature, bf16)
+    own = model.reader.spec  # a reader that came so: the stage fitted nothing
+    return StageReader(model.reader, temperature or own.temperature, below or own.abstain_below, bf16)

@@ -185,6 +185,29 @@ def span_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> 
     return (span_scores - everything.unsqueeze(-1)).masked_fill(~valid, float("-inf"))
 
 
+def not_here_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
+    """log p(none|z,x), what the spans of :func:`span_log_posterior` leave to 1; arguments as there. Returns [...]."""
+    return not_here - _log_normaliser(span_scores, not_here, valid)
+
+
+def presence_nll(log_here: Tensor, log_none: Tensor, holding: Tensor, asked: Tensor) -> Loss:
+    """What teaches a reader whether a block holds an answer at all: the mean of -log p(here|z,x) or -log p(none|z,x) over the blocks asked.
+
+    The marginal likelihood over all blocks together teaches only which of them holds it more likely than another.
+
+    Args:
+        log_here: [b, k] log of what the spans of a block have together, 1 - p(none|z,x).
+        log_none: [b, k] log p(none|z,x).
+        holding: [b, k] True at the blocks with an answer.
+        asked: [b, k] True at the blocks of which is known whether they hold one.
+
+    Returns:
+        [b], 0 and False where no block is asked.
+    """
+    log_p = torch.where(holding, log_here, log_none).masked_fill(~asked, 0.0)
+    return -log_p.sum(-1) / asked.sum(-1).clamp(min=1), asked.any(-1)
+
+
 def _log_normaliser(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
     """log(exp n + sum over S(z) of exp f), [...]; n alone where a document has no span."""
     found, some = _logsumexp(span_scores, valid)
@@ -223,12 +246,10 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
     Arguments as for :func:`pointer_log_probs`; candidates without a valid span are not asked. Nothing reaches the retriever.
     """
     here = valid & equal
-    asked, holding = valid.any(-1), here.any(-1)
     pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
-    everything = _log_normaliser(span_scores, not_here, valid)
-    without = asked & ~holding
-    absent = ((everything - not_here).masked_fill(~without, 0.0)).sum(-1) / without.sum(-1).clamp(min=1)
-    known = some | without.any(-1)
+    log_none = not_here_log_posterior(span_scores, not_here, valid)
+    absent, lacking = presence_nll(log_none, log_none, torch.zeros_like(not_here, dtype=torch.bool), valid.any(-1) & ~here.any(-1))
+    known = some | lacking
     return torch.where(known, torch.where(some, pointing, 0.0) + absent, 0.0), known
 
 

@@ -189,6 +189,15 @@ class OpenRun:
         return self.tuned is not None or self.networks.pointing
 
     @property
+    def abstain_below(self) -> float:
+        """Confidence (p without a calibration) below which answers are better not given, as it was measured; 0 where it was not.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        return self.networks.reader().abstain_below
+
+    @property
     def versions(self) -> dict[str, int]:
         """What an answer depends on."""
         manifest = self.generation.snapshot.manifest

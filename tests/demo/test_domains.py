@@ -6,7 +6,7 @@ import pytest
 
 from realm.demo.atlas import Atlas, build_atlas, write_atlas
 from realm.demo.tables import bare, load_domains
-from realm.pipeline.demo import ASKED, DEMO_DOMAINS
+from realm.pipeline.demo_from_nothing import ASKED, DEMO_DOMAINS
 
 
 @pytest.fixture(scope="module")

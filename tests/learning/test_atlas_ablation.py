@@ -12,7 +12,7 @@ import pytest
 
 from realm.demo.atlas import write_atlas
 from realm.pipeline.ablate import ablate
-from realm.pipeline.demo import ASKED, DEMO_DOMAINS, demo_recipe
+from realm.pipeline.demo_from_nothing import ASKED, DEMO_DOMAINS, demo_recipe
 from realm.progress import Progress
 from realm.recipes.ablations import TABLE2
 from realm.report.ablation import ablation_text

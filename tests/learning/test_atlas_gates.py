@@ -14,7 +14,7 @@ import pytest
 
 from realm.demo.atlas import write_atlas
 from realm.pipeline import run_recipe
-from realm.pipeline.demo import DEMO_DOMAINS, demo_recipe
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, demo_recipe
 from realm.progress import Progress
 
 SEEDS = (0, 1, 2)

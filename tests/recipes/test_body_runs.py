@@ -1,5 +1,6 @@
 """Runs that start from a published body: found at once, with its own tokenizer, its own rates, and refused where the words differ."""
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from realm.cli import main
 from realm.config import build_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import ConfigError
+from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.model import RealmModel, part_sizes
 from realm.nn.precision import has_bf16
 from realm.nn.spec import bert_spec
@@ -132,6 +134,45 @@ def test_a_run_without_pre_training_learns_questions(body: Path, documents: Path
     assert set(export_run(tmp_path / "run", tmp_path / "out")["forms"]) == {"embedder", "questions", "encoder", "reader"}
     exported, tensors = tuned.embedder.body.model.state_dict(), load_file(tmp_path / "out" / "questions" / "model.safetensors")
     assert set(exported) == set(tensors) and all(torch.equal(tensors[name], tensor) for name, tensor in exported.items())
+
+
+def test_a_fine_tuned_run_is_shipped_as_what_it_changed(
+    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """released/ship.py: the reader as a difference, the published embedder for both sides; twice the same bytes; a start for other runs."""
+    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
+    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    named = {"train": str(tmp_path / "qa.jsonl"), "dev": str(tmp_path / "qa.jsonl")}
+    recipe = recipe_of(body, documents, finetune={**named, "steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last"})
+    with Progress(quiet=True) as progress:
+        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
+    facts = {
+        "read": {"qa.jsonl": {"sha256": "0" * 64, "licence": "CC0", "taken": 12}},
+        "words_in_a_row": 8,
+        "left_out_of": ["x"],
+        "train": 12,
+    }
+    (tmp_path / "data.json").write_text(json.dumps(facts))
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "released")
+    ship = importlib.import_module("ship")
+    for out in ("one", "two"):
+        monkeypatch.setattr("sys.argv", ["ship.py", str(tmp_path / "run"), "--data", str(tmp_path), "--out", str(tmp_path / out)])
+        ship.main()
+    files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    assert {"README.md", "config.json", "data.json", "difference.safetensors", "tokenizer.json"} <= set(files)
+    assert b"| qa.jsonl | CC0 | 12 |" in files["README.md"] and not any(
+        "embedder.body" in name for name in load_file(tmp_path / "one" / DIFFERENCE)
+    )
+    tuned, shipped = open_run(tmp_path / "run"), RealmModel.from_pretrained(tmp_path / "one")
+    assert shipped.reader.spec.pointer and shipped.reader.spec.taught
+    assert shipped.reader.spec.temperature == tuned.networks.reader().temperature is not None
+    other = recipe_of(tmp_path / "one", documents)
+    with Progress(quiet=True) as progress:
+        run_recipe(other, tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
+    opened = open_run(tmp_path / "other")
+    answers = [run.answerer.answer([f"What is the river of {PLACES[0]} called?"])[0] for run in (tuned, opened)]
+    assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
 
 
 def test_pre_training_starts_the_null_document_at_its_share(body: Path, documents: Path, tmp_path: Path) -> None:

@@ -25,12 +25,15 @@ def test_tempered_mass_against_a_loop() -> None:
     logits = torch.tensor([2.0, -1.0, float("-inf"), 0.5, 1.5])
     log_p = logits.log_softmax(0)
     temperatures = torch.tensor([0.5, 1.0, 4.0])
-    found = tempered_mass(log_p, [0, 3], temperatures)
-    for t, value in zip(temperatures.tolist(), found.tolist(), strict=True):
-        exps = [0.0 if x == float("-inf") else math.exp(x / t) for x in logits.tolist()]
-        assert value == pytest.approx((exps[0] + exps[3]) / sum(exps), rel=1e-5)
+    nothing = torch.tensor(float("-inf"))
+    for none in (nothing, torch.tensor(-0.4)):  # a part is left to "not here", or nothing is
+        found = tempered_mass(log_p, none, [0, 3], temperatures)
+        for t, value in zip(temperatures.tolist(), found.tolist(), strict=True):
+            exps = [math.exp(x / t) for x in (*log_p.tolist(), float(none))]
+            assert value == pytest.approx((exps[0] + exps[3]) / sum(exps), rel=1e-5)
+    found = tempered_mass(log_p, nothing, [0, 3], temperatures)
     assert float(found[1]) == pytest.approx(float(log_p[[0, 3]].exp().sum()))
-    assert tempered_mass(log_p, [], temperatures).tolist() == [0, 0, 0]
+    assert tempered_mass(log_p, nothing, [], temperatures).tolist() == [0, 0, 0]
 
 
 class TooSure:
@@ -89,7 +92,7 @@ def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.Capture
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert found["abstained"] is abstained and found["confidence"] == pytest.approx(given.confidence, rel=1e-4)
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1"]) == 0
-    assert "no answer that sure; the best guess is" in capsys.readouterr().out
+    assert "nothing here answers that; closest:" in capsys.readouterr().out
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1.5"]) == 2
     assert "--abstain-below 1.5: not a probability" in capsys.readouterr().err
 

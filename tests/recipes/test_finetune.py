@@ -134,6 +134,26 @@ def test_named_documents_alone_are_evidence(tiny_run: Path, tmp_path: Path, read
     assert forced or read > 1
 
 
+def test_a_reader_that_points_learns_what_a_block_holds(tiny_run: Path) -> None:
+    """Beside the objective, the mean of -log p(here|z,x) or -log p(none|z,x) over the blocks read, of questions without any answer too."""
+    seen = set()
+    for step in range(6):
+        losses_of: list[float] = []
+        for presence in (0.0, 0.5):
+            task = task_of(tiny_run, batch=1, read=2, presence=presence)
+            task.reader.spec = dataclasses.replace(task.reader.spec, pointer=True)
+            ((_, item),) = task.order.batch(step, 1)
+            with torch.no_grad():
+                losses_of.append(float(task.step(step).loss))
+                wide, correct = task.wide([item], [task.tokens[item]])
+                spans = read_candidates(task.reader, task.context.inputs, [task.tokens[item]], wide.rows[:, :2], wide.scores[:, :2])
+        none = [math.exp(float(spans.not_here[0, j])) for j in range(2)]
+        expected = sum(-math.log(1 - none[j] if correct[0, j] else none[j]) for j in range(2)) / 2
+        assert losses_of[1] - losses_of[0] == pytest.approx(0.5 * expected, rel=1e-3, abs=1e-4)
+        seen.add(int(correct[0, :2].sum()))
+    assert {0, 1} <= seen, "questions with an answer among the blocks, and without"
+
+
 def test_a_batch_is_divided_by_its_questions(tiny_run: Path) -> None:
     """Loss and gradient of a batch are the means of those of its questions alone."""
     whole, alone = task_of(tiny_run, batch=4), task_of(tiny_run, batch=1)

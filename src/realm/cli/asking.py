@@ -16,7 +16,7 @@ PROMPT = "? "
 REMEMBERED = 1000
 
 
-def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body = DEFAULT_BODY, json: Json = False) -> None:
+def ask(asked: Asked, /, *, k: int = 5, abstain_below: float | None = None, body: Body = DEFAULT_BODY, json: Json = False) -> None:
     """Answer a question from a run, or from files and folders of documents, with its evidence.
 
     Documents are indexed once, and kept in a cache (realm cache); files that have changed are noticed. Without a question: a prompt on a
@@ -26,12 +26,13 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body =
         asked: a run directory, or files and folders of documents; then the question. None: questions are read from standard input, and
             from a pipe answered as JSON, one object a line.
         k: blocks to read.
-        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1.
+        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. None: as the run's own
+            questions have shown, or a released model's.
     """
     from realm.errors import require_share
     from realm.opening import open_run
 
-    require_share("--abstain-below", abstain_below)
+    require_share("--abstain-below", abstain_below or 0.0)
     places, question = parted(asked)
     run = run_of(places, body)
     opened = open_run(run)
@@ -43,7 +44,8 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float = 0.0, body: Body =
         show.note(f"note: no question has taught this run: its reader has learnt to point from the documents alone{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
-        return opened.answerer.answer([text], k=k)[0].abstaining(abstain_below).to_dict()
+        below = opened.abstain_below if abstain_below is None else abstain_below
+        return opened.answerer.answer([text], k=k)[0].abstaining(below).to_dict()
 
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}

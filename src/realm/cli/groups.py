@@ -161,9 +161,9 @@ ABOUT = {
 
 def cache_info(*, json: Json = False) -> None:
     """What realm ask and realm serve keep of documents that are asked directly, the last asked first."""
-    from realm.pipeline.cached import cache_directory, cached_runs
+    from realm.pipeline.cached import cache_directory, cached_runs, shared_bytes
 
-    show.result({"directory": str(cache_directory()), "runs": cached_runs()}, json, show.cached)
+    show.result({"directory": str(cache_directory()), "runs": cached_runs(), "weights": shared_bytes()}, json, show.cached)
 
 
 def cache_clear(places: Places = (), /, *, json: Json = False) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from realm.cli import show
 from realm.errors import ConfigError, DataError
 from realm.progress import Progress
 
@@ -41,4 +42,4 @@ def run_of(places: list[Path], body: str) -> Path:
         if not place.exists():
             raise DataError("no such file or folder", path=place, cure="Check the path; the question stands last, in quotes.")
     with Progress(says=False) as progress:
-        return cached_run(places, body, progress)
+        return cached_run(places, body, progress, lambda text: show.note(f"note: {text}"))

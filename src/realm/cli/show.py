@@ -128,6 +128,8 @@ def cached(value: dict[str, Any]) -> None:
         _print(f"  {', '.join(run['sources'] or ())}", f"      {size}, {run['body']}; asked {when}")
     if not value["runs"]:
         _print("  nothing is kept")
+    elif value["weights"]:
+        _print(f"  weights of all of them: {value['weights'] / 2**20:,.0f} MiB")
 
 
 def hits(value: dict[str, Any]) -> None:
@@ -154,15 +156,15 @@ def _ranked(part: dict[str, Any] | None) -> str:
     return f"{part['score']:.2f} ({'not among its best' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
-def answer(value: dict[str, Any], mark: str = "") -> None:
-    """An answer, and the documents it comes from with the words marked."""
+def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
+    """An answer, and the first documents it comes from, at most so many, with the words marked."""
     from rich.text import Text
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
     best = ("  " + (value["answer"] or "no answer"), "bold")
-    said = ("  no answer that sure; the best guess is", best) if value.get("abstained") else (best,)
+    said = ("  nothing here answers that; closest:", best) if value.get("abstained") else (best,)
     _print(Text(f"{value['question']}"), Text.assemble(*said, f"  p = {value['p']:.2f}{sure}{mark}"))
-    for number, evidence in enumerate(value["evidence"][:3], 1):
+    for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
         before, after = ("…" if first else "") + text[first:start], text[end:last] + ("…" if last < len(text) else "")
@@ -306,6 +308,23 @@ def clock(seconds: float) -> str:
     """h:mm:ss."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def claim(value: Any) -> None:
+    """One thing that the demo shows: what it says, what was answered, what was explained."""
+    from rich.text import Text
+
+    _print(Text(value.says, "bold"))
+    for found in value.answers:
+        answer(found, "  right" if found["correct"] else f"  wrong: {' / '.join(found['accepted'])}", most=1)
+    if value.explanation is not None:
+        explanation(value.explanation)
+    _print("")
+
+
+def shown(summary: dict[str, Any]) -> None:
+    """The end of the demo."""
+    _print(f"All of it took {summary['seconds']:.0f} s; see {summary['run']}/report.html, or ask: realm ask {summary['run']}")
 
 
 def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict[str, Any] | None) -> None:

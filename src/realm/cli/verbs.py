@@ -88,19 +88,36 @@ def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 
 
-def demo(*, dir: Path = Path("runs/demo"), long: bool = False, stages: str = "", json: Json = False) -> None:
-    """Train on the bundled atlas from nothing, evaluate, answer, explain; started again, it goes on.
+def demo(*, dir: Path = Path("runs/demo"), from_nothing: bool = False, long: bool = False, stages: str = "", json: Json = False) -> None:
+    """Show what this program is for, claim by claim, on a bundled atlas; started again, it goes on.
 
     Args:
         dir: the run directory.
-        long: train for longer and better.
-        stages: only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
+        from_nothing: train networks that begin at random, instead of the released model.
+        long: from nothing, for longer and better.
+        stages: from nothing, only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
     """
-    with Progress() as progress:
-        progress.say(f"the demo trains in {dir} on the CPU; interrupt it when you like and start it again to go on")
+    from realm.errors import ConfigError
+
+    if (long or stages) and not from_nothing:
+        raise ConfigError("--long and --stages belong to the demo from nothing", cure="Add --from-nothing.")
+    if from_nothing:
+        _demo_from_nothing(dir, long, _stages(stages), json)
+        return
+    show.note(f"the demo works in {dir} on the CPU; interrupt it when you like and start it again to go on")
+    with Progress(says=False) as progress:
         from realm.pipeline import run_demo
 
-        result = run_demo(dir, long=long, progress=progress, stages=_stages(stages))
+        summary = run_demo(dir, progress=progress, show=lambda claim: None if json else show.claim(claim))
+    show.result(summary, json, show.shown)
+
+
+def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | None, json: bool) -> None:
+    with Progress() as progress:
+        progress.say(f"the demo trains in {directory} on the CPU; interrupt it when you like and start it again to go on")
+        from realm.pipeline import run_demo_from_nothing
+
+        result = run_demo_from_nothing(directory, long=long, progress=progress, stages=stages)
     show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 

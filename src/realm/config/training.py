@@ -226,6 +226,9 @@ class FinetuneConfig:
     """The directory of that model: a T5, BART or any other sequence-to-sequence model of transformers, with its tokenizer."""
     objective: Literal["marginal", "hard-em"] = "marginal"
     """What the span reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
+    presence: Share = 0.0
+    """Weight, beside the objective, of learning whether each block read holds an answer at all, 0 to 1: then p is low where documents do
+    not answer. A new reader points where it is above 0; one that came without "not here" learns nothing of it."""
     documents: Literal["frozen", "trained"] = "frozen"
     """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
     refresh_every: Positive = 100

@@ -19,11 +19,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from realm.errors import RunError
-from realm.nn.known_bodies import WEIGHTS, body_directory, check_digest, file_digest
+from realm.nn.known_bodies import DIFFERENCE, WEIGHTS, body_directory, check_digest, file_digest
 from realm.nn.saving import save_tensors
 from realm.nn.tensor_files import open_weights
 
-DIFFERENCE = "difference.safetensors"
 SCALE = ":scale"
 MODEL = ".body.model."
 """What stands in a tensor's name between a network's and the body's own."""

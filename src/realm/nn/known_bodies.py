@@ -9,31 +9,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.resources import files
 from pathlib import Path
 
 from realm.errors import ConfigError, RunError
 from realm.nn.hub import cached, download
 from realm.storage.files import sha256_file
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, DIFFERENCE = "model.safetensors", "difference.safetensors"
+"""Files of weights: whole, or as what training changed in another body (:mod:`realm.nn.differences`)."""
 SETTLED = 2.0
 """Seconds after which a further change of a file shows in its time, whatever the file system."""
 
 
 @dataclass(frozen=True)
 class KnownBody:
-    """A published transformer encoder.
+    """A published transformer encoder, or a whole REALM that this package ships.
 
     Args:
         name: what ``model.body`` calls it.
         repository, revision: on the Hugging Face hub.
-        sha256: of its weights; empty where only the hub states one, which is then what the file must have.
+        sha256: of its file of weights; empty where only the hub states one, which is then what the file must have.
         licence: of the weights.
         width, layers: hidden size and number of layers.
         parameters: millions, the word table counted.
         languages: for people.
         package: distribution on the Python package index that carries the same files, and its folder with them; empty: none does.
         extra: of this package, that brings it.
+        base: the known body that it differs from: then its files lie in this package, and it has no repository.
     """
 
     name: str
@@ -47,6 +50,12 @@ class KnownBody:
     languages: str
     package: tuple[str, str] = ("", "")
     extra: str = ""
+    base: str = ""
+
+    @property
+    def weights(self) -> str:
+        """The name of its file of weights."""
+        return DIFFERENCE if self.base else WEIGHTS
 
 
 KNOWN_BODIES: tuple[KnownBody, ...] = (
@@ -138,18 +147,27 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
         return Path(source)
     try:
         directory = local_directory(known) if known is not None else None
+        if directory is None and known is not None and known.base:
+            body_directory(known.base, fetch=fetch)  # fetched, or refused in its own name
+            directory = local_directory(known)
         if directory is None:
             directory = fetch(known.repository, revision=known.revision) if known is not None else fetch(source)
     except RunError as error:
         raise ConfigError(
             f"the body '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
         ) from error
-    check_digest(directory / WEIGHTS, "" if known is None else known.sha256)
+    check_digest(directory / (WEIGHTS if known is None else known.weights), "" if known is None else known.sha256)
     return directory
 
 
 def local_directory(known: KnownBody) -> Path | None:
-    """Where a known body's files lie on this machine: in the installed package, or in the hub's cache; None where they do not."""
+    """Where a known body's files lie on this machine: in an installed package, or in the hub's cache; None where they do not.
+
+    One that differs from a base is here where the base is.
+    """
+    if known.base:
+        shipped = Path(str(files("realm") / "released" / known.name))
+        return shipped if local_directory(_BY_NAME[known.base]) is not None and (shipped / known.weights).is_file() else None
     return _packaged(*known.package) or cached(known.repository, revision=known.revision)
 
 

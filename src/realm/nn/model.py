@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from realm.errors import ConfigError, RunError
 from realm.nn.bodies import build_body, load_body
-from realm.nn.differences import DIFFERENCE, read_difference
+from realm.nn.differences import read_difference
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
+from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
 from realm.nn.published.sentence_embedders import MODULES, NOT_SIZES

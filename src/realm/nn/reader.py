@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from realm.data.blocks import BlockInputs
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
-from realm.losses import span_log_posterior
+from realm.losses import not_here_log_posterior, span_log_posterior
 from realm.nn.bodies import Body, at_least_float32, in_buckets
 from realm.nn.spec import ReaderSpec
 
@@ -152,12 +152,13 @@ def read_candidates(
         questions, rows, renamings: as for :func:`score_spans`.
 
     Returns:
-        logits and valid [b, k, t, w]; nothing is valid in a missing candidate.
+        logits and valid [b, k, t, w]; nothing is valid in a missing candidate. not_here [b, k] of a reader that points is log p(none|z,x).
     """
     spans = score_spans(reader, inputs, questions, rows, renamings=renamings)
-    logits = spans.logits
+    logits, not_here = spans.logits, spans.not_here
     if reader.spec.pointer:
-        flat = span_log_posterior(logits.flatten(2), spans.not_here, spans.valid.flatten(2))
-        logits = flat.view_as(logits).masked_fill(~spans.valid, 0.0)
+        own = (logits.flatten(2), not_here, spans.valid.flatten(2))
+        logits = span_log_posterior(*own).view_as(logits).masked_fill(~spans.valid, 0.0)
+        not_here = not_here_log_posterior(*own)
     there = torch.from_numpy(rows >= 0).to(relevance.device)
-    return replace(spans, logits=logits + torch.where(there, relevance, 0.0)[:, :, None, None])
+    return replace(spans, logits=logits + torch.where(there, relevance, 0.0)[:, :, None, None], not_here=not_here)

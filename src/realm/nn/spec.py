@@ -79,6 +79,8 @@ class ReaderSpec:
         layer_norm_eps: of the span head; the released code's.
         pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
         taught: whether people's questions have taught it.
+        temperature: that makes a confidence of its scores, as it was fitted; None where none was.
+        abstain_below: confidence (p without a temperature) below which its answers are better not given; 0 where that was not measured.
     """
 
     body: BodySpec
@@ -87,6 +89,8 @@ class ReaderSpec:
     layer_norm_eps: float = 1e-3
     pointer: bool = False
     taught: bool = False
+    temperature: float | None = None
+    abstain_below: float = 0.0
 
 
 NetworkSpec = EmbedderSpec | EncoderSpec | ReaderSpec

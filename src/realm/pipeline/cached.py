@@ -6,10 +6,12 @@ found by sizes and times of files; only what is new is embedded.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,15 @@ from platformdirs import user_cache_path
 
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import sync_documents
-from realm.corpus.store.manifest import read_manifest
+from realm.corpus.store.manifest import REJECTED_FILE, read_manifest
 from realm.errors import CorpusError, RunError
-from realm.nn.known_bodies import known_body
+from realm.nn.known_bodies import WEIGHTS, known_body
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline.directory import stat_digest
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.storage.files import read_json, write_json
+from realm.storage.files import read_json, sha256_file, write_json
 from realm.storage.locks import held
 
 MARK = "documents.json"
@@ -43,13 +45,19 @@ def cache_directory() -> Path:
     return user_cache_path("realm") / "documents"
 
 
-def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
+def weights_directory() -> Path:
+    """Where each file of weights lies once, by its digest: the cached runs hold links to it."""
+    return user_cache_path("realm") / "weights"
+
+
+def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> Path:
     """The run of these files and folders under a published body, made or brought up to date where it is not.
 
     Args:
         sources: files or folders of documents, of any kind that ``realm corpus build`` reads; their order does not count.
         body: a name as in ``model.body``.
         progress: shows what is being done.
+        note: gets a line where something of the documents was left out.
 
     Raises:
         DataError, CorpusError, ConfigError: the sources or the body cannot be used; what was made before stays.
@@ -58,7 +66,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
     body = body if own is None else str(own)
-    named = json.dumps([FORMAT, body, [] if own is None else _weights(own), *map(str, places)])
+    named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     root.mkdir(parents=True, exist_ok=True)
@@ -71,15 +79,44 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress) -> Path:
                         shutil.rmtree(left)
             write_json(root / MARK, {"state": state})
             run_recipe(_recipe(places, body), root, stages=("corpus", "pretrain"), progress=progress)
+            _share_weights(root)
         elif known["state"] != state:
             write_json(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
             sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
+        if known.get("state") != state and (rejected := read_manifest(root / "corpus").rejected):
+            left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
+            note(f"left out of the documents: {left_out} ({root / 'corpus' / REJECTED_FILE} names them)")
         if known.get("state") != state:  # else all of it was embedded, or this would be another state
             opened = open_run(root)
             if opened.unsearchable:
                 opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
+
+
+def _share_weights(root: Path) -> None:
+    """Keep weights that other cached runs have, too, on the disk once. A run's files of weights are replaced, and never written into."""
+    weights_directory().mkdir(parents=True, exist_ok=True)
+    for file in sorted(root.rglob(WEIGHTS)):
+        kept, link = weights_directory() / sha256_file(file), file.with_suffix(".link")
+        with suppress(OSError):  # a file system without links: the run has a copy of its own
+            if not kept.exists():
+                os.link(file, kept)
+            else:
+                os.link(kept, link)
+                os.replace(link, file)
+
+
+def _own_bytes(root: Path) -> int:
+    """What the files of a directory take that is in no other."""
+    found = [file.stat() for file in root.rglob("*") if file.is_file()]
+    return sum(stat.st_size for stat in found if stat.st_nlink == 1)
+
+
+def _published(body: str) -> list[str]:
+    """The digest of a known body: a later version of this package may bring another of that name."""
+    known = known_body(body)
+    return [] if known is None else [known.sha256]
 
 
 def _weights(body: Path) -> list[list[Any]]:
@@ -101,7 +138,8 @@ def _recipe(places: list[Path], body: str) -> Recipe:
 
 
 def cached_runs() -> list[dict[str, Any]]:
-    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
+    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}; the bytes
+    without those of weights that it shares."""
     found = []
     for mark in cache_directory().glob(f"*/{MARK}"):
         facts, root = read_json(mark) or {}, mark.parent
@@ -111,8 +149,7 @@ def cached_runs() -> list[dict[str, Any]]:
             manifest = read_manifest(root / "corpus")
         except CorpusError:
             continue
-        size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
-        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": size}
+        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _own_bytes(root)}
         found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts})
     return sorted(found, key=lambda run: -(run["asked"] or 0))
 
@@ -124,10 +161,19 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
     for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
         if wanted and not wanted & set((read_json(root / MARK) or {}).get("sources", ())):
             continue
-        freed += sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+        freed += _own_bytes(root)
         shutil.rmtree(root)
         removed += 1
+    for kept in weights_directory().glob("*"):
+        if kept.stat().st_nlink == 1:  # no run has it any more
+            freed += kept.stat().st_size
+            kept.unlink()
     return {"removed": removed, "bytes": freed}
+
+
+def shared_bytes() -> int:
+    """What the weights of all cached runs take together."""
+    return sum(kept.stat().st_size for kept in weights_directory().glob("*"))
 
 
 def is_run(place: Path) -> bool:

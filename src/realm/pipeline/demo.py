@@ -1,142 +1,263 @@
-"""``realm demo``: from the bundled atlas to answered questions, an explained sentence, and a document added without retraining."""
+"""``realm demo``: what REALM is for, claim by claim, on documents that the released model has never seen.
+
+Each claim is measured here and now and said in a sentence with its numbers: answers before any training, what pre-training on the
+documents alone adds, what few questions add, words that no template has, search by words alone, the documents taken away, a document
+added and changed, and a prediction explained. A demo that was interrupted goes on.
+"""
 
 import json
+import random
+import time
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from realm.answerer import Answerer
+from realm.candidates import make_source
 from realm.config import Recipe, build_recipe
-from realm.corpus.change.updates import add_documents
-from realm.corpus.store.blocks import BlockStore
+from realm.corpus.change.updates import add_documents, update_documents
 from realm.data.questions import load_questions
+from realm.data.questions.loading import write_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas
-from realm.errors import DataError
-from realm.explain import explain
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, explained
 from realm.pipeline.directory import claim_run
-from realm.pipeline.run import STAGES, check_stages, run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.recipes.scoring import is_correct
+from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
 from realm.storage.files import read_json, write_json
 
-SENTENCE = "The [MASK] is the currency of the United Kingdom."
-TARGET = "pound sterling"
-QUESTIONS = 3
-DEMO_DOMAINS = ("countries", "elements", "moons", "rivers", "us_states", "works")
-"""The part of the atlas that the demo trains on: some 1,700 articles with 30 kinds of fact, what an hour on two cores allows."""
-ASKED = ("countries", "us_states")
-"""What the short demo asks about: 12 kinds of fact. With all 30, its fine-tuning ends before the reader heeds the question."""
-SHOWN_DEPTHS = ("1", "5")
+FEW = 128
+"""Questions that are learnt from."""
+ASKED = 3
+"""Questions whose answers are shown."""
+START = "start"
+"""Of the demo's directory: the run of the released model as it is."""
+CHANGED = ("silver florin", "copper crown")
+"""A currency that does not exist, and what it is replaced by."""
 
 
 @dataclass(frozen=True)
-class DemoResult:
-    """What the demo shows besides its JSON object: answered questions with whether they are right, and the explained sentence."""
+class Claim:
+    """One thing that the demo shows.
 
-    summary: dict[str, Any]
-    answers: list[dict[str, Any]]
-    explanation: dict[str, Any] | None
+    Args:
+        name: in ``demo.json``.
+        says: it in a sentence, with its numbers.
+        facts: the numbers.
+        answers: what was asked for it, each as ``realm ask --json`` gives it with "correct" and "accepted".
+        explanation: as ``realm explain --json`` gives it.
+    """
+
+    name: str
+    says: str
+    facts: dict[str, Any]
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    explanation: dict[str, Any] | None = None
 
 
-def demo_recipe(directory: Path, *, long: bool = False) -> Recipe:
+def demo_recipe(directory: Path) -> Recipe:
     """The bundled recipe, its paths counted from the demo's directory."""
-    name = "recipe-long.toml" if long else "recipe.toml"
-    values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
-    return build_recipe(values, path=Path(directory) / name)
+    values = tomllib.loads((files("realm.demo") / "recipe-model.toml").read_text("utf-8"))
+    return build_recipe(values, path=Path(directory) / "recipe-model.toml")
 
 
-def run_demo(directory: Path, *, long: bool, progress: Progress, stages: tuple[str, ...] | None = None) -> DemoResult:
-    """Train on the atlas, evaluate, answer, explain, add a document; a second call goes on where the first one ended.
+def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], None]) -> dict[str, Any]:
+    """Show every claim, in the order in which a person would ask for them.
 
     Args:
         directory: the run directory; the atlas is written to ``atlas/`` in it.
-        long: the recipe with more steps.
         progress: where to show how it goes.
-        stages: only these stages, and no answers; None for everything.
+        show: gets each claim as soon as it is measured.
 
     Returns:
-        The ``demo --json`` object as ``summary``, and what else there is to show.
+        The ``demo --json`` object: {"run", "seconds", "claims": {name: facts}}.
 
     Raises:
+        ConfigError: the released model's base is not installed.
         RealmError: what the user can cure.
     """
-    directory = Path(directory)
-    wanted = check_stages(stages)
-    recipe, paths = demo_recipe(directory, long=long), RunPaths(directory)
+    started, directory = time.perf_counter(), Path(directory)
+    recipe, paths = demo_recipe(directory), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
-    write_atlas(directory / "atlas", domains=DEMO_DOMAINS, asked=() if long else ASKED)
-    done = run_recipe(recipe, directory, stages=stages, progress=progress)
-    summary: dict[str, Any] = {"run": done["run"], "seconds": done["seconds"], **_results(paths)}
-    if wanted != STAGES:
-        return DemoResult(summary, [], None)
-    return _show(paths, summary, progress)
+    write_atlas(directory / "atlas", domains=DEMO_DOMAINS)
+    _write_few(directory / "atlas")
+    shown: list[Claim] = []
 
+    def claim(found: Claim) -> None:
+        shown.append(found)
+        progress.close()
+        show(found)
 
-def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoResult:
-    """Answers, the explained sentence, the added document, the report."""
-    run = open_run(paths.root)
-    questions = _chosen(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
-    answers = [answer.to_dict() for answer in run.answerer.answer([q.text for q in questions], k=run.recipe.read)]
+    claim(_before(recipe, directory, progress, started))
+    run_recipe(recipe, directory, stages=("corpus", "pretrain"), progress=progress)
+    claim(_after_documents(paths, shown[0]))
+    run_recipe(recipe, directory, stages=None, progress=progress)
+    run = open_run(directory)
+    claim(_after_questions(paths, shown[1]))
+    own = _own_words(directory / "atlas")
+    for measure in (_in_own_words, _by_words_alone, _without_documents):
+        claim(measure(run, own))
+    claim(_explained(run))
+    claim(_changed(run, directory / "atlas", progress))
+    summary = {"run": str(directory), "seconds": time.perf_counter() - started, "claims": {found.name: found.facts for found in shown}}
+    write_json(directory / "demo.json", summary)
+    answers = [answer for found in shown for answer in found.answers]
     write_json(paths.results / "answers.json", answers)
-    explanation = _explained(run)
-    if explanation is not None:
+    if explanation := next((found.explanation for found in shown if found.explanation), None):
         write_json(paths.results / "explanation.json", explanation)
-    summary["added_document"] = _added(run, progress)
-    write_json(paths.root / "demo.json", summary)
     write_report(paths)
-    marked = [{**a, "correct": is_correct(a["answer"], q), "accepted": list(q.answers)} for a, q in zip(answers, questions, strict=True)]
-    return DemoResult(summary, marked, explanation)
+    return summary
 
 
-def _chosen(questions: list[Question]) -> list[Question]:
-    """The first test question of each of the first three subjects: fixed beforehand, right or wrong."""
+def _write_few(atlas: Path) -> None:
+    """A few of the training questions, as many as a person would write."""
+    questions = load_questions(atlas / "qa_train.jsonl")
+    write_questions(atlas / "qa_few.jsonl", random.Random(0).sample(questions, min(FEW, len(questions))))
+
+
+def _own_words(atlas: Path) -> list[Question]:
+    """Test questions in words that no template has, written by hand, with the answers that the atlas has for them."""
+    known = {question.id.rpartition("/")[0]: question for question in load_questions(atlas / "qa_test.jsonl")}
+    written = tomllib.loads((files("realm.demo") / "own_words.toml").read_text("utf-8"))
+    rows = [(f"{domain}/{name}", text) for domain, asked in written.items() for name, text in asked.items()]
+    return [replace(known[name], text=text) for name, text in rows if name in known]
+
+
+def _before(recipe: Recipe, directory: Path, progress: Progress, started: float) -> Claim:
+    """Answers of the released model as it is."""
+    untrained, unasked = replace(recipe.pretrain, steps=0), replace(recipe.finetune, train="")
+    plain = replace(recipe, pretrain=untrained, finetune=unasked, eval=replace(recipe.eval, qa=""))
+    run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
+    run = open_run(directory / START)
+    first = _first_of_each(load_questions(directory / "atlas" / "qa_test.jsonl"))
+    answers = _asked(run, run.answerer, first)
+    seconds = time.perf_counter() - started
+    facts = _measured(run, load_questions(directory / "atlas" / "qa_test.jsonl")) | {"first_answers_after": round(seconds, 1)}
+    says = (
+        f"Before any training, on {len(run.documents):,} articles that the model never saw: {facts['em']:.0%} of {facts['n']} questions "
+        f"answered exactly, the article found at once for {facts['recall']['1']:.0%}. First answers after {seconds:.0f} s."
+    )
+    return Claim("before", says, facts, answers)
+
+
+def _after_documents(paths: RunPaths, before: Claim) -> Claim:
+    """Pre-training on the documents alone."""
+    facts = _row(paths, "pretrain")
+    says = (
+        f"After REALM pre-training on the documents alone, without a question: {facts['em']:.0%} answered, "
+        f"found at once {facts['recall']['1']:.0%} (before: {before.facts['em']:.0%} and {before.facts['recall']['1']:.0%})."
+    )
+    return Claim("documents", says, facts)
+
+
+def _after_questions(paths: RunPaths, before: Claim) -> Claim:
+    """A few questions."""
+    facts = _row(paths, "finetune")
+    says = f"After {FEW} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
+    return Claim("questions", says, facts)
+
+
+def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
+    """Wordings that no template has."""
+    facts = _measured(run, own)
+    says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
+    return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // ASKED][:ASKED]))
+
+
+def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
+    """BM25 with the same reader."""
+    generation = run.generation
+    source = make_source(run.source.embedder, generation.snapshot, generation.index, run.inputs, run.paths.index, kind="sparse").eval()
+    answerer = run.networks.reader().over(run.inputs, source, versions=run.versions)
+    facts = _scored(run, source, answerer, own)
+    says = f"The same reader over BM25, which compares words alone: {facts['em']:.0%} of them, found at once {facts['recall']['1']:.0%}."
+    return Claim("bm25", says, facts)
+
+
+def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
+    """What it knows stands in the documents: with those that state the answers left out, it has none."""
+    answers = [(run.answerer_without(list(q.positive_ids)).answer([q.text], k=run.recipe.read)[0], q) for q in own]
+    right = sum(is_correct(answer.answer, question) for answer, question in answers) / len(answers)
+    kept_back = sum(answer.sureness < run.abstain_below for answer, _ in answers) / len(answers)
+    facts = {"n": len(answers), "em": right, "kept_back": kept_back if run.abstain_below else None}
+    said = f", and of {kept_back:.0%} it says so itself" if run.abstain_below else ""
+    return Claim("without_documents", f"With the documents that state them left out: {right:.0%} answered{said}.", facts)
+
+
+def _explained(run: OpenRun) -> Claim:
+    """A masked sentence, and the documents that help to fill it."""
+    found = explained(run) or {"predictions": []}
+    first = (found["predictions"] or [{"text": "", "p": 0.0}])[0]
+    says = f"A word hidden in a sentence is filled in with “{first['text']}” (p = {first['p']:.2f}), and these documents helped:"
+    return Claim("explained", says, {"prediction": first["text"], "p": first["p"]}, explanation=found if found["predictions"] else None)
+
+
+def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
+    """A document about a country that does not exist is added, then changed: the answers follow, and nothing is trained."""
+    first = json.loads((atlas / "invented.jsonl").read_text("utf-8").splitlines()[0])
+    second = {**first, "text": first["text"].replace(*CHANGED)}
+    (atlas / "changed.jsonl").write_text(json.dumps(second, ensure_ascii=False) + "\n", "utf-8")
+    questions = load_questions(atlas / "invented_qa.jsonl")
+    money = [replace(q, answers=(CHANGED[1],)) for q in questions if CHANGED[0] in q.answers]
+    if first["id"] in run.documents:
+        update_documents(run.paths.corpus, [atlas / "invented.jsonl"])
+    else:
+        add_documents(run.paths.corpus, [atlas / "invented.jsonl"])
+    added, _ = run.with_added()
+    answers = _asked(added, added.answerer, questions)
+    update_documents(run.paths.corpus, [atlas / "changed.jsonl"])
+    changed, _ = added.with_added()
+    answers += _asked(changed, changed.answerer, money)
+    right = [answer["correct"] for answer in answers]
+    facts = {"added": right[: len(questions)], "changed": right[len(questions) :]}
+    says = (
+        f"A document about an invented country was added: {sum(facts['added'])} of {len(questions)} questions about it answered right. "
+        f"Then its currency was changed: the answer {'followed' if all(facts['changed']) else 'did not follow'}. Nothing was trained."
+    )
+    return Claim("changed", says, facts, answers)
+
+
+def _first_of_each(questions: Sequence[Question]) -> list[Question]:
+    """The first question of each of the first few subjects: fixed beforehand, right or wrong."""
     first: dict[str, Question] = {}
     for question in questions:
         first.setdefault(question.id.partition("/")[0], question)
-    return list(first.values())[:QUESTIONS]
+    return list(first.values())[:ASKED]
 
 
-def _explained(run: OpenRun) -> dict[str, Any] | None:
-    try:
-        found = explain(run.pretrained, run.generation, run.inputs, SENTENCE, targets=[TARGET], hybrid=run.hybrid)
-    except DataError:  # a vocabulary that cannot spell the target; the demo's own can
-        return None
-    return found.to_dict()
+def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Answers, each with whether it is right."""
+    found = answerer.answer([q.text for q in questions], k=run.recipe.read)
+    return [
+        {**a.abstaining(run.abstain_below).to_dict(), "correct": is_correct(a.answer, q), "accepted": list(q.answers)}
+        for a, q in zip(found, questions, strict=True)
+    ]
 
 
-def _added(run: OpenRun, progress: Progress) -> dict[str, Any]:
-    """Add the invented country's document, embed it with the run's own document embedder, and ask about it: nothing is trained."""
-    atlas = run.paths.root / "atlas"
-    document = json.loads((atlas / "invented.jsonl").read_text("utf-8").splitlines()[0])["id"]
-    if document not in BlockStore.open(run.paths.corpus).documents():
-        add_documents(run.paths.corpus, [atlas / "invented.jsonl"])
-        progress.say(f"added {document} to the corpus; embedding it with the run's own document embedder, without training")
-    run, _ = run.with_added()
-    questions = load_questions(atlas / "invented_qa.jsonl")
-    answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
-    rows = [{"question": q.text, "answer": a.answer, "correct": is_correct(a.answer, q)} for q, a in zip(questions, answers, strict=True)]
-    return {**rows[0], "all": rows}
+def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:
+    """Exact match and gold recall of a run as it is."""
+    return _scored(run, run.source, run.answerer, questions)
 
 
-def _results(paths: RunPaths) -> dict[str, Any]:
-    """Stages and baselines of the contract; recall is gold recall."""
-    rows = {name: read_json(paths.results / f"{name}.json") for name in ("ict", "pretrain", "finetune", "closed_book", "bm25")}
+def _scored(run: OpenRun, source: Any, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
+    relevance = Relevance(run.inputs.store, run.recipe.eval.match)
+    found = evaluate_retrieval(source, relevance, questions, run.recipe.eval.k)
+    return _told(found | evaluate_answers(answerer, relevance, questions, run.recipe.read))
 
-    def pick(name: str, *keys: str) -> dict[str, Any]:
-        row = rows[name] or {}
-        gold = row.get("recall_gold") or {}
-        recall = {depth: gold[depth] for depth in SHOWN_DEPTHS if depth in gold}
-        return {key: recall if key == "recall" else row.get(key) for key in keys}
 
-    stages = {"ict": ("recall",), "pretrain": ("recall", "marginal_utility"), "finetune": ("em", "recall")}
-    result: dict[str, Any] = {"stages": {name: pick(name, *keys) for name, keys in stages.items() if rows[name]}}
-    if rows["closed_book"]:
-        result["closed_book"] = pick("closed_book", "em", "train_em")
-    if rows["bm25"]:
-        result["bm25"] = pick("bm25", "em", "recall")
-    return result
+def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
+    """What the evaluation of a stage found."""
+    return _told(read_json(paths.results / f"{stage}.json") or {})
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of an evaluation that the demo tells; recall is that of the right article."""
+    return {"n": row["n"], "em": row["em"], "em_interval": row["em_interval"], "recall": row["recall_gold"] or row["recall"]}

@@ -20,6 +20,10 @@ TEMPERATURES = torch.logspace(-1, 1.5, 101)
 BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
 LEAST = 1e-6
+COST = 0.1
+"""Share of the right answers that abstaining may cost."""
+LEAST_RIGHT = 20
+"""Right answers from which on their share is told."""
 WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
 """Of sparse against dense search, from 1/4 to 4, the most even first."""
 WEIGHT_DEPTH = 5
@@ -30,8 +34,8 @@ def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[
     """The temperature under which the confidence of an answer is likeliest to be the share of right ones, on dev questions.
 
     Returns:
-        {"temperature", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of right and wrong,
-        and expected calibration error, after and before (temperature 1).
+        {"temperature", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of
+        right and wrong, and expected calibration error, after and before (temperature 1); see :func:`threshold` for the second.
     """
     texts, confidence = answerer.confidences([q.text for q in dev], read, torch.cat([TEMPERATURES, torch.ones(1)]))
     hits = [is_correct(text, question) for text, question in zip(texts, dev, strict=True)]
@@ -44,7 +48,17 @@ def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[
         "error": calibration_error(confidence[:, best].tolist(), hits),
         "error_before": calibration_error(confidence[:, -1].tolist(), hits),
     }
-    return {"temperature": float(TEMPERATURES[best]), "calibration": facts}
+    below = threshold(confidence[:, best].tolist(), hits)
+    return {"temperature": float(TEMPERATURES[best]), "abstain_below": below, "calibration": facts}
+
+
+def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
+    """The confidence below which a share ``COST`` of the right answers lies; 0 where there are too few of them to tell.
+
+    What documents do not answer is mostly below it: no question without an answer is needed to find it.
+    """
+    right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
+    return right[int(COST * len(right))] if len(right) >= LEAST_RIGHT else 0.0
 
 
 def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:

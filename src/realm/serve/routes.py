@@ -48,7 +48,8 @@ def question_routes(serving: Serving) -> APIRouter:
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
-        answers = [found.abstaining(request.abstain_below).to_dict() for found, _ in results]
+        below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
+        answers = [found.abstaining(below).to_dict() for found, _ in results]
         return Json({"answers": answers, "versions": _versions(results)})
 
     @router.post("/search", responses=_described(shapes.SearchResponse))
@@ -159,6 +160,7 @@ def run_page(serving: Serving) -> dict[str, Any]:
         "realm": __version__,
         "reader": opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
         "without_questions": opened.without_questions,
+        "abstain_below": opened.abstain_below if opened.reads else 0.0,
         "versions": opened.versions,
         "corpus": corpus,
         "index": index,

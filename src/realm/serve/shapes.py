@@ -29,12 +29,12 @@ class Asked(BaseModel):
 class AnswerRequest(Asked):
     """Questions to be answered from the k blocks most relevant to each; answers less sure than ``abstain_below`` are marked as such.
 
-    Blocks of ``exclude_documents`` are not read.
+    Null: less sure than the run's own questions have shown to be better not given. Blocks of ``exclude_documents`` are not read.
     """
 
     questions: Texts
     k: K = 5
-    abstain_below: Annotated[float, Field(ge=0, le=1)] = 0.0
+    abstain_below: Annotated[float, Field(ge=0, le=1)] | None = None
     exclude_documents: LeftOut = []
     timeout_ms: Timeout = LIMITS.timeout_ms
 
@@ -226,6 +226,7 @@ class RunResponse(BaseModel):
     realm: str
     reader: bool = Field(description="whether questions can be answered; search works without")
     without_questions: bool = Field(description="whether the reader has learnt from the documents alone, and from no question")
+    abstain_below: float = Field(description="confidence below which answers are better not given, as it was measured; 0 where it was not")
     versions: Versions
     corpus: dict[str, int] = Field(description="documents, blocks, unsearchable")
     index: dict[str, Any] = Field(description="generation, step, blocks, dim")

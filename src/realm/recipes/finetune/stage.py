@@ -32,7 +32,8 @@ def run_finetune(context: StageContext) -> None:
     if context.recipe.finetune.reader == "generative":
         _finetune_generative(context, mark)
         return
-    model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()).to(context.device)
+    points = context.recipe.finetune.presence > 0
+    model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=points).to(context.device)
     source, generation = _source(context, model)
     number = generation.number
     questions, dev = training_questions(context)
@@ -45,7 +46,7 @@ def run_finetune(context: StageContext) -> None:
     else:
         task = ReadingTask("finetune", context, source, model.reader, questions, dev)
         facts = train_reader(context, task, mark)
-    model.reader.spec = replace(model.reader.spec, taught=True)
+    model.reader.spec = replace(model.reader.spec, taught=True, temperature=None, abstain_below=0.0)  # those were another reader's
     publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": number})
 
 

@@ -103,10 +103,13 @@ class ReadingTask(Task):
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
 
-        A question without an answer in them is not read at all (but for one where none has any: each network gets a gradient).
+        A question without an answer in them is not read at all (but for one where none has any: each network gets a gradient), unless the
+        reader learns what is there.
         """
         assert isinstance(self.reader, Reader)
-        some = np.flatnonzero(_held(self.answers, items, read.rows).any(1).numpy())
+        holding = _held(self.answers, items, read.rows)
+        presence = self.section.presence if self.reader.spec.pointer else 0.0
+        some = np.arange(len(items)) if presence else np.flatnonzero(holding.any(1).numpy())
         some = some if len(some) else np.array([0])
         chosen, rows = [items[i] for i in some], read.rows[some]
         renamings = [self._renaming(positions[i]) for i in some]
@@ -115,6 +118,12 @@ class ReadingTask(Task):
         gold = self._at(self.answers, chosen, rows, spans)
         valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
         loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        if presence:
+            unsure = (~holding & _held(self.elsewhere, items, read.rows))[some].to(loss.device)
+            telling, known = losses.presence_nll(
+                *_presence(spans, read.scores[some]), holding[some].to(loss.device), _read(spans) & ~unsure
+            )
+            loss, found = loss + presence * telling, found | known
         everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
         return everyone.index_add(0, places, loss), everyone.bool().index_fill(0, places[found], True)
 
@@ -221,6 +230,17 @@ class ReadingTask(Task):
 def _held(places: list[Spans], items: list[int], rows: np.ndarray) -> Tensor:
     """Which blocks [b, c] hold one of the places of their question, bool [b, c]."""
     return torch.from_numpy(np.stack([np.isin(found, places[i].rows) for i, found in zip(items, rows, strict=True)]))
+
+
+def _read(spans: SpanScores) -> Tensor:
+    """The blocks that have spans, [b, k]."""
+    return spans.valid.flatten(2).any(-1)
+
+
+def _presence(spans: SpanScores, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of a reader that points: of a block's spans together and of "not here", [b, k] each; 0 where there are no spans."""
+    everything = spans.logits.flatten(2).masked_fill(~spans.valid.flatten(2), float("-inf")).logsumexp(-1) - relevance
+    return everything.masked_fill(~_read(spans), 0.0), spans.not_here
 
 
 def q_texts(questions: list[Question]) -> list[str]:

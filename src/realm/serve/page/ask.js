@@ -6,7 +6,7 @@ import { byId, button, el, notice, show } from "./dom.js";
 import { count, plural, probability } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount, runFacts } from "./run-facts.js";
-import { called, chooseThreshold, drawLeftOut, leftOut, threshold } from "./wishes.js";
+import { called, chooseThreshold, drawLeftOut, leftOut, startThreshold, threshold } from "./wishes.js";
 
 const STARTS = [
   ["#explain", "Explain", "Hide words of a sentence and see which document helps to fill them in."],
@@ -68,6 +68,7 @@ export async function askAgain() {
 async function ask(question, k, before) {
   const facts = await runFacts().catch(() => null);
   if (facts !== null && !facts.reader) return search(question, k);
+  if (facts !== null) startThreshold(facts.abstain_below);
   await place.fill(
     `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
     (how) => api.answer(question, { k, abstain_below: threshold(), exclude_documents: without }, how),

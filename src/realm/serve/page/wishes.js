@@ -39,6 +39,13 @@ export function chooseThreshold(changed) {
   });
 }
 
+/** Begin with the threshold that the run's own questions have shown, unless another was chosen. */
+export function startThreshold(share) {
+  if (remembered() !== null) return;
+  below.value = String(Math.round(share * 100));
+  draw();
+}
+
 /** Documents of a link that are left out. */
 export const leftOut = (parameters) => [...new Set(parameters.getAll("without"))].filter((id) => id !== "");
 

@@ -1,0 +1,105 @@
+"""The demo over a tiny model: every claim is measured and told, a second call trains nothing, and the atlas's own words have answers."""
+
+import json
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.config import Recipe, build_recipe
+from realm.demo.atlas import build_atlas
+from realm.pipeline import demo, demo_from_nothing, run_recipe
+from realm.progress import Progress
+
+QUIET = Progress(quiet=True)
+CLAIMS = ["before", "documents", "questions", "own_words", "bm25", "without_documents", "explained", "changed"]
+
+
+def small_atlas(directory: Path, *, domains: tuple[str, ...]) -> None:
+    """The countries among the demo's part of the atlas, and few questions on them."""
+    atlas = build_atlas(domains=domains)
+    kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:150]
+    ids = {row["id"] for row in kept}
+    tables: dict[str, list[Any]] = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
+    for split, questions in atlas.questions.items():
+        tables[f"qa_{split}"] = [q for q in questions if ids & set(q["positive_ids"])][:40]
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, values in tables.items():
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+    (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def pointing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learnt, hardly, to point in the countries."""
+    root = tmp_path_factory.mktemp("pointing")
+    small_atlas(root / "atlas", domains=("countries",))
+    values: dict[str, Any] = {
+        "run": {"threads": 1, "device": "cpu"},
+        "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 900},
+        "model": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16},
+        "warm": {"steps": 2, "batch": 4},
+        "ict": {"steps": 2, "batch": 4},
+        "pretrain": {"fill": "pointer", "steps": 4, "batch": 4, "candidates": 4, "refresh": "inline", "refresh_every": 2},
+    }
+    recipe = build_recipe(values, path=root / "recipe.toml")
+    run_recipe(recipe, root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
+    return root / "run" / "stages" / "pretrain"
+
+
+@pytest.fixture
+def small(pointing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's own recipe with fewer steps, over that model."""
+    bundled = demo.demo_recipe
+
+    def recipe_of(directory: Path) -> Recipe:
+        recipe = bundled(directory)
+        pretrain = replace(recipe.pretrain, steps=4, reader_first=2, batch=4, held_out=4)
+        finetune = replace(recipe.finetune, steps=2)
+        run = replace(recipe.run, threads=1)
+        return replace(recipe, model=replace(recipe.model, body=str(pointing)), pretrain=pretrain, finetune=finetune, run=run)
+
+    monkeypatch.setattr(demo, "demo_recipe", recipe_of)
+    monkeypatch.setattr(demo, "write_atlas", small_atlas)
+
+
+@pytest.mark.usefixtures("small")
+def test_every_claim_is_measured_and_told(tmp_path: Path) -> None:
+    told: list[demo.Claim] = []
+    summary = demo.run_demo(tmp_path / "demo", progress=QUIET, show=told.append)
+    assert [claim.name for claim in told] == CLAIMS == list(summary["claims"])
+    assert all(claim.says.endswith((".", ":")) for claim in told)
+    for name in ("before", "documents", "questions", "own_words", "bm25"):
+        facts = summary["claims"][name]
+        assert 0 <= facts["em"] <= 1 and {"1", "5"} <= set(facts["recall"]) and facts["n"] > 0
+    assert len(summary["claims"]["changed"]["added"]) == 3 and len(summary["claims"]["changed"]["changed"]) == 1
+    assert all({"correct", "accepted", "evidence"} <= set(answer) for claim in told for answer in claim.answers)
+    json.dumps(summary, allow_nan=False)
+    assert json.loads((tmp_path / "demo" / "demo.json").read_text("utf-8"))["claims"] == summary["claims"]
+    assert (tmp_path / "demo" / "report.html").is_file()
+    trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "demo" / "stages").rglob("model.safetensors")}
+    again = demo.run_demo(tmp_path / "demo", progress=QUIET, show=told.append)
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained, "nothing is trained again"
+    assert list(again["claims"]) == CLAIMS and again["claims"]["changed"] == summary["claims"]["changed"]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--dir", str(tmp_path / "demo")]) == 0
+    shown = capsys.readouterr().out
+    assert "Before any training" in shown and "Nothing was trained." in shown and "report.html" in shown
+    assert main(["demo", "--dir", str(tmp_path / "demo"), "--long"]) == 2
+    assert "--long and --stages belong to the demo from nothing" in capsys.readouterr().err
+
+
+def test_sixty_questions_in_other_words_have_answers_in_the_atlas() -> None:
+    written = tomllib.loads((files("realm.demo") / "own_words.toml").read_text("utf-8"))
+    asked = {f"{domain}/{name}": text for domain, own in written.items() for name, text in own.items()}
+    tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=demo_from_nothing.DEMO_DOMAINS).questions["test"]}
+    assert len(asked) == 60 and set(asked) <= set(tests)
+    templates = {q["question"] for q in tests.values()}
+    assert not templates & set(asked.values())

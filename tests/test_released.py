@@ -1,0 +1,102 @@
+"""The model in the package: what it learnt from, that its files can be made again, and that it answers."""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from realm.data.questions import load_questions
+from realm.demo.atlas import build_atlas
+from realm.nn.known_bodies import DIFFERENCE, KNOWN_BODIES, body_directory, local_directory
+from realm.nn.model import RealmModel
+from realm.storage.files import sha256_file
+from realm.text.answers import normalize_answer
+from realm.text.files import json_lines
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = [known for known in KNOWN_BODIES if known.base]
+MEGABYTES = 16
+
+
+def script(name: str) -> ModuleType:
+    """A module of released/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "released" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def folder(name: str) -> Path:
+    return ROOT / "src" / "realm" / "released" / name
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """What the released model learns from, chosen once more."""
+    out, prepare = tmp_path_factory.mktemp("data"), script("prepare")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["prepare.py", str(data_dir), "--out", str(out)])
+        prepare.main()
+    return out
+
+
+def in_a_row(text: str, count: int = 8) -> Iterator[str]:
+    """Each ``count`` words in a row, and a shorter text as a whole."""
+    words = normalize_answer(text).split()
+    yield from (" ".join(words[at : at + count]) for at in range(max(1, len(words) - count + 1)))
+
+
+def asked_of_the_demo() -> list[str]:
+    return [str(question["question"]) for part in build_atlas().questions.values() for question in part]
+
+
+def test_it_learnt_nothing_that_it_is_tested_on(data: Path, data_dir: Path) -> None:
+    """No test or dev question, no question of the demo, and no paragraph that a SQuAD dev question was asked about."""
+    prepare = script("prepare")
+    tests = [
+        path for path in data_dir.rglob("*.jsonl.xz") if path.parent.name in ("squad", "nq_open", "webquestions", "curatedtrec", "covidqa")
+    ]
+    tested = [path for path in tests if path.name.startswith(("qa_", "dev", "test", "efficientqa")) and path.name != "qa_train.jsonl.xz"]
+    named = {data_dir / name for name in prepare.TESTED}
+    assert set(tested) <= named, "each test and dev half is looked at"
+    forbidden = {mark for path in sorted(named) for question in load_questions(path) for mark in in_a_row(question.text)}
+    forbidden |= {mark for text in asked_of_the_demo() for mark in in_a_row(text)}
+    for name in ("train", "dev"):
+        questions = load_questions(data / f"{name}.jsonl")
+        assert questions and not [q.text for q in questions if forbidden & set(in_a_row(q.text))]
+    read = {str(row["id"]) for _, row in json_lines(data / "paragraphs.jsonl", "")}
+    dev = {document for question in load_questions(data_dir / "squad" / "qa_dev.jsonl.xz") for document in question.positive_ids}
+    assert read and dev and not read & dev
+
+
+def test_the_demos_documents_are_in_none_of_what_it_read(data: Path, data_dir: Path) -> None:
+    """Its sentences are made by a grammar of our own: eight of their words in a row stand nowhere else."""
+    sentences = {mark for document in build_atlas().documents for mark in in_a_row(str(document["text"]))}
+    for path in (data / "paragraphs.jsonl", data_dir / "corpus" / "2wiki_paragraphs.jsonl.xz"):
+        shared = [mark for _, row in json_lines(path, "") for mark in in_a_row(str(row["text"])) if mark in sentences]
+        assert not shared
+
+
+@pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
+def test_what_the_card_names_is_what_was_read(known: Any, data: Path) -> None:
+    stated, found = (json.loads((where / "data.json").read_text("utf-8")) for where in (folder(known.name), data))
+    assert stated == found
+    card = (folder(known.name) / "README.md").read_text("utf-8")
+    assert all(name in card and facts["licence"] in card for name, facts in stated["read"].items())
+
+
+@pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
+def test_what_is_shipped_is_small_and_is_what_the_table_names(known: Any) -> None:
+    files = list(folder(known.name).iterdir())
+    assert sum(file.stat().st_size for file in files) < MEGABYTES * 1e6
+    assert sha256_file(folder(known.name) / DIFFERENCE) == known.sha256
+    if local_directory(known) is None:
+        pytest.skip(f"the base {known.base} is not installed")
+    model = RealmModel.from_pretrained(body_directory(known.name))
+    assert model.spec.parts == ("embedder", "reader") and model.reader.spec.taught and model.reader.spec.pointer
+    assert 0 < model.reader.spec.abstain_below < 1
