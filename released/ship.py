@@ -9,12 +9,13 @@ import argparse
 import json
 import shutil
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from realm import __version__
 from realm.nn.differences import write_difference
-from realm.nn.known_bodies import DIFFERENCE
+from realm.nn.known_bodies import DIFFERENCE, known_body
 from realm.nn.model import RealmModel
 from realm.nn.spec import spec_to_json
 from realm.opening import read_run_recipe
@@ -27,7 +28,7 @@ BITS = {"embedder": 8, "reader": 8}
 
 CARD = """# {name}
 
-{base} (Apache-2.0) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
+{base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
 It was pre-trained without questions, {pretrain_steps} steps of pointing at hidden spans in other documents and at answers of templated
 questions in their own, and then learnt from {questions:,} questions ({finetune_steps} steps of {batch}). `recipes/{name}.toml` is the
@@ -44,20 +45,24 @@ No question of these was taken that is also one of the sets it is tested on, or 
 
 ## What it cost
 
-{cost} ({device}, {threads} threads). Made by realm {version}.
+{cost} ({device}, {threads} threads), besides the index of its documents. Made by realm {version}, torch {torch},
+transformers {transformers}.
+What it answers: `benchmarks/released_model.py`, and a page in `benchmarks/results`.
 """
 
 
 def card(name: str, run: Path, data: dict[str, Any]) -> str:
     """The model card, from what the run and its data say of themselves."""
     recipe, paths = read_run_recipe(RunPaths(run)), RunPaths(run)
+    known = known_body(recipe.model.body)
     rows = [
         f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in data["read"].items()
     ]
     seconds = read_seconds(paths)
     return CARD.format(
         name=name,
-        base=recipe.model.body,
+        base=recipe.model.body if known is None else known.repository,
+        licence="" if known is None else known.licence,
         pretrain_steps=stage_facts(paths, "pretrain")["steps"],
         finetune_steps=stage_facts(paths, "finetune")["steps"],
         batch=recipe.finetune.batch,
@@ -66,10 +71,12 @@ def card(name: str, run: Path, data: dict[str, Any]) -> str:
         rows="\n".join(rows),
         words=data["words_in_a_row"],
         left_out=", ".join(data["left_out_of"]),
-        cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in seconds.items() if stage in ("corpus", "pretrain", "finetune")),
+        cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in seconds.items() if stage in ("pretrain", "finetune")),
         device=recipe.run.device,
         threads=recipe.run.threads,
         version=__version__,
+        torch=version("torch").partition("+")[0],
+        transformers=version("transformers"),
     )
 
 

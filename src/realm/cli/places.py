@@ -12,7 +12,7 @@ from realm.progress import Progress
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
 Body = Annotated[str, tyro.conf.arg(help="what searches and reads documents (realm models); a run has its own")]
-DEFAULT_BODY = "minilm"
+DEFAULT_BODY = "realm-minilm-en"
 
 
 def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:

@@ -60,6 +60,19 @@ class KnownBody:
 
 KNOWN_BODIES: tuple[KnownBody, ...] = (
     KnownBody(
+        name="realm-minilm-en",
+        repository="",
+        revision="",
+        sha256="62abee741281e3032f937cbe6d6d569fa84d543d7142531e2a8d663aedae6880",
+        licence="CC-BY-SA-4.0",
+        width=384,
+        layers=6,
+        parameters=45,
+        languages="English; answers questions",
+        extra="minilm",
+        base="minilm",
+    ),
+    KnownBody(
         name="minilm",
         repository="sentence-transformers/all-MiniLM-L6-v2",
         revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",

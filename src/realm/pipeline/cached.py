@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     root.mkdir(parents=True, exist_ok=True)
-    with held(root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"):
+    with _alone(root):
         state, known = stat_digest(places), read_json(root / MARK) or {}
         if "asked" not in known:
             if known.get("state") != state:  # a start that was killed, and the documents have changed since
@@ -92,6 +92,17 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
                 opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
+
+
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """No other process makes, changes or removes a cached run meanwhile.
+
+    Raises:
+        RunError: another does.
+    """
+    return held(
+        root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"
+    )
 
 
 def _share_weights(root: Path) -> None:
@@ -155,15 +166,20 @@ def cached_runs() -> list[dict[str, Any]]:
 
 
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
-    """Remove cached runs: those of any of these files or folders, or all. Returns {"removed", "bytes"}; what was half made goes too."""
+    """Remove cached runs: those of any of these files or folders, or all. Returns {"removed", "bytes"}; what was half made goes too.
+
+    Raises:
+        RunError: another process is at work on one of them; those before it are gone.
+    """
     wanted = {str(source.resolve()) for source in sources}
     removed = freed = 0
     for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
         if wanted and not wanted & set((read_json(root / MARK) or {}).get("sources", ())):
             continue
-        freed += _own_bytes(root)
-        shutil.rmtree(root)
-        removed += 1
+        with _alone(root):
+            freed += _own_bytes(root)
+            shutil.rmtree(root)
+            removed += 1
     for kept in weights_directory().glob("*"):
         if kept.stat().st_nlink == 1:  # no run has it any more
             freed += kept.stat().st_size
