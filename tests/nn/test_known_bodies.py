@@ -15,7 +15,7 @@ from realm.errors import ConfigError, RunError
 from realm.nn import hub, known_bodies
 from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, local_directory
 
-MINILM = KNOWN_BODIES[0]
+MINILM = next(known for known in KNOWN_BODIES if known.name == "minilm")
 
 
 def nowhere(name: str, **options: Any) -> Path:

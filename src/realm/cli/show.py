@@ -353,9 +353,9 @@ def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict
 
 def models(values: list[dict[str, Any]]) -> None:
     """Known bodies: a row each, and whether its files are on this machine."""
-    head = ["model.body", "languages", "layers x width", "size (M)", "licence", "here"]
+    head = ["model.body", "languages", "shape", "M", "licence", "here"]
     rows = [
         [v["name"], v["languages"], f"{v['layers']} x {v['width']}", str(v["parameters"]), v["licence"], "yes" if v["directory"] else "no"]
         for v in values
     ]
-    _print(_table("Published bodies (size in million parameters)", head, rows))
+    _print(_table("Published bodies (layers x width; million parameters)", head, rows))

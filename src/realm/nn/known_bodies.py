@@ -68,7 +68,7 @@ KNOWN_BODIES: tuple[KnownBody, ...] = (
         width=384,
         layers=6,
         parameters=45,
-        languages="English; answers questions",
+        languages="English",
         extra="minilm",
         base="minilm",
     ),

@@ -184,7 +184,9 @@ def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
     """What it knows stands in the documents: with those that state the answers left out, it has none."""
-    answers = [(run.answerer_without(list(q.positive_ids)).answer([q.text], k=run.recipe.read)[0], q) for q in own]
+    there = set(run.documents)
+    left_out = [[document for document in question.positive_ids if document in there] for question in own]
+    answers = [(run.answerer_without(ids).answer([q.text], k=run.recipe.read)[0], q) for q, ids in zip(own, left_out, strict=True)]
     right = sum(is_correct(answer.answer, question) for answer, question in answers) / len(answers)
     kept_back = sum(answer.sureness < run.abstain_below for answer, _ in answers) / len(answers)
     facts = {"n": len(answers), "em": right, "kept_back": kept_back if run.abstain_below else None}
