@@ -25,7 +25,7 @@ from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, explained
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, TARGET, explained
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
@@ -34,12 +34,13 @@ from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
 from realm.storage.files import read_json, write_json
 
-FEW = 128
+FEW = 512
 """Questions that are learnt from."""
 ASKED = 3
 """Questions whose answers are shown."""
 START = "start"
 """Of the demo's directory: the run of the released model as it is."""
+LEAST = 1e-12
 CHANGED = ("silver florin", "copper crown")
 """A currency that does not exist, and what it is replaced by."""
 
@@ -196,10 +197,13 @@ def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 def _explained(run: OpenRun) -> Claim:
     """A masked sentence, and the documents that help to fill it."""
-    found = explained(run) or {"predictions": []}
-    first = (found["predictions"] or [{"text": "", "p": 0.0}])[0]
-    says = f"A word hidden in a sentence is filled in with “{first['text']}” (p = {first['p']:.2f}), and these documents helped:"
-    return Claim("explained", says, {"prediction": first["text"], "p": first["p"]}, explanation=found if found["predictions"] else None)
+    found = explained(run)
+    if found is None:
+        return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
+    times = found["p_y"] / max(found["p_y_null"], LEAST)
+    says = f"Which documents help to fill a word in? With these “{TARGET}” is {times:.1f} times as likely as with none:"
+    facts = {"p": found["p_y"], "p_null": found["p_y_null"], "prediction": (found["predictions"] or [{"text": ""}])[0]["text"]}
+    return Claim("explained", says, facts, explanation=found)
 
 
 def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
