@@ -149,6 +149,27 @@ def test_weights_are_on_the_disk_once(notes: Path, body: str) -> None:
     assert clear_cache()["bytes"] > weights and cached.shared_bytes() == 0
 
 
+@pytest.mark.parametrize("call", ["link", "replace"])
+def test_killed_while_weights_are_shared(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Before each of the system's calls: what is there can be searched, and the next question shares the weights."""
+    cached_run([notes / "arvad.txt"], body, QUIET)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cached.os, call, killed if call == "link" else _replacing(os.replace, killed))
+        cached_run([notes], body, QUIET)
+    run = cached_run([notes], body, QUIET)
+    assert open_run(run).search("Arvad", 1) and not list(run.rglob("*.link"))
+    assert all(file.stat().st_nlink > 1 for file in run.rglob("model.safetensors"))
+
+
+def _replacing(plain: Callable[..., None], killed: Callable[..., None]) -> Callable[..., None]:
+    """``os.replace`` that is killed where a link takes a file's place."""
+    return lambda source, target: killed() if str(source).endswith(".link") else plain(source, target)
+
+
 def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What has no reader shows the nearest blocks; fewer blocks than are read by default are no error."""
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0

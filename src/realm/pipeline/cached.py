@@ -113,7 +113,8 @@ def _share_weights(root: Path) -> None:
         with suppress(OSError):  # a file system without links: the run has a copy of its own
             if not kept.exists():
                 os.link(file, kept)
-            else:
+            elif not kept.samefile(file):
+                link.unlink(missing_ok=True)  # of a process that was killed
                 os.link(kept, link)
                 os.replace(link, file)
 
