@@ -20,7 +20,6 @@ import torch
 
 from common import result
 from qa_diagnosis import GoldBlocks
-from realm.candidates import make_source
 from realm.config import build_recipe
 from realm.data.judged import load_judged
 from realm.data.questions import load_questions
@@ -67,9 +66,8 @@ def drawn(path: Path, count: int) -> list[Question]:
 def asked(run: OpenRun, questions: list[Question], read: int) -> list[dict[str, Any]]:
     """The rows of one set of questions: each way of finding blocks, with the same reader."""
     relevance, rows = Relevance(run.inputs.store, run.recipe.eval.match), []
-    reader, generation = run.networks.reader(), run.generation
-    sparse = make_source(run.source.embedder, generation.snapshot, generation.index, run.inputs, run.paths.index, kind="sparse").eval()
-    for name, source in (("own search", run.source), ("BM25", sparse)):
+    reader = run.networks.reader()
+    for name, source in (("own search", run.source), ("BM25", run.source_by("sparse"))):
         found: dict[str, Any] = evaluate_retrieval(source, relevance, questions, DEPTHS)
         found |= evaluate_answers(reader.over(run.inputs, source, versions={}), relevance, questions, read)
         rows.append({"search": name, **{key: found[key] for key in SHOWN}})

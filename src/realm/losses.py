@@ -204,8 +204,12 @@ def presence_nll(log_here: Tensor, log_none: Tensor, holding: Tensor, asked: Ten
     Returns:
         [b], 0 and False where no block is asked.
     """
-    log_p = torch.where(holding, log_here, log_none).masked_fill(~asked, 0.0)
-    return -log_p.sum(-1) / asked.sum(-1).clamp(min=1), asked.any(-1)
+    return _mean_nll(torch.where(holding, log_here, log_none), asked)
+
+
+def _mean_nll(log_p: Tensor, asked: Tensor) -> Loss:
+    """The mean of -log p [b, k] over what is asked, 0 and False where nothing is."""
+    return -log_p.masked_fill(~asked, 0.0).sum(-1) / asked.sum(-1).clamp(min=1), asked.any(-1)
 
 
 def _log_normaliser(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
@@ -247,8 +251,7 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
     """
     here = valid & equal
     pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
-    log_none = not_here_log_posterior(span_scores, not_here, valid)
-    absent, lacking = presence_nll(log_none, log_none, torch.zeros_like(not_here, dtype=torch.bool), valid.any(-1) & ~here.any(-1))
+    absent, lacking = _mean_nll(not_here_log_posterior(span_scores, not_here, valid), valid.any(-1) & ~here.any(-1))
     known = some | lacking
     return torch.where(known, torch.where(some, pointing, 0.0) + absent, 0.0), known
 

@@ -213,11 +213,15 @@ class OpenRun:
         """Search by words too, over the same index; None where the recipe searches by embeddings alone."""
         return self.source.search if isinstance(self.source, HybridCandidates) else None
 
-    def _source(self, exclude: np.ndarray | None) -> DenseCandidates:
+    def source_by(self, kind: str) -> DenseCandidates:
+        """What finds blocks by one kind of search: dense, sparse (BM25, scored by the run's own embedder) or hybrid."""
+        return self._source(None, kind)
+
+    def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
-        kind, weight = recipe.retrieval_kind, self.networks.sparse_weight
+        kind, weight = kind or recipe.retrieval_kind, self.networks.sparse_weight
         source = make_source(embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weight=weight, exclude=exclude)
         return source.eval()
 

@@ -15,7 +15,7 @@ from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage
+from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage, threshold
 from realm.report.page import confidence_section
 from realm.report.read import read_run
 from realm.stages import stage_facts
@@ -72,6 +72,14 @@ def test_risk_falls_with_coverage() -> None:
     assert found["area"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4)
 
 
+def test_the_threshold_costs_a_tenth_of_the_right_answers() -> None:
+    confidence = [n / 100 for n in range(100)]
+    hits = [n % 2 == 1 for n in range(100)]  # fifty right ones, .01 to .99
+    below = threshold(confidence, hits)
+    assert sum(p < below for p, hit in zip(confidence, hits, strict=True) if hit) == 5
+    assert threshold(confidence, [n > 80 for n in range(100)]) == 0, "nineteen tell nothing"
+
+
 def answer(p: float, confidence: float | None) -> Answer:
     return Answer("?", "x", p, (), {}, {}, confidence)
 
@@ -87,8 +95,8 @@ def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.Capture
     question = "What is the currency of Arvad?"
     given = open_run(tiny_run).answerer.answer([question], k=3)[0]
     assert given.confidence is not None and 0 < given.confidence <= 1
-    for threshold, abstained in ((0.0, False), (1.0, given.confidence < 1)):
-        assert main(["ask", str(tiny_run), question, "--k", "3", "--abstain-below", str(threshold), "--json"]) == 0
+    for below, abstained in ((0.0, False), (1.0, given.confidence < 1)):
+        assert main(["ask", str(tiny_run), question, "--k", "3", "--abstain-below", str(below), "--json"]) == 0
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert found["abstained"] is abstained and found["confidence"] == pytest.approx(given.confidence, rel=1e-4)
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1"]) == 0

@@ -83,10 +83,10 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
         elif known["state"] != state:
             write_json(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
             sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
-        if known.get("state") != state and (rejected := read_manifest(root / "corpus").rejected):
-            left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
-            note(f"left out of the documents: {left_out} ({root / 'corpus' / REJECTED_FILE} names them)")
         if known.get("state") != state:  # else all of it was embedded, or this would be another state
+            if rejected := read_manifest(root / "corpus").rejected:
+                left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
+                note(f"left out of the documents: {left_out} ({root / 'corpus' / REJECTED_FILE} names them)")
             opened = open_run(root)
             if opened.unsearchable:
                 opened.with_added(lambda done, of: progress.count("index: blocks", done, of))

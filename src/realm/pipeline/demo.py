@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.answerer import Answerer
-from realm.candidates import make_source
+from realm.candidates import Source
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import add_documents, update_documents
 from realm.data.questions import load_questions
@@ -25,19 +25,17 @@ from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, TARGET, explained
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, explained, first_of_each
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
-from realm.storage.files import read_json, write_json
+from realm.storage.files import write_json
 
 FEW = 512
 """Questions that are learnt from."""
-ASKED = 3
-"""Questions whose answers are shown."""
 START = "start"
 """Of the demo's directory: the run of the released model as it is."""
 LEAST = 1e-12
@@ -102,7 +100,7 @@ def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], Non
     claim(_after_documents(paths, shown[0]))
     run_recipe(recipe, directory, stages=None, progress=progress)
     run = open_run(directory)
-    claim(_after_questions(paths, shown[1]))
+    claim(_after_questions(paths))
     own = _own_words(directory / "atlas")
     for measure in (_in_own_words, _by_words_alone, _without_documents):
         claim(measure(run, own))
@@ -138,10 +136,10 @@ def _before(recipe: Recipe, directory: Path, progress: Progress, started: float)
     plain = replace(recipe, pretrain=untrained, finetune=unasked, eval=replace(recipe.eval, qa=""))
     run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
     run = open_run(directory / START)
-    first = _first_of_each(load_questions(directory / "atlas" / "qa_test.jsonl"))
-    answers = _asked(run, run.answerer, first)
+    questions = load_questions(directory / "atlas" / "qa_test.jsonl")
+    answers = _asked(run, run.answerer, first_of_each(questions))
     seconds = time.perf_counter() - started
-    facts = _measured(run, load_questions(directory / "atlas" / "qa_test.jsonl")) | {"first_answers_after": round(seconds, 1)}
+    facts = _measured(run, questions) | {"first_answers_after": round(seconds, 1)}
     says = (
         f"Before any training, on {len(run.documents):,} articles that the model never saw: {facts['em']:.0%} of {facts['n']} questions "
         f"answered exactly, the article found at once for {facts['recall']['1']:.0%}. First answers after {seconds:.0f} s."
@@ -159,7 +157,7 @@ def _after_documents(paths: RunPaths, before: Claim) -> Claim:
     return Claim("documents", says, facts)
 
 
-def _after_questions(paths: RunPaths, before: Claim) -> Claim:
+def _after_questions(paths: RunPaths) -> Claim:
     """A few questions."""
     facts = _row(paths, "finetune")
     says = f"After {FEW} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
@@ -170,13 +168,12 @@ def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
     """Wordings that no template has."""
     facts = _measured(run, own)
     says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
-    return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // ASKED][:ASKED]))
+    return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
 
 
 def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
     """BM25 with the same reader."""
-    generation = run.generation
-    source = make_source(run.source.embedder, generation.snapshot, generation.index, run.inputs, run.paths.index, kind="sparse").eval()
+    source = run.source_by("sparse")
     answerer = run.networks.reader().over(run.inputs, source, versions=run.versions)
     facts = _scored(run, source, answerer, own)
     says = f"The same reader over BM25, which compares words alone: {facts['em']:.0%} of them, found at once {facts['recall']['1']:.0%}."
@@ -231,14 +228,6 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
     return Claim("changed", says, facts, answers)
 
 
-def _first_of_each(questions: Sequence[Question]) -> list[Question]:
-    """The first question of each of the first few subjects: fixed beforehand, right or wrong."""
-    first: dict[str, Question] = {}
-    for question in questions:
-        first.setdefault(question.id.partition("/")[0], question)
-    return list(first.values())[:ASKED]
-
-
 def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
     """Answers, each with whether it is right."""
     found = answerer.answer([q.text for q in questions], k=run.recipe.read)
@@ -253,7 +242,7 @@ def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:
     return _scored(run, run.source, run.answerer, questions)
 
 
-def _scored(run: OpenRun, source: Any, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
+def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
     relevance = Relevance(run.inputs.store, run.recipe.eval.match)
     found = evaluate_retrieval(source, relevance, questions, run.recipe.eval.k)
     return _told(found | evaluate_answers(answerer, relevance, questions, run.recipe.read))
@@ -261,7 +250,8 @@ def _scored(run: OpenRun, source: Any, answerer: Answerer, questions: Sequence[Q
 
 def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
     """What the evaluation of a stage found."""
-    return _told(read_json(paths.results / f"{stage}.json") or {})
+    found: dict[str, Any] = json.loads((paths.results / f"{stage}.json").read_text("utf-8"))
+    return _told(found)
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:

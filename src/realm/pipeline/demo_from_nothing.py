@@ -3,6 +3,7 @@ retraining, by networks that begin at random."""
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -81,7 +82,7 @@ def run_demo_from_nothing(directory: Path, *, long: bool, progress: Progress, st
 def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoResult:
     """Answers, the explained sentence, the added document, the report."""
     run = open_run(paths.root)
-    questions = _chosen(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
+    questions = first_of_each(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
     answers = [answer.to_dict() for answer in run.answerer.answer([q.text for q in questions], k=run.recipe.read)]
     write_json(paths.results / "answers.json", answers)
     explanation = explained(run)
@@ -94,7 +95,7 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
     return DemoResult(summary, marked, explanation)
 
 
-def _chosen(questions: list[Question]) -> list[Question]:
+def first_of_each(questions: Sequence[Question]) -> list[Question]:
     """The first test question of each of the first three subjects: fixed beforehand, right or wrong."""
     first: dict[str, Question] = {}
     for question in questions:

@@ -239,8 +239,8 @@ def _read(spans: SpanScores) -> Tensor:
 
 def _presence(spans: SpanScores, relevance: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of a reader that points: of a block's spans together and of "not here", [b, k] each; 0 where there are no spans."""
-    everything = spans.logits.flatten(2).masked_fill(~spans.valid.flatten(2), float("-inf")).logsumexp(-1) - relevance
-    return everything.masked_fill(~_read(spans), 0.0), spans.not_here
+    here = spans.logits.flatten(2).masked_fill(~spans.valid.flatten(2), float("-inf")).logsumexp(-1) - relevance
+    return here.masked_fill(~_read(spans), 0.0), spans.not_here
 
 
 def q_texts(questions: list[Question]) -> list[str]:

@@ -5,6 +5,7 @@ import { byId, button, el, show } from "./dom.js";
 const BELOW = "realm-below";
 const below = byId("ask-below");
 const titles = new Map();
+let chosen = false; // by the asker, in this tab
 
 /** Answers less sure than this share are not given. */
 export const threshold = () => Number(below.value) / 100;
@@ -26,9 +27,11 @@ function remembered() {
 
 /** Let the threshold be chosen; ``changed()`` is called when it was. */
 export function chooseThreshold(changed) {
+  chosen = remembered() !== null;
   below.value = remembered() ?? "0";
   draw();
   below.addEventListener("input", () => {
+    chosen = true;
     draw();
     try {
       sessionStorage.setItem(BELOW, below.value);
@@ -41,7 +44,7 @@ export function chooseThreshold(changed) {
 
 /** Begin with the threshold that the run's own questions have shown, unless another was chosen. */
 export function startThreshold(share) {
-  if (remembered() !== null) return;
+  if (chosen) return;
   below.value = String(Math.round(share * 100));
   draw();
 }
