@@ -26,8 +26,8 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float | None = None, body
         asked: a run directory, or files and folders of documents; then the question. None: questions are read from standard input, and
             from a pipe answered as JSON, one object a line.
         k: blocks to read.
-        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. None: as the run's own
-            questions have shown, or a released model's.
+        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. None: the
+            threshold that was measured with the run's own questions, or with the released model.
     """
     from realm.errors import require_share
     from realm.opening import open_run
