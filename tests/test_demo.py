@@ -3,6 +3,7 @@
 import json
 import tomllib
 from dataclasses import replace
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def test_every_claim_is_measured_and_told(tmp_path: Path) -> None:
     assert all({"correct", "accepted", "evidence"} <= set(answer) for claim in told for answer in claim.answers)
     json.dumps(summary, allow_nan=False)
     assert json.loads((tmp_path / "demo" / "demo.json").read_text("utf-8"))["claims"] == summary["claims"]
-    assert (tmp_path / "demo" / "report.html").is_file()
+    report = (tmp_path / "demo" / "report.html").read_text("utf-8")
+    assert all(escape(claim.says) in report for claim in told), "the report opens with what was shown"
     trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "demo" / "stages").rglob("model.safetensors")}
     again = demo.run_demo(tmp_path / "demo", progress=QUIET, show=told.append)
     assert {path: path.stat().st_mtime_ns for path in trained} == trained, "nothing is trained again"

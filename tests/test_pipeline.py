@@ -47,6 +47,9 @@ def rows(run: Path) -> list[dict[str, Any]]:
 def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
     assert sorted(weights(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
     results = {path.stem: json.loads(path.read_text()) for path in (tiny_run / "results").glob("*.json")}
+    shown = results.pop("answers")
+    assert len(shown) == 6 and sum(answer["correct"] for answer in shown) / 6 == results["finetune"]["em"], "all six are kept to be shown"
+    assert all(answer["evidence"] and answer["accepted"] and "timings_ms" not in answer for answer in shown)
     assert set(results) == {"ict", "pretrain", "finetune"}
     assert all(0 <= r["recall_gold"]["1"] <= r["recall_gold"]["5"] <= 1 and r["n"] == 6 for r in results.values())
     assert isinstance(results["pretrain"]["marginal_utility"], float) and 0 <= results["finetune"]["em"] <= 1

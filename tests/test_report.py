@@ -129,7 +129,9 @@ def examples(root: Path) -> None:
         {"doc_id": "4", "block_id": 8, "title": "Wales", "text": other, "p_z": 0.0, "p_span": 0.0, "answer": "", "start": 0, "end": 2},
     ]
     answer = {"question": "What do people in the United Kingdom pay with?", "answer": "pound sterling", "p": 0.83, "evidence": evidence}
-    write(root / "results/answers.json", [answer, {"question": "And in Iceland?", "answer": "", "p": 0.0, "evidence": []}])
+    kept_back = {"question": "And in Iceland?", "answer": "rupee", "p": 0.0, "abstained": True, "correct": False, "accepted": ["króna"]}
+    write(root / "results/answers.json", [answer | {"correct": True, "accepted": ["pound sterling"]}, kept_back | {"evidence": []}])
+    write(root / "results/claims.json", ["Before any training: 70% answered.", 3])
     keys = ("block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility")
     rows = [
         (-1, "", "", True, 0.3, 0.02, -0.28, 0.0),
@@ -198,6 +200,9 @@ def test_everything_there_is_shown(tmp_path: Path) -> None:
     for words in ("REALM pre-training", "Fine-tuning", "Held-out spans filled", "And in Iceland?", "no document", "p(y|x) = 0.426"):
         assert words in page.text, words
     assert "f00d" not in page.text and "seen in this run" not in page.text
+    assert "kept back; closest: rupee wrong; accepted: króna" in page.text and "pound sterling right" in page.text
+    opening = ["What it shows", "Questions answered", "A masked sentence explained", "Results", "What to try when it goes wrong"]
+    assert [page.text.index(heading) for heading in opening] == sorted(page.text.index(heading) for heading in opening)
     assert page.tags.count("svg") >= 20 and page.tags.count("mark") == 5
     assert page.tags.count("h1") == page.tags.count("main") == 1
 
@@ -296,6 +301,7 @@ def test_odd_files_only_make_it_shorter(tmp_path: Path, damage: str) -> None:
     for file in (
         "results/finetune.json",
         "results/answers.json",
+        "results/claims.json",
         "results/explanation.json",
         "stages/warm/stage.json",
         "config.toml",

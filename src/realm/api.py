@@ -5,7 +5,7 @@ from pathlib import Path
 
 from realm.answerer import Answer
 from realm.corpus.change.updates import add_documents
-from realm.explain import Explanation, explain
+from realm.explain import Explanation
 from realm.opening import Hit, OpenRun, open_run
 
 __all__ = ["Answer", "Explanation", "Hit", "Realm"]
@@ -63,10 +63,7 @@ class Realm:
 
     def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
         """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`."""
-        run = self._current()
-        return explain(
-            run.pretrained, run.generation, run.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=run.hybrid
-        )
+        return self._current().explain(text, targets=targets, k=k, exclude_documents=exclude_documents)
 
     def add_documents(self, *sources: str | Path) -> int:
         """Add files or folders of documents to the corpus and embed them. Returns how many blocks became searchable.

@@ -15,6 +15,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
+from realm.explain import Explanation, explain
 from realm.generative import StageReader, load_reader
 from realm.index.hybrid import HybridSearch
 from realm.index.live import LiveIndex
@@ -168,7 +169,7 @@ class OpenRun:
 
     @property
     def pretrained(self) -> RealmModel:
-        """The networks that explain masked sentences."""
+        """The networks as pre-training left them."""
         return self.networks.pretrained()
 
     @property
@@ -323,6 +324,16 @@ class OpenRun:
             sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
             explained.append({**hit, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
         return explained
+
+    def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
+        """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`.
+
+        Where one reader points before and after questions, it is the one that answers; otherwise the encoder of pre-training.
+        """
+        model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained()
+        return explain(
+            model, self.generation, self.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=self.hybrid
+        )
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""

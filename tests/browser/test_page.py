@@ -24,7 +24,13 @@ VIEWS = [
 def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
     browser.open(shared.url)
     assert "12 documents" in browser.text("#ask-result")
+    known = shared.call("GET", "/v1/run")["examples"]
+    links = browser.all(".examples a")
+    assert [link.text for link in links] == [one["question"] for one in known] and len(known) == 6
     browser.shot("empty")
+    links[0].click()
+    browser.sees(".said", shared.call("POST", "/v1/answer", {"questions": [known[0]["question"]], "k": 5})["answers"][0]["answer"])
+    browser.open(shared.url)
     browser.ask(QUESTION)
     wanted = shared.call("POST", "/v1/answer", {"questions": [QUESTION], "k": 5})["answers"][0]
     assert browser.text(".said") == wanted["answer"] and f"{wanted['p']:.3f}" in browser.text(".answer .scores")

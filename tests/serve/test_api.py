@@ -117,6 +117,7 @@ def test_state(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"} and client.get("/readyz").json() == {"status": "ready"}
     run = shapes.RunResponse.model_validate(client.get("/v1/run").json())
     assert run.reader and not run.without_questions and run.corpus == {"documents": 12, "blocks": 12, "unsearchable": 0}
+    assert len(run.examples) == 6 and all(example.question and example.correct is not None for example in run.examples)
     curves = {stage.name: stage.curves for stage in run.stages}
     assert len(curves["pretrain"]["loss"]) >= 1 and all(len(points) <= 300 for points in curves["pretrain"].values())
     client.post("/v1/answer", json={"questions": QUESTIONS[:1], "k": 2})

@@ -184,14 +184,10 @@ def explain(
         exclude: id of a document that must not be used; may be repeated.
         baseline: another run, which fills the same masks with the same words for comparison.
     """
-    from realm.explain import explain as explain_sentence
     from realm.opening import open_run
 
     def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
-        opened = open_run(directory)
-        parts = opened.pretrained, opened.generation, opened.inputs
-        found = explain_sentence(*parts, text, targets=targets, k=k, exclude_documents=exclude, hybrid=opened.hybrid)
-        return found.to_dict()
+        return open_run(directory).explain(text, targets=targets, k=k, exclude_documents=exclude).to_dict()
 
     found = explained(run, target)
     if baseline is not None:

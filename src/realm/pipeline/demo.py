@@ -25,7 +25,7 @@ from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, explained, first_of_each
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, asked, explained, first_of_each
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
@@ -100,7 +100,7 @@ def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], Non
     claim(_after_documents(paths, shown[0]))
     run_recipe(recipe, directory, stages=None, progress=progress)
     run = open_run(directory)
-    claim(_after_questions(paths))
+    claim(_after_questions(run, shown[0]))
     own = _own_words(directory / "atlas")
     for measure in (_in_own_words, _by_words_alone, _without_documents):
         claim(measure(run, own))
@@ -108,8 +108,9 @@ def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], Non
     claim(_changed(run, directory / "atlas", progress))
     summary = {"run": str(directory), "seconds": time.perf_counter() - started, "claims": {found.name: found.facts for found in shown}}
     write_json(directory / "demo.json", summary)
-    answers = [answer for found in shown for answer in found.answers]
+    answers = [answer for found in shown[1:] for answer in found.answers]  # the trained model's
     write_json(paths.results / "answers.json", answers)
+    write_json(paths.results / "claims.json", [found.says for found in shown])
     if explanation := next((found.explanation for found in shown if found.explanation), None):
         write_json(paths.results / "explanation.json", explanation)
     write_report(paths)
@@ -137,7 +138,7 @@ def _before(recipe: Recipe, directory: Path, progress: Progress, started: float)
     run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
     run = open_run(directory / START)
     questions = load_questions(directory / "atlas" / "qa_test.jsonl")
-    answers = _asked(run, run.answerer, first_of_each(questions))
+    answers = asked(run, run.answerer, first_of_each(questions))
     seconds = time.perf_counter() - started
     facts = _measured(run, questions) | {"first_answers_after": round(seconds, 1)}
     says = (
@@ -157,18 +158,20 @@ def _after_documents(paths: RunPaths, before: Claim) -> Claim:
     return Claim("documents", says, facts)
 
 
-def _after_questions(paths: RunPaths) -> Claim:
-    """A few questions."""
-    facts = _row(paths, "finetune")
+def _after_questions(run: OpenRun, before: Claim) -> Claim:
+    """A few questions; the first ones are asked once more."""
+    facts = _row(run.paths, "finetune")
+    first = {answer["question"] for answer in before.answers}
+    again = [question for question in load_questions(run.paths.root / "atlas" / "qa_test.jsonl") if question.text in first]
     says = f"After {FEW} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
-    return Claim("questions", says, facts)
+    return Claim("questions", says, facts, asked(run, run.answerer, again))
 
 
 def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
     """Wordings that no template has."""
     facts = _measured(run, own)
     says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
-    return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
+    return Claim("own_words", says, facts, asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
 
 
 def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
@@ -198,8 +201,9 @@ def _explained(run: OpenRun) -> Claim:
     if found is None:
         return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
     times = found["p_y"] / max(found["p_y_null"], LEAST)
-    says = f"Which documents help to fill a word in? With these “{TARGET}” is {times:.1f} times as likely as with none:"
-    facts = {"p": found["p_y"], "p_null": found["p_y_null"], "prediction": (found["predictions"] or [{"text": ""}])[0]["text"]}
+    first = (found["predictions"] or [{"text": ""}])[0]["text"]
+    says = f"Which documents help? It fills in “{first}”; with these “{TARGET}” is {times:,.0f} times as likely as with none:"
+    facts = {"p": found["p_y"], "p_null": found["p_y_null"], "prediction": first}
     return Claim("explained", says, facts, explanation=found)
 
 
@@ -215,10 +219,10 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
     else:
         add_documents(run.paths.corpus, [atlas / "invented.jsonl"])
     added, _ = run.with_added()
-    answers = _asked(added, added.answerer, questions)
+    answers = asked(added, added.answerer, questions)
     update_documents(run.paths.corpus, [atlas / "changed.jsonl"])
     changed, _ = added.with_added()
-    answers += _asked(changed, changed.answerer, money)
+    answers += asked(changed, changed.answerer, money)
     right = [answer["correct"] for answer in answers]
     facts = {"added": right[: len(questions)], "changed": right[len(questions) :]}
     says = (
@@ -226,15 +230,6 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
         f"Then its currency was changed: the answer {'followed' if all(facts['changed']) else 'did not follow'}. Nothing was trained."
     )
     return Claim("changed", says, facts, answers)
-
-
-def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """Answers, each with whether it is right."""
-    found = answerer.answer([q.text for q in questions], k=run.recipe.read)
-    return [
-        {**a.abstaining(run.abstain_below).to_dict(), "correct": is_correct(a.answer, q), "accepted": list(q.answers)}
-        for a, q in zip(found, questions, strict=True)
-    ]
 
 
 def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:

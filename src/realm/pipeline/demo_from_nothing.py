@@ -4,11 +4,12 @@ retraining, by networks that begin at random."""
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from realm.answerer import Answerer
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import add_documents
 from realm.corpus.store.blocks import BlockStore
@@ -16,13 +17,13 @@ from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.errors import DataError
-from realm.explain import explain
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import STAGES, check_stages, run_recipe
 from realm.progress import Progress
-from realm.recipes.scoring import is_correct
+from realm.recipes.evaluate import answer_all
+from realm.recipes.scoring import Relevance
 from realm.report import write_report
 from realm.storage.files import read_json, write_json
 
@@ -83,7 +84,7 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
     """Answers, the explained sentence, the added document, the report."""
     run = open_run(paths.root)
     questions = first_of_each(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
-    answers = [answer.to_dict() for answer in run.answerer.answer([q.text for q in questions], k=run.recipe.read)]
+    answers = asked(run, run.answerer, questions)
     write_json(paths.results / "answers.json", answers)
     explanation = explained(run)
     if explanation is not None:
@@ -91,8 +92,13 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
     summary["added_document"] = _added(run, progress)
     write_json(paths.root / "demo.json", summary)
     write_report(paths)
-    marked = [{**a, "correct": is_correct(a["answer"], q), "accepted": list(q.answers)} for a, q in zip(answers, questions, strict=True)]
-    return DemoResult(summary, marked, explanation)
+    return DemoResult(summary, answers, explanation)
+
+
+def asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Answers, each with whether it is right; one that the run would keep back has abstained."""
+    readings = answer_all(answerer, Relevance(run.inputs.store, run.recipe.eval.match), questions, run.recipe.read)
+    return [replace(reading, answer=reading.answer.abstaining(run.abstain_below)).to_dict() for reading in readings]
 
 
 def first_of_each(questions: Sequence[Question]) -> list[Question]:
@@ -106,7 +112,7 @@ def first_of_each(questions: Sequence[Question]) -> list[Question]:
 def explained(run: OpenRun) -> dict[str, Any] | None:
     """What fills the demo's masked sentence, document by document; None where the vocabulary cannot spell its target."""
     try:
-        found = explain(run.pretrained, run.generation, run.inputs, SENTENCE, targets=[TARGET], hybrid=run.hybrid)
+        found = run.explain(SENTENCE, targets=[TARGET])
     except DataError:  # a vocabulary that cannot spell the target; the demo's own can
         return None
     return found.to_dict()
@@ -121,8 +127,7 @@ def _added(run: OpenRun, progress: Progress) -> dict[str, Any]:
         progress.say(f"added {document} to the corpus; embedding it with the run's own document embedder, without training")
     run, _ = run.with_added()
     questions = load_questions(atlas / "invented_qa.jsonl")
-    answers = run.answerer.answer([q.text for q in questions], k=run.recipe.read)
-    rows = [{"question": q.text, "answer": a.answer, "correct": is_correct(a.answer, q)} for q, a in zip(questions, answers, strict=True)]
+    rows = [{name: answer[name] for name in ("question", "answer", "correct")} for answer in asked(run, run.answerer, questions)]
     return {**rows[0], "all": rows}
 
 

@@ -3,23 +3,26 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 from realm.candidates import Source
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
-from realm.nn.model import state_sha256
+from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.pipeline.directory import read_seconds
 from realm.recipes.baselines.closed_book import run_closed_book
 from realm.recipes.baselines.scaled import run_bm25
 from realm.recipes.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
-from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.evaluate import answer_all, evaluate_retrieval, reading_summary
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation
 from realm.storage.files import files_sha256, read_json, write_json
 
+SHOWN = 8
+"""Answers at most that are kept to be shown, evenly drawn from the file."""
 LAST_ROWS = 5
 """Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
 
@@ -66,10 +69,20 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
     if not model.has("reader"):
         return row
-    reader = load_reader(context.paths, "pretrain", model, device=context.device, bf16=context.recipe.run.bf16)
-    answerer = reader.over(context.inputs, source, versions={})
+    return row | _answered(context, "pretrain", model, source, questions)
+
+
+def _answered(context: StageContext, stage: str, model: RealmModel, source: Source, questions: list[Question]) -> dict[str, Any]:
+    """What the reader of a stage answers; a few of the answers are kept for the report and the page."""
+    reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
     relevance = Relevance(context.store, context.recipe.eval.match)
-    return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
+    readings = answer_all(
+        reader.over(context.inputs, source, versions={}), relevance, questions, context.recipe.read, counting=context.count
+    )
+    shown = readings[:: -(-len(readings) // SHOWN)]
+    below = reader.abstain_below
+    write_json(context.paths.results / "answers.json", [replace(r, answer=r.answer.abstaining(below)).to_dict() for r in shown])
+    return reading_summary(readings)
 
 
 def last_utility(context: StageContext) -> float | None:
@@ -85,11 +98,7 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     sha = state_sha256(model.documents)
     generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
     source = source_over(context, model.embedder, generation, facts=facts)
-    relevance = Relevance(context.store, context.recipe.eval.match)
-    reader = load_reader(context.paths, "finetune", model, device=context.device, bf16=context.recipe.run.bf16)
-    answerer = reader.over(context.inputs, source, versions={})
-    row = evaluate_retrieval(source, relevance, questions, context.recipe.eval.k, context.count)
-    return row | evaluate_answers(answerer, relevance, questions, context.recipe.read, context.count)
+    return _recall(context, source, questions) | _answered(context, "finetune", model, source, questions)
 
 
 def evaluate_baselines(context: StageContext) -> None:

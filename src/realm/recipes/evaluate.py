@@ -48,6 +48,11 @@ class JudgedAnswer:
     f1: float | None
     oracle: bool
 
+    def to_dict(self) -> dict[str, Any]:
+        """What pages show of it: the fields of ``Answer``, but for its times, "correct", and the "accepted" answers."""
+        answer = {name: value for name, value in self.answer.to_dict().items() if name != "timings_ms"}
+        return {**answer, "correct": self.correct, "accepted": list(self.question.answers)}
+
 
 @torch.inference_mode()
 def rank(

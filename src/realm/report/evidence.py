@@ -8,6 +8,7 @@ from realm.report.read import number
 
 MASK = "[MASK]"
 SHOWN_EVIDENCE = 3
+SHOWN_ACCEPTED = 3
 LONGEST_TEXT = 420
 CONTEXT = 160
 
@@ -20,14 +21,31 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
     return tag("section", tag("h2", "Questions answered"), tag("p", WORDS["about"]["answers"], class_="about"), *cards)
 
 
+def claims_section(claims: list[str]) -> Html | None:
+    """What a demo showed, a sentence each."""
+    shown = tag("ol", *(tag("li", claim) for claim in claims))
+    return tag("section", tag("h2", "What it shows"), shown, class_="claims") if claims else None
+
+
 def _answer(answer: dict[str, Any]) -> Html:
     heading = tag("h3", answer.get("question", ""), class_="question")
     p = tag("span", f"p = {short(number(answer.get('p')))}", class_="p")
-    said = tag("p", tag("strong", answer.get("answer") or "no answer"), p, class_="answer")
+    kept_back = tag("span", "kept back; closest: ", class_="note") if answer.get("abstained") else None
+    said = tag("p", kept_back, tag("strong", answer.get("answer") or "no answer"), _verdict(answer), p, class_="answer")
     evidence = records(answer.get("evidence"))
     read = tag("ol", *map(_evidence, evidence[:SHOWN_EVIDENCE]), class_="evidence") if evidence else None
     more = f"{SHOWN_EVIDENCE} of the {len(evidence)} documents read are shown" if len(evidence) > SHOWN_EVIDENCE else None
     return tag("article", heading, said, read, tag("p", more, class_="note") if more else None, class_="card")
+
+
+def _verdict(answer: dict[str, Any]) -> Html | None:
+    """Whether it is right, where that was looked at."""
+    correct, accepted = answer.get("correct"), [str(a) for a in as_list(answer.get("accepted"))]
+    if not isinstance(correct, bool):
+        return None
+    if correct:
+        return tag("span", "right", class_="up")
+    return tag("span", f"wrong; accepted: {' / '.join(accepted[:SHOWN_ACCEPTED])}", class_="down")
 
 
 def _evidence(item: dict[str, Any]) -> Html:

@@ -1,4 +1,4 @@
-"""The page: what the run is, what it reached, how each stage went, what it answers and how surely, and what to try when it went wrong."""
+"""The page: what the run is, what it answers, what it reached and how surely, how each stage went, and what to try when it went wrong."""
 
 import datetime
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from realm.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.paths import RunPaths
 from realm.report.chart import Series, line_chart, short
-from realm.report.evidence import answers_section, explanation_section, followed_section
+from realm.report.evidence import answers_section, claims_section, explanation_section, followed_section
 from realm.report.markup import WORDS, Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
@@ -34,10 +34,11 @@ def render(run: RunRecord) -> str:
     """The whole page as text."""
     sections = [
         alarms_section(run),
-        _results(run),
-        confidence_section(run),
+        claims_section(run.claims),
         answers_section(run.answers),
         explanation_section(run.explanation),
+        _results(run),
+        confidence_section(run),
         stages_section(run),
         followed_section(run.followed),
         advice(run),

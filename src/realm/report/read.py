@@ -45,6 +45,7 @@ class RunRecord:
     stages: list[StageRecord]
     results: list[dict[str, Any]]
     answers: list[dict[str, Any]]
+    claims: list[str]
     explanation: dict[str, Any] | None
     alarms: list[dict[str, Any]]
     followed: list[dict[str, Any]]
@@ -65,7 +66,7 @@ def read_run(paths: RunPaths) -> RunRecord:
     names = sorted({*rows.columns, *facts}, key=_stage_order)
     stages = [StageRecord(n, facts.get(n, {}), dict(rows.columns[n]), _seconds(rows.times[n])) for n in names]
     files = {path.stem: read_json(path) for path in sorted(paths.results.glob("*.json"))}
-    answers, explanation = files.pop("answers", None), files.pop("explanation", None)
+    answers, claims, explanation = (files.pop(name, None) for name in ("answers", "claims", "explanation"))
     results = [{**value, "name": str(value.get("name") or stem)} for stem, value in files.items() if isinstance(value, dict)]
     return RunRecord(
         name=paths.root.resolve().name,
@@ -74,6 +75,7 @@ def read_run(paths: RunPaths) -> RunRecord:
         stages=stages,
         results=sorted(results, key=lambda r: _stage_order(r["name"])),
         answers=[a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else [],
+        claims=[c for c in claims if isinstance(c, str)] if isinstance(claims, list) else [],
         explanation=explanation if isinstance(explanation, dict) else None,
         alarms=rows.alarms,
         followed=[row for row in MetricsLog(paths.examples).rows() if isinstance(row, dict)],

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from realm.explain import explain
 from realm.opening import OpenRun
 
 Result = tuple[Any, dict[str, int]]
@@ -49,11 +48,7 @@ class Explain:
     """Explanations of masked sentences."""
 
     def __call__(self, opened: OpenRun, sentences: list[Masked]) -> list[Result]:
-        parts = opened.pretrained, opened.generation, opened.inputs
-        found = [
-            explain(*parts, one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents, hybrid=opened.hybrid)
-            for one in sentences
-        ]
+        found = [opened.explain(one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents) for one in sentences]
         return [(explanation.to_dict(), opened.versions) for explanation in found]
 
 

@@ -165,9 +165,17 @@ def run_page(serving: Serving) -> dict[str, Any]:
         "corpus": corpus,
         "index": index,
         "limits": asdict(serving.limits),
+        "examples": [_example(answer) for answer in record.answers if isinstance(answer.get("question"), str)],
         "stages": [_stage(stage) for stage in record.stages],
         "results": [{**result, "title": row_name(result["name"])} for result in record.results],
     }
+
+
+def _example(answer: dict[str, Any]) -> dict[str, Any]:
+    """A question that this run has answered, as the page offers it."""
+    said = "" if answer.get("abstained") else str(answer.get("answer", ""))
+    correct = answer.get("correct")
+    return {"question": answer["question"], "answer": said, "correct": correct if said and isinstance(correct, bool) else None}
 
 
 def _stage(stage: StageRecord) -> dict[str, Any]:

@@ -219,6 +219,14 @@ class StageShape(BaseModel):
     charts: list[dict[str, Any]] = Field(description="as realm.report.pictures.Picture: caption, lines, unit, zero, machinery")
 
 
+class ExampleShape(BaseModel):
+    """A question that the run answered when it was evaluated; "" where it kept its answer back, else ``correct`` where that was judged."""
+
+    question: str
+    answer: str
+    correct: bool | None
+
+
 class RunResponse(BaseModel):
     """The run that is served."""
 
@@ -231,6 +239,7 @@ class RunResponse(BaseModel):
     corpus: dict[str, int] = Field(description="documents, blocks, unsearchable")
     index: dict[str, Any] = Field(description="generation, step, blocks, dim")
     limits: dict[str, float]
+    examples: list[ExampleShape]
     stages: list[StageShape]
     results: list[dict[str, Any]]
 

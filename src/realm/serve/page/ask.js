@@ -134,6 +134,7 @@ async function empty() {
   if (place.element.childElementCount) return;
   const facts = await runFacts().catch(() => null);
   if (facts === null || place.element.childElementCount) return;
+  startThreshold(facts.abstain_below);
   const { documents, blocks } = facts.corpus;
   const size =
     documents === blocks
@@ -141,7 +142,25 @@ async function empty() {
       : `${plural(documents, "document")} in ${count(blocks)} blocks`;
   const text = `${size}. An answer is a piece of one of them, word for word; where it stands is shown with it.`;
   const untaught = facts.without_questions ? el("p", { class: "about" }, UNTAUGHT) : null;
-  show(place.element, el("p", { class: "about" }, text), untaught, el("ul", { class: "starts" }, STARTS.map(begin)));
+  const about = el("p", { class: "about" }, text);
+  show(place.element, about, untaught, examples(facts.examples), el("ul", { class: "starts" }, STARTS.map(begin)));
+}
+
+/** Questions that this run has answered, each a link that asks it again. */
+function examples(known) {
+  if (!known.length) return null;
+  const verdict = ({ correct }) =>
+    correct === null ? null : el("span", { class: correct ? "right" : "wrong" }, correct ? "right" : "wrong");
+  const rows = known.map((one) =>
+    el(
+      "li",
+      {},
+      el("a", { href: linkTo(one.question, Number(byId("ask-k").value) || 5, []) }, one.question),
+      el("span", { class: "given" }, one.answer || "kept back"),
+      verdict(one),
+    ),
+  );
+  return [el("h2", {}, "Asked when this run was evaluated"), el("ul", { class: "examples" }, rows)];
 }
 
 byId("ask-form").addEventListener("submit", (event) => {
