@@ -1,8 +1,9 @@
-"""The files that the package ships, from a finished run: what training changed in the published body, and the model's card.
+"""The files that the package ships, from finished runs: what training changed in the published body, and the model's card.
 
-    python released/ship.py runs/realm-minilm-en --data runs/realm-minilm-en-data --out src/realm/released/realm-minilm-en
+    python released/ship.py runs/first runs/second --data runs/second-data --out src/realm/released/realm-minilm-en
 
-The same run gives the same files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
+The first run started from the published body, each other one from what the run before it had learnt; one run alone will do, too. The same
+runs give the same files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
 """
 
 import argparse
@@ -26,13 +27,14 @@ from realm.storage.files import sha256_file, write_atomic, write_json
 
 BITS = {"embedder": 8, "reader": 8}
 
+LEAST_SECONDS = 180
+"""A stage that took less is not told: it copied the weights of the run before."""
 CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
 It was pre-trained without questions, {pretrain_steps} steps of pointing at hidden spans in other documents and at answers of templated
-questions in their own, and then learnt from {questions:,} questions ({finetune_steps} steps of {batch}). `recipes/{name}.toml` is the
-recipe; seed {seed}.
+questions in their own, and then learnt from questions: {learnt}. `recipes/{name}*.toml` are the recipes; seed {seed}.
 
 ## What it learnt from
 
@@ -51,27 +53,26 @@ What it answers: `benchmarks/released_model.py`, and a page in `benchmarks/resul
 """
 
 
-def card(name: str, run: Path, data: dict[str, Any]) -> str:
-    """The model card, from what the run and its data say of themselves."""
-    recipe, paths = read_run_recipe(RunPaths(run)), RunPaths(run)
+def card(name: str, runs: list[RunPaths], data: dict[str, Any]) -> str:
+    """The model card, from what the runs and their data say of themselves."""
+    recipe = read_run_recipe(runs[0])
     known = known_body(recipe.model.body)
     rows = [
         f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in data["read"].items()
     ]
-    seconds = read_seconds(paths)
+    tuned = [(stage_facts(run, "finetune"), read_run_recipe(run).finetune.batch) for run in runs]
+    spent = [(stage, took) for run in runs for stage, took in read_seconds(run).items() if stage in ("pretrain", "finetune")]
     return CARD.format(
         name=name,
         base=recipe.model.body if known is None else known.repository,
         licence="" if known is None else known.licence,
-        pretrain_steps=stage_facts(paths, "pretrain")["steps"],
-        finetune_steps=stage_facts(paths, "finetune")["steps"],
-        batch=recipe.finetune.batch,
-        questions=data["train"],
+        pretrain_steps=stage_facts(runs[0], "pretrain")["steps"],
+        learnt=", then ".join(f"{facts['questions']:,} in {facts['steps']:,} steps of {batch}" for facts, batch in tuned),
         seed=recipe.run.seed,
         rows="\n".join(rows),
         words=data["words_in_a_row"],
         left_out=", ".join(data["left_out_of"]),
-        cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in seconds.items() if stage in ("pretrain", "finetune")),
+        cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in spent if took > LEAST_SECONDS),
         device=recipe.run.device,
         threads=recipe.run.threads,
         version=__version__,
@@ -93,19 +94,19 @@ def shipped(model: RealmModel, facts: dict[str, Any]) -> RealmModel:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote")
+    parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
+    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, or label.py for a second run")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
-    paths, recipe = RunPaths(arguments.run), read_run_recipe(RunPaths(arguments.run))
-    stage = paths.stage("finetune")
-    model = shipped(RealmModel.from_pretrained(stage), stage_facts(paths, "finetune"))
+    runs = [RunPaths(run) for run in arguments.runs]
+    stage = runs[-1].stage("finetune")
+    model = shipped(RealmModel.from_pretrained(stage), stage_facts(runs[-1], "finetune"))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    write_difference(model.state_dict(), recipe.model.body, arguments.out, BITS)
+    write_difference(model.state_dict(), read_run_recipe(runs[0]).model.body, arguments.out, BITS)
     write_json(arguments.out / "config.json", spec_to_json(model.spec))
     write_json(arguments.out / "data.json", data)
-    write_atomic(arguments.out / "README.md", card(arguments.out.name, arguments.run, data))
+    write_atomic(arguments.out / "README.md", card(arguments.out.name, runs, data))
     for file in stage.glob("tokenizer*.json"):
         shutil.copy(file, arguments.out / file.name)
     size = sum(path.stat().st_size for path in arguments.out.iterdir())

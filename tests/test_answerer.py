@@ -179,6 +179,8 @@ def test_brackets_are_closed_in_order(text: str, whole: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "whole"),
     [
+        ("N. Of the three common states", False),
+        ("J. R. R. Tolkien", True),
         ("Super Bowl Week. San Francisco", False),
         ("in 1871. The", False),
         ("Dr. John H. Watson", True),

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import lzma
 import math
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from realm.cli import main
 from realm.config import build_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
+from realm.data.questions import load_questions
 from realm.errors import ConfigError
 from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.model import RealmModel, part_sizes
@@ -28,6 +30,7 @@ from realm.pipeline.forecast import forecast, meta_model, rates_by_part
 from realm.progress import Progress
 from realm.recipes.context import open_context
 from realm.recipes.starting import new_model
+from realm.storage.files import sha256_file
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -137,43 +140,89 @@ def test_a_run_without_pre_training_learns_questions(body: Path, documents: Path
     assert set(exported) == set(tensors) and all(torch.equal(tensors[name], tensor) for name, tensor in exported.items())
 
 
-def test_a_fine_tuned_run_is_shipped_as_what_it_changed(
-    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def taught(body: Path, documents: Path, out: Path, **model: Any) -> Path:
+    """A run that has learnt from a question on each place."""
+    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
+    (out.parent / "qa.jsonl").write_text("".join(json.dumps(q | {"positive_ids": [q["id"]]}) + "\n" for q in questions))
+    named = {"train": str(out.parent / "qa.jsonl"), "dev": str(out.parent / "qa.jsonl")}
+    sections = {"finetune": {**named, "steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last", "retriever_rate": 0.0}}
+    with Progress(quiet=True) as progress:
+        run_recipe(recipe_of(body, documents, **sections, **model), out, stages=None, progress=progress)
+    return out
+
+
+def released(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Any:
+    """A script of released/, run with these arguments."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "released")
+    script = importlib.import_module(name)
+    monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, arguments)])
+    return script
+
+
+def test_fine_tuned_runs_are_shipped_as_what_they_changed(
+    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """released/ship.py: the reader as a difference, the published embedder for both sides; twice the same bytes; a start for other runs."""
-    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
-    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
-    named = {"train": str(tmp_path / "qa.jsonl"), "dev": str(tmp_path / "qa.jsonl")}
-    recipe = recipe_of(body, documents, finetune={**named, "steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last"})
-    with Progress(quiet=True) as progress:
-        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
-    facts = {
-        "read": {"qa.jsonl": {"sha256": "0" * 64, "licence": "CC0", "taken": 12}},
-        "words_in_a_row": 8,
-        "left_out_of": ["x"],
-        "train": 12,
-    }
+    first = taught(body, documents, tmp_path / "first")
+    goes_on = {"pretrain": {"steps": 0, "from_ict": False, "from_warm": False}}
+    second = taught(first / "stages" / "finetune", documents, tmp_path / "second", **goes_on)
+    facts = {"read": {"qa.jsonl": {"sha256": "0" * 64, "licence": "CC0", "taken": 12}}, "words_in_a_row": 8, "left_out_of": ["x"]}
     (tmp_path / "data.json").write_text(json.dumps(facts))
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "released")
-    ship = importlib.import_module("ship")
     out = tmp_path / "shipped"
-    monkeypatch.setattr("sys.argv", ["ship.py", str(tmp_path / "run"), "--data", str(tmp_path), "--out", str(out)])
+    ship = released("ship", monkeypatch, first, second, "--data", tmp_path, "--out", out)
     ship.main()
     files = {path.name: path.read_bytes() for path in out.iterdir()}
     shutil.rmtree(out)
     ship.main()
     assert files == {path.name: path.read_bytes() for path in out.iterdir()}, "bit for bit"
     assert {"README.md", "config.json", "data.json", "difference.safetensors", "tokenizer.json"} <= set(files)
-    assert b"| qa.jsonl | CC0 | 12 |" in files["README.md"] and not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
-    tuned, shipped = open_run(tmp_path / "run"), RealmModel.from_pretrained(out)
+    card = files["README.md"].decode()
+    assert "| qa.jsonl | CC0 | 12 |" in card and "questions: 12 in 3 steps of 4, then 12 in 3 steps of 4" in card
+    assert not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
+    tuned, shipped = open_run(second), RealmModel.from_pretrained(out)
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
     assert shipped.reader.spec.temperature == tuned.networks.reader().temperature is not None
-    other = recipe_of(out, documents, pretrain={"steps": 0, "from_ict": False, "from_warm": False})
     with Progress(quiet=True) as progress:
-        run_recipe(other, tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
+        run_recipe(recipe_of(out, documents, **goes_on), tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
     opened = open_run(tmp_path / "other")
     answers = [run.answerer.answer([f"What is the river of {PLACES[0]} called?"])[0] for run in (tuned, opened)]
     assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
+
+
+def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(
+    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """released/label.py: the answer of each question is a piece of its own sentence, which stands in a document that the question names."""
+    first = taught(body, documents, tmp_path / "first")
+    public, known, out = tmp_path / "public", tmp_path / "data", tmp_path / "more"
+    (public / "squad").mkdir(parents=True)
+    known.mkdir()
+    pairs = [
+        {
+            "id": f"p{n}",
+            "question": f"how old is the bridge of {place.lower()} ?",
+            "sentence": f"the -lrb- old -rrb- bridge of {place.lower()} .",
+        }
+        for n, place in enumerate(PLACES)
+    ]
+    with lzma.open(public / "squad" / "train_subset_sentence_pairs_lower.jsonl.xz", "wt") as file:
+        file.write("".join(json.dumps(pair) + "\n" for pair in pairs))
+    for name in ("train", "dev"):
+        shutil.copy(tmp_path / "qa.jsonl", known / f"{name}.jsonl")
+    shutil.copy(documents, known / "paragraphs.jsonl")
+    (known / "data.json").write_text(json.dumps({"read": {}}))
+    label = released("label", monkeypatch, first, public, "--data", known, "--out", out)
+    monkeypatch.setattr(label, "forbidden", lambda data: {"how old is bridge of oslo"})
+    label.main()
+    texts = {row["id"]: row["text"] for row in map(json.loads, (out / "paragraphs.jsonl").read_text().splitlines())}
+    train, facts = load_questions(out / "train.jsonl"), json.loads((out / "data.json").read_text())
+    more = [question for question in train if question.id.startswith("p")]
+    assert len(more) == 5 and len(train) == 17 and "p0" not in {q.id for q in more}, "half of the eleven that nothing tests"
+    for question in more:
+        place = PLACES[int(question.id[1:])].lower()
+        assert question.answers[0] in f"the ( old ) bridge of {place} ." in texts[question.positive_ids[0]]
+    assert len(texts) > len(PLACES) and len(load_questions(out / "dev.jsonl")) == 12
+    assert facts["sha256"]["train.jsonl"] == sha256_file(out / "train.jsonl") and facts["train"] == 17
 
 
 def test_pre_training_starts_the_null_document_at_its_share(body: Path, documents: Path, tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ import regex
 
 from realm.text.patterns import pattern_matches
 from realm.text.sentences import split_sentences
+from realm.text.words import STOPWORDS
 
 _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.
+_AFTER_LETTER = re.compile(r"\b[A-Z]\.\s+([A-Z][a-z]+|A)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
@@ -159,7 +161,8 @@ BRACKETS = {")": "(", "]": "[", "}": "{"}
 def is_whole(text: str) -> bool:
     """Whether a text can be an answer by its form: no more than one sentence, and each bracket in it that is opened is closed, in order.
 
-    Of 6,629 answers of SQuAD eight are more than one sentence.
+    Of 6,629 answers of SQuAD eight are more than one sentence. A letter with a full stop is taken for an initial ("J. R. R. Tolkien"),
+    except before a word that begins a sentence ("the symbol N. Of these").
     """
     opened: list[str] = []
     for character in text:
@@ -167,4 +170,6 @@ def is_whole(text: str) -> bool:
             opened.append(character)
         elif character in BRACKETS and (not opened or opened.pop() != BRACKETS[character]):
             return False
-    return not opened and len(split_sentences(text)) <= 1
+    if opened or len(split_sentences(text)) > 1:
+        return False
+    return all(following[1].lower() not in STOPWORDS for following in _AFTER_LETTER.finditer(text))
