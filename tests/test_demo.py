@@ -57,8 +57,8 @@ def small(pointing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's own recipe with fewer steps, over that model."""
     bundled = demo.demo_recipe
 
-    def recipe_of(directory: Path) -> Recipe:
-        recipe = bundled(directory)
+    def recipe_of(directory: Path, **choices: Any) -> Recipe:
+        recipe = bundled(directory, **choices)
         pretrain = replace(recipe.pretrain, steps=4, reader_first=2, batch=4, held_out=4)
         finetune = replace(recipe.finetune, steps=2)
         run = replace(recipe.run, threads=1)
@@ -94,8 +94,17 @@ def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["demo", "--dir", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
     assert "Before any training" in shown and "Nothing was trained." in shown and "report.html" in shown
-    assert main(["demo", "--dir", str(tmp_path / "demo"), "--long"]) == 2
-    assert "--long and --stages belong to the demo from nothing" in capsys.readouterr().err
+    assert main(["demo", "--dir", str(tmp_path / "demo"), "--stages", "corpus"]) == 2
+    assert "--stages belongs to the demo from nothing" in capsys.readouterr().err
+    assert main(["demo", "--dir", str(tmp_path / "demo"), "--set", "run.seed=1"]) == 2
+    assert "run.seed" in capsys.readouterr().err, "another seed is another run"
+
+
+def test_the_long_demo_and_its_changes_are_recipes(tmp_path: Path) -> None:
+    short, long = demo.demo_recipe(tmp_path), demo.demo_recipe(tmp_path, long=True, changes={"run": {"seed": 3}})
+    assert long.pretrain.steps > short.pretrain.steps and long.finetune.steps > short.finetune.steps and long.run.seed == 3
+    nothing = demo_from_nothing.demo_recipe(tmp_path, changes={"run": {"seed": 3}})
+    assert nothing.run.seed == 3 and not nothing.model.body
 
 
 def test_sixty_questions_in_other_words_have_answers_in_the_atlas() -> None:

@@ -16,7 +16,7 @@ BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if pa
 
 def test_there_are_recipes() -> None:
     assert {"own-documents.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"} <= {path.name for path in RECIPES}
-    assert BUNDLED == ["recipe-long.toml", "recipe-model.toml", "recipe.toml"]
+    assert BUNDLED == ["recipe-long.toml", "recipe-model-long.toml", "recipe-model.toml", "recipe.toml"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
@@ -40,5 +40,5 @@ def test_the_commented_keys_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_every_bundled_recipe_parses(name: str, tmp_path: Path) -> None:
-    recipe = demo.demo_recipe(tmp_path) if name == "recipe-model.toml" else demo_recipe(tmp_path, long=name == "recipe-long.toml")
+    recipe = (demo.demo_recipe if "model" in name else demo_recipe)(tmp_path, long="long" in name)
     assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

@@ -88,36 +88,45 @@ def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 
 
-def demo(*, dir: Path = Path("runs/demo"), from_nothing: bool = False, long: bool = False, stages: str = "", json: Json = False) -> None:
+def demo(
+    *,
+    dir: Path = Path("runs/demo"),
+    from_nothing: bool = False,
+    long: bool = False,
+    stages: str = "",
+    set: Settings = (),
+    json: Json = False,
+) -> None:
     """Show what this program is for, claim by claim, on a bundled atlas; started again, it goes on.
 
     Args:
         dir: the run directory.
         from_nothing: train networks that begin at random, instead of the released model.
-        long: from nothing, for longer and better.
+        long: the whole atlas and more steps; from nothing, more steps.
         stages: from nothing, only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
     """
     from realm.errors import ConfigError
 
-    if (long or stages) and not from_nothing:
-        raise ConfigError("--long and --stages belong to the demo from nothing", cure="Add --from-nothing.")
+    if stages and not from_nothing:
+        raise ConfigError("--stages belongs to the demo from nothing", cure="Add --from-nothing.")
     if from_nothing:
-        _demo_from_nothing(dir, long, _stages(stages), json)
+        _demo_from_nothing(dir, long, _stages(stages), overrides(set), json)
         return
     show.note(f"the demo works in {dir} on the CPU; interrupt it when you like and start it again to go on")
     with Progress(says=False) as progress:
         from realm.pipeline import run_demo
 
-        summary = run_demo(dir, progress=progress, show=lambda claim: None if json else show.claim(claim))
+        told = (lambda claim: None) if json else show.claim
+        summary = run_demo(dir, progress=progress, show=told, long=long, changes=overrides(set))
     show.result(summary, json, show.shown)
 
 
-def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | None, json: bool) -> None:
+def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | None, changes: dict[str, dict[str, Any]], json: bool) -> None:
     with Progress() as progress:
         progress.say(f"the demo trains in {directory} on the CPU; interrupt it when you like and start it again to go on")
         from realm.pipeline import run_demo_from_nothing
 
-        result = run_demo_from_nothing(directory, long=long, progress=progress, stages=stages)
+        result = run_demo_from_nothing(directory, long=long, progress=progress, stages=stages, changes=changes)
     show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 

@@ -32,6 +32,7 @@ from realm.progress import Progress
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
+from realm.stages import stage_facts
 from realm.storage.files import write_json
 
 FEW = 512
@@ -62,17 +63,27 @@ class Claim:
     explanation: dict[str, Any] | None = None
 
 
-def demo_recipe(directory: Path) -> Recipe:
-    """The bundled recipe, its paths counted from the demo's directory."""
-    values = tomllib.loads((files("realm.demo") / "recipe-model.toml").read_text("utf-8"))
-    return build_recipe(values, path=Path(directory) / "recipe-model.toml")
+def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
+    """The bundled recipe with some of its values changed, its paths counted from the demo's directory."""
+    name = "recipe-model-long.toml" if long else "recipe-model.toml"
+    values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
+    return build_recipe(values, path=Path(directory) / name, overrides=changes)
 
 
-def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], None]) -> dict[str, Any]:
+def run_demo(
+    directory: Path,
+    *,
+    progress: Progress,
+    show: Callable[[Claim], None],
+    long: bool = False,
+    changes: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Show every claim, in the order in which a person would ask for them.
 
     Args:
         directory: the run directory; the atlas is written to ``atlas/`` in it.
+        long: the whole atlas, all of its training questions, and more steps.
+        changes: values of the recipe, by section: {"run": {"seed": 1}}.
         progress: where to show how it goes.
         show: gets each claim as soon as it is measured.
 
@@ -84,10 +95,10 @@ def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], Non
         RealmError: what the user can cure.
     """
     started, directory = time.perf_counter(), Path(directory)
-    recipe, paths = demo_recipe(directory), RunPaths(directory)
+    recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
-    write_atlas(directory / "atlas", domains=DEMO_DOMAINS)
-    _write_few(directory / "atlas")
+    write_atlas(directory / "atlas", domains=() if long else DEMO_DOMAINS)
+    _write_few(directory / "atlas", recipe.run.seed)
     shown: list[Claim] = []
 
     def claim(found: Claim) -> None:
@@ -117,10 +128,10 @@ def run_demo(directory: Path, *, progress: Progress, show: Callable[[Claim], Non
     return summary
 
 
-def _write_few(atlas: Path) -> None:
+def _write_few(atlas: Path, seed: int) -> None:
     """A few of the training questions, as many as a person would write."""
     questions = load_questions(atlas / "qa_train.jsonl")
-    write_questions(atlas / "qa_few.jsonl", random.Random(0).sample(questions, min(FEW, len(questions))))
+    write_questions(atlas / "qa_few.jsonl", random.Random(seed).sample(questions, min(FEW, len(questions))))
 
 
 def _own_words(atlas: Path) -> list[Question]:
@@ -163,7 +174,8 @@ def _after_questions(run: OpenRun, before: Claim) -> Claim:
     facts = _row(run.paths, "finetune")
     first = {answer["question"] for answer in before.answers}
     again = [question for question in load_questions(run.paths.root / "atlas" / "qa_test.jsonl") if question.text in first]
-    says = f"After {FEW} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
+    taught = stage_facts(run.paths, "finetune")["questions"]
+    says = f"After {taught:,} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
     return Claim("questions", says, facts, asked(run, run.answerer, again))
 
 

@@ -46,14 +46,21 @@ class DemoResult:
     explanation: dict[str, Any] | None
 
 
-def demo_recipe(directory: Path, *, long: bool = False) -> Recipe:
-    """The bundled recipe, its paths counted from the demo's directory."""
+def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
+    """The bundled recipe with some of its values changed, its paths counted from the demo's directory."""
     name = "recipe-long.toml" if long else "recipe.toml"
     values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
-    return build_recipe(values, path=Path(directory) / name)
+    return build_recipe(values, path=Path(directory) / name, overrides=changes)
 
 
-def run_demo_from_nothing(directory: Path, *, long: bool, progress: Progress, stages: tuple[str, ...] | None = None) -> DemoResult:
+def run_demo_from_nothing(
+    directory: Path,
+    *,
+    long: bool,
+    progress: Progress,
+    stages: tuple[str, ...] | None = None,
+    changes: dict[str, dict[str, Any]] | None = None,
+) -> DemoResult:
     """Train on the atlas, evaluate, answer, explain, add a document; a second call goes on where the first one ended.
 
     Args:
@@ -61,6 +68,7 @@ def run_demo_from_nothing(directory: Path, *, long: bool, progress: Progress, st
         long: the recipe with more steps.
         progress: where to show how it goes.
         stages: only these stages, and no answers; None for everything.
+        changes: values of the recipe, by section: {"run": {"seed": 1}}.
 
     Returns:
         The ``demo --json`` object as ``summary``, and what else there is to show.
@@ -70,7 +78,7 @@ def run_demo_from_nothing(directory: Path, *, long: bool, progress: Progress, st
     """
     directory = Path(directory)
     wanted = check_stages(stages)
-    recipe, paths = demo_recipe(directory, long=long), RunPaths(directory)
+    recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
     write_atlas(directory / "atlas", domains=DEMO_DOMAINS, asked=() if long else ASKED)
     done = run_recipe(recipe, directory, stages=stages, progress=progress)
