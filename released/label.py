@@ -74,17 +74,19 @@ def in_documents(found: list[Pair], seed: int) -> dict[str, str]:
     return places
 
 
-def documents(places: dict[str, str]) -> list[dict[str, str]]:
-    """The documents as rows of a source."""
-    texts: dict[str, list[str]] = {}
-    for sentence, document in places.items():
-        texts.setdefault(document, []).append(sentence)
-    return [{"id": document, "title": "", "text": " ".join(sentences)} for document, sentences in texts.items()]
-
-
 def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
     """JSON lines."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def write_paragraphs(out: Path, data: Path, places: dict[str, str]) -> None:
+    """What the second run reads besides Wikipedia: the paragraphs of the first, and the documents of the sentences."""
+    texts: dict[str, list[str]] = {}
+    for sentence, document in places.items():
+        texts.setdefault(document, []).append(sentence)
+    known = [row for _, row in json_lines(data / "paragraphs.jsonl", "Run prepare.py again.")]
+    rows = [{"id": document, "title": "", "text": " ".join(sentences)} for document, sentences in texts.items()]
+    write_rows(out / "paragraphs.jsonl", [*known, *rows])
 
 
 def over_sentences(reader: Path, found: list[Pair], scratch: Path) -> OpenRun:
@@ -138,20 +140,13 @@ def main() -> None:
     train = [*load_questions(arguments.data / "train.jsonl"), *more]
     random.Random(arguments.seed).shuffle(train)
     dev = [question for question in load_questions(arguments.data / "dev.jsonl") if question.positive_ids]
-    paragraphs = [row for _, row in json_lines(arguments.data / "paragraphs.jsonl", "Run prepare.py again.")]
-    write_rows(arguments.out / "paragraphs.jsonl", [*paragraphs, *documents(places)])
     write_questions(arguments.out / "train.jsonl", train)
     write_questions(arguments.out / "dev.jsonl", dev)
-    facts = json.loads((arguments.data / "data.json").read_text("utf-8"))
-    facts["read"][PAIRS] = {
-        "sha256": sha256_file(arguments.public / PAIRS),
-        "licence": LICENCE,
-        "questions": len(found),
-        "taken": len(more),
-    }
-    facts |= {"train": len(train), "dev": len(dev), "least_sure": believed[-1][0]}
+    write_paragraphs(arguments.out, arguments.data, places)
+    taken = {"sha256": sha256_file(arguments.public / PAIRS), "licence": LICENCE, "questions": len(found), "taken": len(more)}
+    facts = {"read": {PAIRS: taken}, "least_sure": believed[-1][0], "train": len(train), "dev": len(dev)}
     facts["sha256"] = {name: sha256_file(arguments.out / name) for name in ("paragraphs.jsonl", "dev.jsonl", "train.jsonl")}
-    write_json(arguments.out / "data.json", facts)
+    write_json(arguments.out / "data.json", json.loads((arguments.data / "data.json").read_text("utf-8")) | {"more": facts})
     print(json.dumps(facts))
 
 

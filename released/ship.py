@@ -57,9 +57,8 @@ def card(name: str, runs: list[RunPaths], data: dict[str, Any]) -> str:
     """The model card, from what the runs and their data say of themselves."""
     recipe = read_run_recipe(runs[0])
     known = known_body(recipe.model.body)
-    rows = [
-        f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in data["read"].items()
-    ]
+    read = data["read"] | data.get("more", {}).get("read", {})
+    rows = [f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in read.items()]
     tuned = [(stage_facts(run, "finetune"), read_run_recipe(run).finetune.batch) for run in runs]
     spent = [(stage, took) for run in runs for stage, took in read_seconds(run).items() if stage in ("pretrain", "finetune")]
     return CARD.format(

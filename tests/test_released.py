@@ -85,9 +85,28 @@ def test_the_demos_documents_are_in_none_of_what_it_read(data: Path, data_dir: P
 @pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
 def test_what_the_card_names_is_what_was_read(known: Any, data: Path) -> None:
     stated, found = (json.loads((where / "data.json").read_text("utf-8")) for where in (folder(known.name), data))
+    more = stated.pop("more")
     assert stated == found
+    stated["read"] |= more["read"]
     card = (folder(known.name) / "README.md").read_text("utf-8")
     assert all(name in card and facts["licence"] in card for name, facts in stated["read"].items())
+
+
+@pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
+def test_the_questions_of_its_second_run_are_tested_nowhere_either(
+    known: Any, data: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pairs of questions and sentences, chosen once more: the documents made of them are those that the card's digest names."""
+    monkeypatch.syspath_prepend(ROOT / "released")
+    label = script("label")
+    pairs = list(label.pairs(data_dir))
+    tested = [question for name in script("prepare").TESTED for question in load_questions(data_dir / name)]
+    forbidden = {mark for question in tested for mark in in_a_row(question.text)}
+    forbidden |= {mark for text in asked_of_the_demo() for mark in in_a_row(text)}
+    assert pairs and not [pair for pair in pairs if forbidden & set(in_a_row(pair.question))]
+    label.write_paragraphs(tmp_path, data, label.in_documents(pairs, 0))
+    more = json.loads((folder(known.name) / "data.json").read_text("utf-8"))["more"]
+    assert sha256_file(tmp_path / "paragraphs.jsonl") == more["sha256"]["paragraphs.jsonl"]
 
 
 @pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)

@@ -215,7 +215,7 @@ def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(
     monkeypatch.setattr(label, "forbidden", lambda data: {"how old is bridge of oslo"})
     label.main()
     texts = {row["id"]: row["text"] for row in map(json.loads, (out / "paragraphs.jsonl").read_text().splitlines())}
-    train, facts = load_questions(out / "train.jsonl"), json.loads((out / "data.json").read_text())
+    train, facts = load_questions(out / "train.jsonl"), json.loads((out / "data.json").read_text())["more"]
     more = [question for question in train if question.id.startswith("p")]
     assert len(more) == 5 and len(train) == 17 and "p0" not in {q.id for q in more}, "half of the eleven that nothing tests"
     for question in more:
