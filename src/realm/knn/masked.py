@@ -44,7 +44,10 @@ class MaskedNetwork(Network):
 
     def __init__(self, model: RealmModel, inputs: BlockInputs, *, layer: str = "", name: str = ""):
         if not model.has("encoder"):
-            raise RunError("this model has no encoder", cure="Use the model of the pretrain stage.")
+            raise RunError(
+                "this model has no encoder that fills masks",
+                cure='Use a run that was pre-trained with fill = "mlm", the default from nothing.',
+            )
         self.encoder = self.module = model.encoder.eval()
         self.inputs = inputs
         self.name = name
