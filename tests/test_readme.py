@@ -164,6 +164,14 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert all((path.parent / link).exists() for link in links if "://" not in link), links
 
 
+def test_every_result_page_is_in_the_index_newest_first() -> None:
+    results = ROOT / "benchmarks" / "results"
+    listed = re.findall(r"\]\(([^)]+)\)", (results / "README.md").read_text("utf-8"))
+    assert sorted(listed) == sorted(page.name for page in results.glob("*.md") if page.name != "README.md")
+    days = [name[: len("2026-11-21")] for name in listed]
+    assert days == sorted(days, reverse=True)
+
+
 def test_the_python_example_runs(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(tiny_run, tmp_path / "runs" / "mine")
     shutil.copy(tiny_run.parent / "more.jsonl", tmp_path)
