@@ -118,7 +118,7 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
         ({"tokenizer_sha256": "0"}, "tokenizer"),
     ):
         manifest_file.write_text(json.dumps({**json.loads(good), **change}))
-        with pytest.raises(CorpusError, match="realm-corpus/9" if "format" in change else "damaged manifest.*checksum differs"):
+        with pytest.raises(CorpusError, match="realm-corpus/9" if "format" in change else r"damaged manifest.*checksum differs"):
             BlockStore.open(corpus)
         manifest_file.write_text(json.dumps(sealed({**unsealed(json.loads(good), damage("manifest"), manifest_file), **change})))
         with pytest.raises(CorpusError, match=message):

@@ -113,7 +113,7 @@ def test_a_high_bit_in_an_offset_is_one_line(corpus: Path) -> None:
 def test_removed_documents_do_not_come_back(corpus: Path) -> None:
     tombstones = next(corpus.glob("tombstones-*.npy"))
     flip(tombstones, 8 * (tombstones.stat().st_size - 8))
-    with pytest.raises(CorpusError, match="tombstones.*checksum differs"):
+    with pytest.raises(CorpusError, match=r"tombstones.*checksum differs"):
         BlockStore.open(corpus)
 
 
@@ -121,7 +121,7 @@ def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
     current = corpus / "CURRENT"
     assert manifest_path(corpus, 2).exists() and current.read_text().startswith("3 ")
     flip(current, 0)  # 3 -> 2
-    with pytest.raises(CorpusError, match="not a version number.*realm repair"):
+    with pytest.raises(CorpusError, match=r"not a version number.*realm repair"):
         BlockStore.open(corpus)
 
 
@@ -130,7 +130,7 @@ def test_no_id_is_taken_twice(corpus: Path, tmp_path: Path) -> None:
     source.write_text(json.dumps({"id": "Arvad1", "title": "x", "text": "Another text."}) + "\n")
     documents = next(corpus.glob("segments/*.documents.npy"))
     flip(documents, 8 * 128 + 3)
-    with pytest.raises(CorpusError, match="look-up file.*checksum differs"):
+    with pytest.raises(CorpusError, match=r"look-up file.*checksum differs"):
         add_documents(corpus, [source])
 
 
@@ -141,7 +141,7 @@ def test_compaction_does_not_republish_damage(corpus: Path, sums: bool, without_
     before = sorted(path.name for path in corpus.rglob("*"))
     segment = next(corpus.glob("segments/*.arrow"))
     flip(segment, 8 * segment.read_bytes().find(b"yen"))
-    with pytest.raises(CorpusError, match="damaged segment.*differs"):
+    with pytest.raises(CorpusError, match=r"damaged segment.*differs"):
         compact_corpus(corpus)
     assert sorted(path.name for path in corpus.rglob("*")) == before or not sums
 
