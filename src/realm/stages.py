@@ -65,17 +65,17 @@ def check_run_format(paths: RunPaths) -> None:
         _check_format(facts, path)
 
 
-def _read(path: Any) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any] | None:
     try:
         facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, OSError) as error:
-        raise RunError(f"cannot be read: {error}", path=path, cure="Remove its directory and run the stage again.") from error
+        raise RunError(f"cannot be read: {error}", path=path, cure=f"{AGAIN}.") from error
     return facts
 
 
-def _check_format(facts: Any, path: Any) -> None:
+def _check_format(facts: Any, path: Path) -> None:
     found = facts.get("format") if isinstance(facts, dict) else None
     if found != RUN_FORMAT:
         raise RunError(f"run format {found}, this version reads {RUN_FORMAT}", path=path, cure="Start a new run.")

@@ -68,10 +68,8 @@ class CheckpointDirectory:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
             save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
             files = file_hashes(staging, ("weights.safetensors", "optimizer.safetensors"))
-            write_sealed(
-                staging / "state.json",
-                {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
-            )
+            state = {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra}
+            write_sealed(staging / "state.json", json.loads(json.dumps(state)))  # the checksum is over what will be read: keys are strings
         reached("checkpoint: pruned", target)
         for old in self._steps()[:-KEPT]:
             shutil.rmtree(old)
