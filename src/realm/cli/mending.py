@@ -10,11 +10,11 @@ from realm.cli.arguments import Json
 from realm.errors import RunError
 from realm.progress import Progress
 
-Place = Annotated[Path, tyro.conf.arg(metavar="RUN|CORPUS", help="a run directory, or that of a corpus")]
+Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="a run directory, that of a corpus, or of a kNN datastore")]
 
 
 def verify(place: Place, /, *, json: Json = False) -> None:
-    """Read everything in a run or a corpus and compare all checksums; exit code 2 where something is damaged. Nothing is changed."""
+    """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 where something is damaged."""
     from realm.pipeline import mending
 
     with Progress() as progress:

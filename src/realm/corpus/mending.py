@@ -160,8 +160,8 @@ def _segment(directory: Path, info: SegmentInfo) -> Iterator[Damage]:
         yield Damage(path, problem, f"The text of {what} is nowhere else. {AGAIN}", documents=affected)
         return
     for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks) if info.sums else (None, None), strict=True):
-        if (problem := _array_problem(file, expected)) is not None:
-            yield Damage(file, problem, "make it again from its segment", partial(_make_lookup, directory, info))
+        if (changed := _array_problem(file, expected)) is not None:
+            yield Damage(file, changed, "make it again from its segment", partial(_make_lookup, directory, info))
     if info.sums is None and not any(_array_problem(file, None) for file in companions(path)) and (other := _not_its_own(path)):
         yield Damage(other, "it is not what its segment gives", "make it again from its segment", partial(_make_lookup, directory, info))
 

@@ -12,6 +12,7 @@ from realm.corpus.mending import corpus_damage
 from realm.corpus.store.manifest import CURRENT_FILE, TOKENIZER_DIRECTORY
 from realm.data.blocks import open_inputs
 from realm.errors import RealmError, RunError
+from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
@@ -33,15 +34,17 @@ STAGES = ("finetune", "pretrain")
 
 
 def verify(place: Path, progress: Progress) -> list[Damage]:
-    """Read everything in a run or corpus. Nothing is changed.
+    """Read everything in a run, a corpus or a kNN datastore. Nothing is changed.
 
     Raises:
-        RunError: neither is there.
+        RunError: none is there.
     """
     if _is_corpus(place):
         return corpus_damage(place)
+    if (place / DATASTORE).exists():
+        return _datastore_damage(place)
     if not place.is_dir() or not any((place / name).exists() for name in ("config.toml", "run.json", "stages", "corpus")):
-        raise RunError("neither a run nor a corpus is here", path=place, cure="Name the directory of one.")
+        raise RunError("no run, corpus or datastore is here", path=place, cure="Name the directory of one.")
     return list(_run_damage(RunPaths(place), progress))
 
 
@@ -55,7 +58,7 @@ def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple
         What was mended, and what is left.
 
     Raises:
-        RealmError: neither a run nor a corpus is there; another process is changing it.
+        RealmError: nothing of the kind is there; another process is changing it.
     """
     mended: list[Damage] = []
     for _ in range(ROUNDS):
@@ -74,6 +77,15 @@ def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple
 def put_aside(place: Path) -> list[str]:
     """Names of generations of an index that were put aside as damaged, which nothing needs any more."""
     return sorted(path.name for path in (place / "index").glob(f"*{QUARANTINE_SUFFIX}"))
+
+
+def _datastore_damage(place: Path) -> list[Damage]:
+    """A kNN datastore is read whole, and compared, whenever it is opened."""
+    try:
+        Datastore.open(place)
+    except RealmError as error:
+        return [Damage(error.path or place, error.problem, error.cure or "")]
+    return []
 
 
 def _is_corpus(place: Path) -> bool:

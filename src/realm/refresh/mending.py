@@ -107,8 +107,8 @@ def _generation(parts: IndexParts, number: int) -> Iterator[Damage]:
         cure = f"embed all blocks again by {whose}, as generation {number}" if whose else _lost(parts)
         yield Damage(path if not path.is_dir() else found.path or path, problem, cure, partial(rebuild, parts) if whose else None)
         return
-    if (problem := _parameter_problem(parts, number, found.manifest.document_embedder_sha256)) is not None:
-        yield _parameters(parts, number, found.manifest.document_embedder_sha256, problem)
+    if (changed := _parameter_problem(parts, number, found.manifest.document_embedder_sha256)) is not None:
+        yield _parameters(parts, number, found.manifest.document_embedder_sha256, changed)
     try:
         verify_sparse(parts.paths.index, number)
     except RealmError as error:
