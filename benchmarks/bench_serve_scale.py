@@ -36,6 +36,7 @@ from realm.refresh import open_generation
 from realm.refresh.parameters import parameters_path
 from realm.stages import RUN_FORMAT
 from realm.storage.files import write_atomic, write_json
+from realm.storage.sealed import seal
 
 
 def make_run(work: Path, root: Path) -> None:
@@ -56,6 +57,7 @@ def make_run(work: Path, root: Path) -> None:
     for stage in ("pretrain", "finetune"):
         model.save_pretrained(paths.stage(stage), tokenizer=inputs.store.tokenizer)
         write_json(paths.stage(stage) / "stage.json", {**facts, "stage": stage})
+        seal(paths.stage(stage))
 
 
 def offline(opened: OpenRun, questions: list[str]) -> list[float]:

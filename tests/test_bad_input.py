@@ -11,6 +11,7 @@ import torch
 
 from realm.cli import main
 from realm.storage.files import sha256_file
+from realm.storage.sealed import seal
 
 Write = Callable[[Path], Path]
 
@@ -155,6 +156,7 @@ def test_damage_is_named(tiny_run: Path, tmp_path: Path, refused: Callable[..., 
     shutil.copytree(tiny_run / "stages" / "finetune", run / "stages" / "finetune")
     facts = json.loads((run / "stages/finetune/stage.json").read_text())
     (run / "stages/finetune/stage.json").write_text(json.dumps({**facts, "generation": 3}))
+    seal(run / "stages/finetune")
     assert "another document embedder" in refused("ask", run, "Who?", "--k", 2)
 
 

@@ -227,3 +227,17 @@ def test_the_cache_is_shown_and_emptied(notes: Path, body: str, capsys: pytest.C
     assert main(["cache", "info"]) == 0 and "2 documents, 2 blocks" in capsys.readouterr().out
     assert clear_cache([notes])["removed"] == 1 and not first.exists() and second.exists() and (notes / "arvad.txt").exists()
     assert main(["cache", "clear"]) == 0 and not second.exists() and cached_runs() == []
+
+
+def test_damaged_weights_are_not_shared(notes: Path, body: str, tmp_path: Path) -> None:
+    """A later run keeps its own right bytes, and those after it share them."""
+    cached_run([notes], body, QUIET)
+    kept = max(cached.weights_directory().iterdir(), key=lambda file: file.stat().st_size)
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 64
+    kept.write_bytes(data)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("The currency of Arvad is the Tirel.")
+    assert ids(cached_run([other], body, QUIET)) == {"a.txt"}
+    assert kept.read_bytes() != bytes(data) and cached.sha256_file(kept) == kept.name

@@ -26,6 +26,7 @@ from realm.recipes.pretrain.retrieving import retrieve_candidates
 from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.pretrain.watching import excluded_share
 from realm.recipes.scoring import Relevance
+from realm.storage.sealed import seal
 
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
 
@@ -284,6 +285,7 @@ def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_pat
     facts = json.loads(stage.read_text("utf-8"))
     assert facts["retrieval_weight"] in WEIGHTS and facts["weight_fit"]["recall"] >= facts["weight_fit"]["recall_even"]
     stage.write_text(json.dumps({**facts, "retrieval_weight": 2.0}), "utf-8")
+    seal(stage.parent)
     source = open_run(root).source
     assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == 2.0
     run_recipe(recipe, root, stages=("eval",), progress=Progress(quiet=True))

@@ -16,7 +16,8 @@ from realm.errors import RunError
 from realm.nn.fusion import FusionReader, Passage
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
-from realm.stages import stage_facts
+from realm.stages import DAMAGED, stage_facts
+from realm.storage.sealed import check_sealed
 
 SEQ2SEQ = "seq2seq"
 """Directory of the generative reader in a published stage."""
@@ -103,6 +104,7 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     temperature, below = facts.get("temperature"), facts.get("abstain_below", 0.0)
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
+        check_sealed(directory.parent, DAMAGED, SEQ2SEQ)
         return StageReader(FusionReader.load(directory).to(device), temperature, below)
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")

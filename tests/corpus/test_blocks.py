@@ -14,9 +14,10 @@ from realm.corpus.build.packing import hash64
 from realm.corpus.change.updates import add_documents
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.corpus.store.manifest import read_manifest, write_manifest
+from realm.corpus.store.manifest import damage, read_manifest, write_manifest
 from realm.corpus.store.segments import token_dtype
 from realm.errors import CorpusError
+from realm.storage.manifests import sealed, unsealed
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
@@ -117,6 +118,9 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
         ({"tokenizer_sha256": "0"}, "tokenizer"),
     ):
         manifest_file.write_text(json.dumps({**json.loads(good), **change}))
+        with pytest.raises(CorpusError, match="realm-corpus/9" if "format" in change else r"damaged manifest.*checksum differs"):
+            BlockStore.open(corpus)
+        manifest_file.write_text(json.dumps(sealed({**unsealed(json.loads(good), damage("manifest"), manifest_file), **change})))
         with pytest.raises(CorpusError, match=message):
             BlockStore.open(corpus)
     manifest_file.write_text(good[: len(good) // 2])

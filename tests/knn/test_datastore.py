@@ -16,6 +16,8 @@ from realm.knn.building import forecast
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.texts import TextOptions, build_from_texts
+from realm.pipeline.mending import verify
+from realm.progress import Progress
 from realm.storage import files
 from realm.storage.files import sha256_file
 
@@ -207,6 +209,34 @@ def test_a_damaged_datastore_is_refused(copy: Path, file: str, damage: str) -> N
         path.write_bytes(bytes(data) if damage == "changed" else bytes(data[: len(data) // 2]))
     with pytest.raises(SnapshotError, match="realm knn build"):
         Datastore.open(copy)
+
+
+def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
+    """In any of its files: the same pairs and facts, or one line; realm verify says the same."""
+
+    def content() -> tuple[object, ...]:
+        opened = Datastore.open(copy)
+        return opened.facts, opened.snapshot.vectors.tobytes(), opened.tokens.tolist(), opened.windows.sha256
+
+    expected, seen, generator = content(), 0, np.random.default_rng(0)
+    for path in sorted(path for path in copy.rglob("*") if path.is_file() and path.stat().st_size and path.name != "LOCK"):
+        whole = path.read_bytes()
+        for bit in generator.integers(0, 8 * len(whole), 6).tolist():
+            data = bytearray(whole)
+            data[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            try:
+                assert content() == expected, (path, bit)
+            except SnapshotError as error:
+                assert "\n" not in str(error)
+                seen += 1
+            aside = path.parent.with_name(f"{path.parent.name}.quarantined")
+            if aside.is_dir():
+                aside.rename(path.parent)
+            path.write_bytes(whole)
+    assert seen > 20 and not verify(copy, Progress(quiet=True))
+    (copy / "windows" / "targets.npy").write_bytes(b"")
+    assert [found.path.name for found in verify(copy, Progress(quiet=True))] == ["targets.npy"]
 
 
 def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: dict[str, Path], source_of: dict[str, Path]) -> None:

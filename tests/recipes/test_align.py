@@ -12,6 +12,7 @@ from realm.cli import main
 from realm.explain import explain
 from realm.opening import open_run
 from realm.recipes.align import AlignOptions, align
+from realm.storage.sealed import seal
 
 KEYS = {"sentence", "masked", "targets", "doc_id", "block_id", "p_y", "p_y_null", "documents"}
 DOCUMENT_KEYS = {"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}
@@ -98,6 +99,7 @@ def test_a_run_that_cannot_align(tiny_run: Path, tmp_path: Path, capsys: pytest.
     shutil.copytree(tiny_run / "stages" / "ict", run / "stages" / "pretrain", dirs_exist_ok=True)
     facts = (tiny_run / "stages" / "pretrain" / "stage.json").read_text()
     (run / "stages" / "pretrain" / "stage.json").write_text(facts)
+    seal(run / "stages" / "pretrain")
     if not open_run(run).pretrained.has("encoder"):
         assert main(["align", str(run)]) == 2 and "cannot fill masks" in capsys.readouterr().err
     shutil.rmtree(run / "stages" / "pretrain")

@@ -26,6 +26,7 @@ from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import open_generation
+from realm.storage.sealed import seal
 
 Write = Callable[[Path], Path]
 QUIET = Progress(quiet=True)
@@ -71,6 +72,7 @@ def damage(run: Path, stage: str, part: str) -> None:
         for parameter in getattr(model, part).parameters():
             parameter.fill_(torch.nan)
     model.save_pretrained(run / "stages" / stage)
+    seal(run / "stages" / stage)
 
 
 def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:

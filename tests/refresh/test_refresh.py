@@ -14,7 +14,7 @@ from realm.corpus.change.updates import add_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer
-from realm.errors import RealmError, RunError, SnapshotError
+from realm.errors import RealmError, SnapshotError
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
@@ -165,7 +165,7 @@ def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> N
 def test_foreign_parameters_are_refused(paths: RunPaths, inputs: BlockInputs) -> None:
     refresh_index(make_model(inputs), inputs, paths, step=0)
     shutil.rmtree(paths.params / "000001")
-    with pytest.raises(RunError, match="no model"):
+    with pytest.raises(SnapshotError, match="no model"):
         open_generation(paths, inputs)
     publish_parameters(make_model(inputs, seed=1), paths.params / "000001")
     with pytest.raises(SnapshotError, match="not those that embedded the index") as caught:

@@ -18,6 +18,7 @@ from realm.refresh.locks import publishing
 from realm.stages import stage_facts
 from realm.storage import tails
 from realm.storage.files import write_json
+from realm.storage.sealed import seal
 
 from .tools import document, served
 
@@ -200,6 +201,7 @@ def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_co
         numbers.append(fresh.number)
         facts = {**stage_facts(paths, "finetune"), "generation": fresh.number}
         write_json(paths.stage("finetune") / "stage.json", facts)
+        seal(paths.stage("finetune"))
         living.serving.follow()  # type: ignore[attr-defined]
         assert living.post("/v1/search", json={"texts": ["Arvad"], "k": 1}).json()["versions"]["index"] == fresh.number
     stop.set()

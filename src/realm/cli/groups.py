@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,8 +25,6 @@ def index_build(
         int8: with --body, embed in 8-bit integers by ONNX Runtime: faster, most of all on processors without bfloat16.
         out: the run directory to make of the documents.
     """
-    from realm.opening import open_run
-
     with Progress() as progress:
         if body:
             run = _index_documents(places, {"body": body, "projection": projection}, out, progress, int8=int8)
@@ -34,9 +32,24 @@ def index_build(
             raise ConfigError("one run directory has its index built", cure="To index documents, add --body minilm --out RUN.")
         else:
             run = places[0]
-        opened, count = open_run(run).with_added(partial(progress.count, "index: blocks"))
+        opened, count = _opened(run, progress).with_added(partial(progress.count, "index: blocks"))
     found = {"embedded": count, **opened.index_facts()}
     show.result(found, json)
+
+
+def _opened(run: Path, progress: Progress) -> Any:
+    """A run, its index built again where it is damaged or gone and what it is made of is whole."""
+    from realm.errors import SnapshotError
+    from realm.opening import open_run
+    from realm.pipeline.mending import restore_index
+
+    try:
+        return open_run(run)
+    except SnapshotError as error:
+        show.note(f"{error.problem}: it is built again")
+        if not restore_index(run, progress):
+            raise
+    return open_run(run)
 
 
 def index_info(run: Run, /, *, json: Json = False) -> None:

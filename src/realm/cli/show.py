@@ -7,6 +7,8 @@ from typing import Any
 
 EXCERPT = 300
 DAY = 86_400
+NAMED = 10
+"""Documents that are named; of more their number."""
 
 
 def last_line(value: Any, wanted: bool) -> None:
@@ -308,6 +310,20 @@ def clock(seconds: float) -> str:
     """h:mm:ss."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def damage(found: Sequence[Any], aside: Sequence[str]) -> None:
+    """What is damaged (``storage.damage.Damage``), each with what would make it whole, and what was put aside before."""
+    for one in found:
+        _print(f"{one.path}: {one.problem}")
+        _print(f"  {'can be mended: ' if one.mend else ''}{one.cure}")
+        if one.documents:
+            more = f" and {len(one.documents) - NAMED} more" if len(one.documents) > NAMED else ""
+            _print(f"  documents: {', '.join(one.documents[:NAMED])}{more}")
+    if not found:
+        _print("everything is as it was published")
+    if aside:
+        _print(f"put aside before, and not needed: {', '.join(aside)}")
 
 
 def claim(value: Any) -> None:

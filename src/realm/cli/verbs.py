@@ -15,6 +15,7 @@ from realm.cli.arguments import Device, Json, Names, Paths, Recipe, Run, Setting
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
 from realm.cli.groups import refresh
+from realm.cli.mending import repair, verify
 from realm.cli.questions import eval
 from realm.progress import Progress
 from realm.ranks import place
@@ -276,6 +277,8 @@ LISTED = (
     report,
     import_,
     export,
+    verify,
+    repair,
     models,
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}

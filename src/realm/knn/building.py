@@ -18,8 +18,8 @@ from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.knn.datastore import FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, owner
 from realm.knn.network import Network
 from realm.knn.windows import Window, WindowSet, write_windows
-from realm.storage.files import write_json
 from realm.storage.locks import held
+from realm.storage.manifests import write_sealed
 
 ID_BYTES, TOKEN_BYTES = 8, 16
 """On disk for each pair beside its key: its id; its token, its place and what the model reads for it (twice, with half a context kept)."""
@@ -159,7 +159,8 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, windows: WindowSet
     if (manifest.dtype, manifest.count) != (facts.dtype, len(ids)):
         cure = "Choose another directory, or delete this one"
         raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=cure)
-    write_json(directory / FACTS, {"format": FORMAT, **asdict(replace(facts, seconds=manifest.seconds))})
+    said = {"format": FORMAT, **asdict(replace(facts, seconds=manifest.seconds))}
+    write_sealed(directory / FACTS, json.loads(json.dumps(said)))  # the checksum is over what will be read: keys are strings
 
 
 def _check_room(directory: Path, needed: int) -> None:

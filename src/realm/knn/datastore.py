@@ -20,7 +20,8 @@ from realm.index.choice import KINDS, make_index
 from realm.index.mips import Metric
 from realm.index.snapshot import Snapshot
 from realm.knn.network import Network
-from realm.knn.windows import REMAKE, WindowSet, mapped_array
+from realm.knn.windows import ERRORS, REMAKE, WindowSet, mapped_array
+from realm.storage.manifests import unsealed
 
 FORMAT = 1
 FACTS, WINDOWS, INDEX, COUNTS = "datastore.json", "windows", "index", "counts.npy"
@@ -185,7 +186,7 @@ def read_facts(path: Path) -> DatastoreFacts:
     """
     file = path / FACTS
     try:
-        value = json.loads(file.read_text("utf-8"))
+        value = unsealed(json.loads(file.read_text("utf-8")), ERRORS, file, required=False)
         if value.pop("format") != FORMAT:
             raise SnapshotError(f"a datastore of another format than {FORMAT}", path=file, cure=REMAKE)
         value["pruned"] = tuple(value["pruned"])

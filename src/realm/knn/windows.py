@@ -18,7 +18,8 @@ import numpy as np
 from realm.errors import DataError, SnapshotError
 from realm.index.embed import length_batches
 from realm.storage.arrays import load_array
-from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.storage.files import publish_directory, sha256_file
+from realm.storage.manifests import Errors, unsealed, write_sealed
 
 HEADER = "windows.json"
 FORMAT = 1
@@ -28,6 +29,14 @@ PART_ROWS = 8192
 """Keys that are computed and made durable together, at least; a window is never split."""
 TOKENS_PER_BATCH = 4096
 REMAKE = "Build the datastore again: realm knn build"
+
+
+def _damage(problem: object, path: Path) -> SnapshotError:
+    return SnapshotError(str(problem), path=path, cure=REMAKE)
+
+
+ERRORS = Errors(damaged=_damage, refused=_damage)
+"""For the files of a datastore."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ def write_windows(path: Path, windows: Iterable[Window], facts: Callable[[], dic
         if not files["targets"].count:
             raise DataError("the sources hold no text to predict", cure="Give documents of at least two tokens.")
         described = {name: {"count": files[name].count, "sha256": sha256_file(staging / f"{name}.npy")} for name in ARRAYS}
-        write_json(staging / HEADER, {"format": FORMAT, "facts": facts(), "files": described})
+        write_sealed(staging / HEADER, json.loads(json.dumps({"format": FORMAT, "facts": facts(), "files": described})))
     return WindowSet(path)
 
 
@@ -195,7 +204,7 @@ class _GrowingArray:
 
 def _read_header(path: Path) -> dict[str, Any]:
     try:
-        header = json.loads(path.read_text("utf-8"))
+        header = unsealed(json.loads(path.read_text("utf-8")), ERRORS, path, required=False)
         if header["format"] != FORMAT:
             raise SnapshotError(f"windows of format {header['format']}, this version reads {FORMAT}", path=path, cure=REMAKE)
         if all({"count", "sha256"} <= set(header["files"][name]) for name in ARRAYS) and isinstance(header["facts"], dict):

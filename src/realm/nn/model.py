@@ -22,7 +22,7 @@ from realm.nn.differences import read_difference
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
-from realm.nn.known_bodies import DIFFERENCE
+from realm.nn.known_bodies import DIFFERENCE, WEIGHTS
 from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
 from realm.nn.published.sentence_embedders import MODULES, NOT_SIZES
@@ -30,7 +30,9 @@ from realm.nn.reader import Reader
 from realm.nn.saving import save_tensors
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.nn.tensor_files import open_weights
+from realm.stages import DAMAGED
 from realm.storage.files import write_atomic, write_json
+from realm.storage.sealed import check_sealed
 
 RESTORE = "Restore the file."
 LOAD = """```python
@@ -155,7 +157,8 @@ class RealmModel(nn.Module):
             revision, token: of the hub, as everywhere in huggingface_hub.
 
         Raises:
-            RunError: no such model, another format, or weights that do not fit the configuration; the message names the file.
+            RunError: no such model, another format, weights that do not fit the configuration, or files that changed since they were
+                published with their checksums (stages and parameters of a run); the message names the file.
             DataError, ConfigError: as for :func:`realm.nn.published.models.load_published`.
         """
         directory = Path(source)
@@ -199,10 +202,11 @@ class RealmModel(nn.Module):
         return model
 
     def _stored(self, directory: Path) -> dict[str, Tensor]:
-        """The tensors that a directory holds for these networks, whole or as differences from a published body."""
+        """The tensors that a directory holds for these networks, whole or as differences from a published body; checked, then loaded."""
+        check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
         if (directory / DIFFERENCE).is_file():
             return read_difference(directory, {name: value.shape for name, value in self.state_dict().items()})
-        return load_file(directory / "model.safetensors")
+        return load_file(directory / WEIGHTS)
 
     def push_to_hub(
         self,

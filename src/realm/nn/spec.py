@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import RunError
+from realm.stages import DAMAGED
+from realm.storage.sealed import check_sealed
 
 FORMAT = 2
 ONE_BODY_FORMAT = 1
@@ -174,8 +176,9 @@ def read_spec(path: Path) -> ModelSpec:
     """The specification in a ``config.json``, of this format or of the one before.
 
     Raises:
-        RunError: no file, no JSON, another format, or a field that does not fit.
+        RunError: no file, no JSON, another format, a field that does not fit, or not the file that was published here.
     """
+    check_sealed(path.parent, DAMAGED, path.name)
     try:
         values = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

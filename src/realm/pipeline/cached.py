@@ -29,6 +29,7 @@ from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.storage.files import read_json, sha256_file, write_json
 from realm.storage.locks import held
+from realm.storage.sums import file_sum
 
 MARK = "documents.json"
 """In a cached run: what it is made of, the state of the files then, and when it was asked last; the latter once it is whole."""
@@ -111,6 +112,8 @@ def _share_weights(root: Path) -> None:
     for file in sorted(root.rglob(WEIGHTS)):
         kept, link = weights_directory() / sha256_file(file), file.with_suffix(".link")
         with suppress(OSError):  # a file system without links: the run has a copy of its own
+            if kept.exists() and file_sum(kept) != file_sum(file):
+                kept.unlink()  # damaged on the disk: no run is given a link to it any more
             if not kept.exists():
                 os.link(file, kept)
             elif not kept.samefile(file):

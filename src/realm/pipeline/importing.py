@@ -25,8 +25,9 @@ from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
 from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
-from realm.stages import RUN_FORMAT
+from realm.stages import RUN_FORMAT, STAGE_FILE
 from realm.storage.files import publish_directory, write_atomic, write_json
+from realm.storage.sealed import seal
 from realm.text.tokenizer import TextTokenizer
 
 GENERATION = 1
@@ -230,4 +231,5 @@ def _stages(assembled: _Assembled, paths: RunPaths) -> None:
         with publish_directory(paths.stage(stage)) as staging:
             networks.save_pretrained(staging, tokenizer=assembled.tokenizer, card={"stage": stage, **facts})
             mark = f"imported-{state_sha256(networks)[:16]}"
-            write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            write_json(staging / STAGE_FILE, {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            seal(staging)

@@ -24,8 +24,9 @@ from realm.paths import RunPaths
 from realm.progress import Counting
 from realm.ranks import place
 from realm.refresh import EmbedOptions, Generation, refresh_index
-from realm.stages import RUN_FORMAT, stage_facts
+from realm.stages import RUN_FORMAT, STAGE_FILE, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.storage.sealed import seal
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
@@ -271,7 +272,8 @@ def publish_stage(
         with publish_directory(context.paths.stage(stage)) as staging:
             beside(staging)
             model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
-            write_json(staging / "stage.json", {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            write_json(staging / STAGE_FILE, {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            seal(staging)
         CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
 
     on_first(publish)

@@ -12,10 +12,10 @@ import torch
 from realm.config import run_index_kind
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
-from realm.errors import RealmError, SnapshotError
+from realm.errors import RealmError, RunError, SnapshotError
 from realm.index.live import LiveIndex
 from realm.index.mips import MipsIndex
-from realm.index.snapshot import Snapshot, read_generation
+from realm.index.snapshot import REBUILD, Snapshot, read_generation
 from realm.index.sparse import verify_sparse
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
@@ -70,8 +70,7 @@ def open_generation(
     A damaged index, or one whose parameters are damaged or gone, is put aside, and the next older one is taken unless ``number`` is given.
 
     Raises:
-        SnapshotError: none is there, or it belongs to another corpus, tokenizer or embedder.
-        RunError: the parameters of the only one cannot be read.
+        SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
     """
     store = inputs.store
     snapshot = Snapshot.open(
@@ -126,11 +125,13 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
     """The parameters that made a snapshot.
 
     Raises:
-        SnapshotError: they are others.
-        RunError: they are gone or cannot be read.
+        SnapshotError: they are others, damaged, or gone.
     """
     directory = parameters_path(paths, snapshot.manifest.params_generation)
-    published = RealmModel.from_pretrained(directory)
+    try:
+        published = RealmModel.from_pretrained(directory)
+    except RunError as error:  # the index is of no use then, and both are made again together
+        raise SnapshotError(error.problem, path=error.path, cure=REBUILD) from error.__cause__ or error
     facts = read_facts(directory)
     foreign = state_sha256(published.documents) != snapshot.manifest.document_embedder_sha256
     if foreign or (facts is not None and facts.sha256 != state_sha256(published)):

@@ -28,6 +28,7 @@ from realm.storage.generations import (
     remove_dead_builds,
     remove_doomed,
 )
+from realm.storage.sealed import seal
 
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"
@@ -77,6 +78,7 @@ def publish_parameters(
         with publish_directory(directory) as staging:
             searching.save_pretrained(staging)
             write_json(staging / FACTS, asdict(facts))
+            seal(staging)
     return facts
 
 

@@ -3,6 +3,7 @@
 import os
 import threading
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Literal
 
 from realm.storage.files import STAGING_SUFFIX, fsync_directory, reached, sha256_file
@@ -30,7 +31,10 @@ def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.nd
     import numpy as np
 
     with _PARSING:
-        array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        try:
+            array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        except (TokenError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+            raise ValueError(f"its header cannot be read: {error}") from error  # a damaged one is no Python literal, or a huge shape
     return array
 
 

@@ -47,15 +47,33 @@ def read_object(path: Path, errors: Errors) -> dict[str, Any]:
 
 def write_sealed(path: Path, values: dict[str, Any]) -> None:
     """Publish JSON with a checksum over itself: readers see the old file or this one."""
-    write_json(path, {**values, CHECKSUM: _checksum(values)})
+    write_json(path, sealed(values))
+
+
+def sealed(values: dict[str, Any]) -> dict[str, Any]:
+    """The entries with a checksum over them."""
+    return {**values, CHECKSUM: _checksum(values)}
+
+
+def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bool = True) -> dict[str, Any]:
+    """The entries that :func:`sealed` was given, compared with their checksum.
+
+    Args:
+        required: False: what an earlier version wrote without a checksum passes.
+
+    Raises:
+        RealmError: of ``errors``: an entry changed since.
+    """
+    values = dict(values)
+    known = values.pop(CHECKSUM, None)
+    if (required or known is not None) and known != _checksum(values):
+        raise errors.damaged("changed since it was published (checksum differs)", path=path)
+    return values
 
 
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
     """What :func:`write_sealed` was given. Raises RealmError: of ``errors``: damaged, too, if a byte of it changed."""
-    values = read_object(path, errors)
-    if values.pop(CHECKSUM, None) != _checksum(values):
-        raise errors.damaged("changed since it was published (checksum differs)", path=path)
-    return values
+    return unsealed(read_object(path, errors), errors, path)
 
 
 def _checksum(values: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_t
 
 from realm.errors import ConfigError, DataError
 from realm.storage import files
+from realm.storage.manifests import Errors
+from realm.storage.sealed import check_sealed
 from realm.text.alphabet import can_continue_a_word, training_texts
 from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
 
@@ -28,6 +30,13 @@ _KNOWN_NAMES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+
+
+def _damage(problem: object, path: Path) -> DataError:
+    return DataError(f"damaged tokenizer: {problem}", path=path, cure="Restore the file, or save the tokenizer again")
+
+
+_DAMAGED = Errors(damaged=_damage, refused=_damage)
 
 
 @dataclass(frozen=True)
@@ -113,11 +122,12 @@ class TextTokenizer:
         """Load what ``save`` wrote, or any tokenizer.json (with the tokenizer_config.json beside it, if there is one).
 
         Raises:
-            DataError: the file is missing, is not a tokenizer, or lacks a special token.
+            DataError: the file is missing, is not a tokenizer, lacks a special token, or is not the one that was published here.
         """
         file = Path(directory_or_file)
         if file.is_dir():
             file = file / TOKENIZER_FILE
+        check_sealed(file.parent, _DAMAGED, file.name, CONFIG_FILE)
         try:
             backend = Tokenizer.from_str(file.read_text(encoding="utf-8"))
         except OSError as error:

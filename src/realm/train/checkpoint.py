@@ -15,14 +15,22 @@ from torch import Tensor, nn
 
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
-from realm.storage.files import publish_directory, reached, remove_staging, write_json
-from realm.storage.manifests import changed_files, file_hashes
+from realm.storage.files import publish_directory, reached, remove_staging
+from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
 from realm.train.distributed import on_first
 
 FORMAT = 1
 KEPT = 2
 """So many of the newest checkpoints stay."""
 log = logging.getLogger(__name__)
+_OLDER = "An older checkpoint is used"
+
+
+def _damage(problem: object, path: Path) -> RunError:
+    return RunError(str(problem), path=path, cure=_OLDER)
+
+
+_DAMAGED = Errors(damaged=_damage, refused=_damage)
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,8 @@ class CheckpointDirectory:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
             save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
             files = file_hashes(staging, ("weights.safetensors", "optimizer.safetensors"))
-            write_json(
-                staging / "state.json",
-                {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra},
-            )
+            state = {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra}
+            write_sealed(staging / "state.json", json.loads(json.dumps(state)))  # the checksum is over what will be read: keys are strings
         reached("checkpoint: pruned", target)
         for old in self._steps()[:-KEPT]:
             shutil.rmtree(old)
@@ -111,22 +117,36 @@ class CheckpointDirectory:
 
     def _is_valid(self, directory: Path) -> bool:
         """Whether a checkpoint is whole; a warning says which one has a file that is damaged or missing."""
-        try:
-            state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
-            if state.get("format") != FORMAT:
-                problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
-                raise RunError(problem, path=directory, cure="Start a new run.")
-            damaged = changed_files(directory, state["files"])
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            log.warning("checkpoint %s is incomplete (%s); using an older one", directory, error)
+        if (problem := checkpoint_problem(directory)) is not None:
+            log.warning("checkpoint %s is %s; using an older one", directory, problem)
             return False
-        if damaged:
-            log.warning("checkpoint %s is damaged (%s); using an older one", directory, ", ".join(damaged))
-            return False
+        state = json.loads((directory / "state.json").read_text("utf-8"))
         if state.get("fingerprint") != self.fingerprint:
             cure = "Give the same recipe and corpus, or start a new run with --out."
             raise RunError("the checkpoint was made with another recipe or corpus", path=directory, cure=cure)
         return True
+
+
+def checkpoint_problem(directory: Path) -> str | None:
+    """What is wrong with the files of a checkpoint, all of them read; None: they are whole.
+
+    Raises:
+        RunError: another version wrote it.
+    """
+    try:
+        state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
+        if state.get("format") != FORMAT:
+            problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
+            raise RunError(problem, path=directory, cure="Start a new run.")
+        unsealed(state, _DAMAGED, directory / "state.json", required=False)
+        damaged = changed_files(directory, state["files"])
+    except RunError as error:
+        if error.cure != _OLDER:
+            raise
+        return f"damaged (state.json {error.problem})"
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return f"incomplete ({error})"
+    return f"damaged ({', '.join(damaged)})" if damaged else None
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

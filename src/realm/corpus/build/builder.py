@@ -43,6 +43,7 @@ from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import in_portions, started
 from realm.errors import CorpusError, DataError
 from realm.storage import files
+from realm.storage.sealed import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
@@ -96,6 +97,7 @@ def build_corpus(
         rejected.save(staging.corpus / manifests.REJECTED_FILE)
         tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
         tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        seal(staging.corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
         packer = Packer(tokenizer, learned, options.block_length)
@@ -146,7 +148,7 @@ def _write_segments(
     manifest, done = staging.load_segments() or (manifest, 0)
     seen = KeyRuns()
     for info in manifest.segments:
-        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info.rows):
+        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info):
             seen.add(key)
     packing = packing_of(done=done)
     while not packing.ended:
@@ -208,6 +210,7 @@ def corpus_from_records(
         (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
         tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
         tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
+        seal(staging / manifests.TOKENIZER_DIRECTORY)
         save_tagger(tagger, staging / manifests.TAGGER_FILE)
         (staging / manifests.REJECTED_FILE).write_bytes(b"")
         path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT

@@ -3,7 +3,6 @@
 Memory: a few record batches, whatever the size of the corpus.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lookup import finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo
 from realm.corpus.store.views import Segment
+from realm.corpus.tagging.specs import read_state, write_state
 from realm.errors import CorpusError
-from realm.storage import files
 from realm.storage.tails import trailing
 
 Part = tuple[Segment, np.ndarray]
@@ -105,6 +104,9 @@ def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentI
         path: the file to write; its look-up files come beside it.
         vocab_size: of the corpus.
     """
+    for segment, _ in parts:
+        if segment.info.sums is None:  # an earlier version wrote it: nothing else would see what is damaged, and give it a new checksum
+            segment.check_whole()
     tokens = 0
     schema = layout.segment_schema(layout.token_dtype(vocab_size))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -145,7 +147,7 @@ def forget_words(store: BlockStore) -> None:
     """
     path = store.path / manifests.TAGGER_FILE
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = read_state(path)
         words = {word for part in _parts(state, "truecase") for word in part["table"]}
         terms = {term for part in _parts(state, "collocations") for term in part["terms"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -158,7 +160,7 @@ def forget_words(store: BlockStore) -> None:
         part["table"] = {word: counts for word, counts in part["table"].items() if word not in gone_words}
     for part in _parts(state, "collocations"):
         part["terms"] = [term for term in part["terms"] if term not in gone_terms]
-    files.write_atomic(path, json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
+    write_state(path, state)
 
 
 def _not_held(store: BlockStore, rows: np.ndarray, words: set[str], terms: set[str]) -> tuple[set[str], set[str]]:

@@ -21,6 +21,7 @@ from realm.storage import files
 from realm.storage.arrays import publish_array
 from realm.storage.disk import full_disk_ends_cleanly
 from realm.storage.generations import delete_unnamed
+from realm.storage.sums import array_sum
 
 
 @contextmanager
@@ -70,7 +71,8 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
     tombstones = manifests.tombstones_name(manifest.version) if len(removed) else None
     if tombstones is not None:
         publish_array(corpus / tombstones, removed)
-    manifest = replace(manifest, segments=tuple(segments), tombstones=tombstones, removed=len(removed))
+    found = array_sum(removed) if len(removed) else None
+    manifest = replace(manifest, segments=tuple(segments), tombstones=tombstones, tombstones_sum=found, removed=len(removed))
     manifests.write_manifest(corpus, manifest)
     return manifest
 

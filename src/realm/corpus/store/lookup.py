@@ -7,7 +7,7 @@ ordered by the first.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from realm.corpus.store.manifest import SegmentInfo, damage
+from realm.corpus.store.sums import read_whole, segment_sums
 from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.arrays import read_array
+from realm.storage.sums import array_sum
 
 DOCUMENTS_SUFFIX = ".documents.npy"
 BLOCKS_SUFFIX = ".blocks.npy"
@@ -59,17 +61,29 @@ def finish_segment(path: Path, tokens: int) -> SegmentInfo:
         path: the Arrow file; the caller makes it durable and publishes it with its companions.
         tokens: wordpieces of all its blocks, titles not counted.
     """
-    with pa.memory_map(str(path), "r") as source:
-        reader = pa.ipc.open_file(source)
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        documents, blocks = companions(path)
-        _save(documents, np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T)
-        keys = b"".join(b"".join(map(_key, _utf8(batch.column("title")), _utf8(batch.column("text")))) for batch in batches)
-        _save(blocks, np.frombuffer(keys, np.uint64).reshape(-1, 2).T)
-        ids = [flat_view(batch.column("block_id")) for batch in batches if len(batch)]
-        first, last = (int(ids[0][0]), int(ids[-1][-1])) if ids else (-1, -1)
+    whole = read_whole(path)
+    reader = pa.ipc.open_file(pa.BufferReader(whole))
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    documents, blocks = companions(path)
+    write_lookup(path, batches)
+    ids = [flat_view(batch.column("block_id")) for batch in batches if len(batch)]
+    first, last = (int(ids[0][0]), int(ids[-1][-1])) if ids else (-1, -1)
     rows = tuple(len(batch) for batch in batches)
-    return SegmentInfo(path.name, sum(rows), path.stat().st_size, files.sha256_file(path), tokens, first, last, rows)
+    sums = segment_sums(whole, batches, documents, blocks)
+    return SegmentInfo(path.name, sum(rows), path.stat().st_size, files.sha256_file(path), tokens, first, last, rows, sums)
+
+
+def write_lookup(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write the look-up files of a segment.
+
+    Args:
+        path: the Arrow file that they come beside.
+        batches: all its record batches.
+    """
+    documents, blocks = companions(path)
+    _save(documents, np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T)
+    keys = b"".join(b"".join(map(_key, _utf8(batch.column("title")), _utf8(batch.column("text")))) for batch in batches)
+    _save(blocks, np.frombuffer(keys, np.uint64).reshape(-1, 2).T)
 
 
 def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
@@ -106,16 +120,21 @@ def _utf8(column: pa.Array) -> Iterator[bytes]:
 
 
 class SegmentLookup:
-    """The look-up files of one segment. The documents' is mapped at once and stays readable when another process deletes it.
+    """The look-up files of one segment. The documents' is mapped at once and stays readable when another process deletes it; each is
+    compared with its checksum when it is used first.
 
     Raises:
         CorpusError: a file is missing or damaged.
     """
 
-    def __init__(self, segment: Path, rows: int):
-        documents, self._blocks_path = companions(segment)
-        self._rows = rows
-        self._documents = _open(documents)
+    def __init__(self, segment: Path, info: SegmentInfo):
+        self._documents_path, self._blocks_path = companions(segment)
+        self._rows, self._sums = info.rows, info.sums
+        self._mapped = _open(self._documents_path)
+
+    @cached_property
+    def _documents(self) -> np.ndarray:
+        return _checked(self._mapped, self._sums.documents if self._sums else None, self._documents_path)
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -123,7 +142,7 @@ class SegmentLookup:
         keys = _open(self._blocks_path)
         if keys.shape[1] != self._rows:
             raise CorpusError("the look-up file is not that of its segment", path=self._blocks_path, cure="Build the corpus again")
-        return keys
+        return _checked(keys, self._sums.blocks if self._sums else None, self._blocks_path)
 
     def first_rows(self, doc_id: str) -> list[int]:
         """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
@@ -136,10 +155,16 @@ class SegmentLookup:
         return found  # ascending: equal hashes are in order of their rows
 
 
-def stored_keys(segment: Path, rows: int) -> Iterator[bytes]:
+def stored_keys(segment: Path, info: SegmentInfo) -> Iterator[bytes]:
     """The key of every block of a finished segment."""
-    for first, second in SegmentLookup(segment, rows).keys.T:
+    for first, second in SegmentLookup(segment, info).keys.T:
         yield first.tobytes() + second.tobytes()
+
+
+def _checked(columns: np.ndarray, expected: str | None, path: Path) -> np.ndarray:
+    if expected is not None and array_sum(columns) != expected:
+        raise damage("look-up file").damaged("changed since it was published (checksum differs)", path=path)
+    return columns
 
 
 def _open(path: Path) -> np.ndarray:

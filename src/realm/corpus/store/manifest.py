@@ -3,6 +3,7 @@
 A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -16,14 +17,33 @@ from realm.storage import files
 from realm.storage.arrays import read_array
 from realm.storage.generations import CURRENT
 from realm.storage.locks import held
-from realm.storage.manifests import Errors, read_object
+from realm.storage.manifests import Errors, read_object, unsealed, write_sealed
+from realm.storage.sums import array_sum, bytes_sum
 
-FORMAT = "realm-corpus/2"
+FORMAT = "realm-corpus/3"
+READ = ("realm-corpus/2", FORMAT)
+"""The formats that are read. In the one before nothing but the segments had checksums."""
 CURRENT_FILE = CURRENT
 TAGGER_FILE = "tagger.json"
 TOKENIZER_DIRECTORY = "tokenizer"
 REJECTED_FILE = "rejected.jsonl"
 SEGMENTS_DIRECTORY = "segments"
+
+
+@dataclass(frozen=True)
+class SegmentSums:
+    """Checksums (``storage.sums``) of what is read of a segment at a time; ``corpus.store.sums`` makes them.
+
+    Attributes:
+        frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.
+        columns: for each record batch the checksums of its columns in one string, in the order of the schema.
+        documents, blocks: of the numbers in its look-up files.
+    """
+
+    frames: tuple[tuple[int, int, str], ...]
+    columns: tuple[str, ...]
+    documents: str
+    blocks: str
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,7 @@ class SegmentInfo:
         tokens: wordpieces of all blocks, titles not counted.
         first_id, last_id: lowest and highest block id.
         batch_rows: rows of each record batch.
+        sums: what it is checked by when it is read; None in segments that an earlier version wrote.
     """
 
     name: str
@@ -46,6 +67,7 @@ class SegmentInfo:
     first_id: int
     last_id: int
     batch_rows: tuple[int, ...]
+    sums: SegmentSums | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,7 @@ class CorpusManifest:
         rejected: records left out, by reason.
         span_statistics: how spans repeat.
         tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
+        tombstones_sum: checksum of these ids; None where there are none, or an earlier version wrote them.
         removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
         readings: in order of their first ids; one only where it differs from the one before, and from nothing at first.
     """
@@ -114,6 +137,7 @@ class CorpusManifest:
     rejected: dict[str, int]
     span_statistics: SpanStatistics
     tombstones: str | None = None
+    tombstones_sum: str | None = None
     removed_tokens: int = 0
     readings: tuple[Reading, ...] = ()
 
@@ -134,6 +158,9 @@ class CorpusManifest:
         return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
+CURE = "Build the corpus again; before that, realm repair CORPUS (or RUN) says what can be made of what is whole"
+
+
 def damage(what: str) -> Errors:
     """What is raised for a file of a corpus that is damaged or cannot be read.
 
@@ -142,7 +169,7 @@ def damage(what: str) -> Errors:
     """
 
     def error(problem: object, path: Path) -> CorpusError:
-        return CorpusError(f"damaged {what}: {problem}", path=path, cure="Build the corpus again")
+        return CorpusError(f"damaged {what}: {problem}", path=path, cure=CURE)
 
     return Errors(damaged=error, refused=error)
 
@@ -156,11 +183,22 @@ def current_version(corpus: Path) -> int:
     """The version in force. Raises CorpusError: there is no corpus here, or ``CURRENT`` is damaged."""
     path = corpus / CURRENT_FILE
     try:
-        return int(path.read_text(encoding="ascii"))
+        text = path.read_text(encoding="ascii")
     except OSError as error:
+        if any(corpus.glob("manifest-*.json")):
+            raise CorpusError("missing: nothing says which version is in force", path=path, cure=f"Run: realm repair {corpus}") from error
         raise CorpusError("no corpus here", path=corpus, cure="Make one with: realm corpus build SOURCE --out CORPUS") from error
-    except ValueError as error:
-        raise CorpusError("damaged: not a version number", path=path, cure="Build the corpus again") from error
+    except ValueError:
+        text = ""
+    version = text.split(" ")[0].strip()
+    if not re.fullmatch(r"[0-9]{1,9}", version) or text not in (current_text(int(version)), f"{version}\n"):
+        raise CorpusError("damaged: not a version number", path=path, cure=f"Run: realm repair {corpus}")
+    return int(version)
+
+
+def current_text(version: int) -> str:
+    """What ``CURRENT`` holds: the number, and a checksum of it since another number may be a version that is there."""
+    return f"{version} {bytes_sum(str(version).encode('ascii'))}\n"
 
 
 def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
@@ -172,27 +210,39 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
     path = manifest_path(corpus, current_version(corpus) if version is None else version)
     try:
         value = read_object(path, damage("manifest"))
-        if value.get("format") != FORMAT:
+        if value.get("format") not in READ:
             cure = "Build the corpus again with this version"
             raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
-        return manifest_from_json(value)
+        manifest = manifest_from_json(unsealed(value, damage("manifest"), path, required=value["format"] == FORMAT))
+        if manifest_path(corpus, manifest.version) != path:
+            raise ValueError(f"it is that of version {manifest.version}")
+        return replace(manifest, format=FORMAT)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damage("manifest").damaged(error, path=path) from error
 
 
 def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
     """The manifest whose ``asdict`` gave ``value``."""
-    segments = tuple(SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"])}) for entry in value["segments"])
+    segments = tuple(
+        SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"]), "sums": _sums(entry.get("sums"))}) for entry in value["segments"]
+    )
     readings = tuple(Reading(**entry) for entry in value.get("readings", ()))
     return CorpusManifest(
         **value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
     )
 
 
+def _sums(value: dict[str, Any] | None) -> SegmentSums | None:
+    if value is None:
+        return None
+    frames = tuple((start, end, found) for start, end, found in value["frames"])
+    return SegmentSums(**value | {"frames": frames, "columns": tuple(value["columns"])})
+
+
 def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     """Publish ``manifest``: its file first, then ``CURRENT``."""
-    files.write_json(manifest_path(corpus, manifest.version), asdict(manifest))
-    files.write_atomic(corpus / CURRENT_FILE, f"{manifest.version}\n")
+    write_sealed(manifest_path(corpus, manifest.version), asdict(manifest))
+    files.write_atomic(corpus / CURRENT_FILE, current_text(manifest.version))
 
 
 def tombstones_name(version: int) -> str:
@@ -204,7 +254,11 @@ def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
     """int64, ascending: ids of removed blocks. Raises CorpusError: missing or damaged."""
     if manifest.tombstones is None:
         return np.empty(0, np.int64)
-    return read_array(corpus / manifest.tombstones, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))
+    path = corpus / manifest.tombstones
+    removed = read_array(path, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))
+    if manifest.tombstones_sum is not None and array_sum(removed) != manifest.tombstones_sum:
+        raise damage("tombstones").damaged("changed since they were published (checksum differs)", path=path)
+    return removed
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Zero-copy views of a memory-mapped segment: numpy arrays over its record batches."""
 
+import hashlib
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -11,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from realm.corpus.store.lookup import SegmentLookup, flat_view
-from realm.corpus.store.manifest import SegmentInfo
+from realm.corpus.store.manifest import CURE, SegmentInfo
 from realm.corpus.store.segments import segment_schema
+from realm.corpus.store.sums import DIGITS, column_sum, frame_sum, read_whole
 from realm.errors import CorpusError
-from realm.storage.arrays import worth_mapping
 
 
 @dataclass(frozen=True)
@@ -30,35 +32,53 @@ class ListView:
 
 
 class BatchView:
-    """Columns of one record batch, each turned into numpy at first use."""
+    """Columns of one record batch, each compared with its checksum and turned into numpy at first use.
 
-    def __init__(self, batch: pa.RecordBatch):
-        self._batch = batch
+    Args:
+        sums: of the columns, as in ``SegmentSums``; empty: nothing is compared.
+        damaged: makes the error of a problem.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, sums: str, damaged: Callable[[str], CorpusError]):
+        self._batch, self._sums, self._damaged = batch, sums, damaged
         self.rows = batch.num_rows
         self._lists: dict[str, ListView] = {}
+        self._columns: dict[str, pa.Array] = {}
+
+    def column(self, name: str) -> pa.Array:
+        """A column that holds what was published. Raises CorpusError: it has changed."""
+        column = self._columns.get(name)
+        if column is None:
+            column, place = self._batch.column(name), self._batch.schema.get_field_index(name) * DIGITS
+            if self._sums and column_sum(column) != self._sums[place : place + DIGITS]:
+                raise self._damaged(f"column {name} changed since it was published (checksum differs)")
+            self._columns[name] = column
+        return column
 
     @cached_property
     def block_ids(self) -> np.ndarray:
         """int64 [rows]."""
-        return flat_view(self._batch.column("block_id"))
+        return flat_view(self.column("block_id"))
 
     def select(self, keep: np.ndarray) -> pa.RecordBatch:
         """A copy of the rows for which ``keep`` (bool [rows]) is true."""
+        for name in self._batch.schema.names:
+            self.column(name)
         return self._batch.filter(pa.array(keep))
 
     def scalar(self, name: str, index: int) -> Any:
         """One value of a string or integer column."""
-        return self._batch.column(name)[index].as_py()
+        return self.column(name)[index].as_py()
 
     def strings(self, name: str) -> list[str]:
         """A whole string column."""
-        return self._batch.column(name).to_pylist()
+        return self.column(name).to_pylist()
 
     def lists(self, name: str) -> ListView:
         """A list column."""
         view = self._lists.get(name)
         if view is None:
-            column = self._batch.column(name)
+            column = self.column(name)
             values = column.values
             flat = flat_view(values.values).reshape(-1, 2) if pa.types.is_fixed_size_list(values.type) else flat_view(values)
             view = self._lists[name] = ListView(flat, flat_view(column.offsets))
@@ -66,10 +86,11 @@ class BatchView:
 
 
 class Segment:
-    """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a record batch is read when it is asked for.
+    """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a column of a record batch is read, and compared
+    with its checksum, when it is asked for.
 
     Raises:
-        CorpusError: a file is missing, truncated, or has other columns or rows.
+        CorpusError: a file is missing, truncated, or has other columns or rows; a part that is read has changed since it was published.
     """
 
     def __init__(self, directory: Path, info: SegmentInfo):
@@ -79,11 +100,12 @@ class Segment:
         self.first_id = info.first_id
         # Sizes are checked, not hashes: opening must not read the corpus.
         if not self._path.is_file() or self._path.stat().st_size != info.bytes:
-            raise CorpusError("missing or truncated segment", path=self._path, cure="Build the corpus again")
-        self.lookup = SegmentLookup(self._path, info.rows)
+            raise CorpusError("missing or truncated segment", path=self._path, cure=CURE)
+        self.lookup = SegmentLookup(self._path, info)
         try:
-            mapped = worth_mapping(info.bytes)
-            self._reader = pa.ipc.open_file(pa.memory_map(str(self._path), "r") if mapped else pa.BufferReader(self._path.read_bytes()))
+            self._whole = read_whole(self._path)
+            self._check_frames(0, -1)
+            self._reader = pa.ipc.open_file(pa.BufferReader(self._whole))
         except (OSError, pa.ArrowInvalid) as error:
             raise self._damaged(str(error)) from error
         missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)
@@ -98,10 +120,12 @@ class Segment:
         """A record batch."""
         view = self._views[number]
         if view is None:
+            self._check_frames(number)
             try:
-                view = self._views[number] = BatchView(self._reader.get_batch(number))
+                batch = self._reader.get_batch(number)
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._damaged(str(error)) from error
+            view = self._views[number] = BatchView(batch, self.info.sums.columns[number] if self.info.sums else "", self._damaged)
             if view.rows != self.info.batch_rows[number]:
                 raise self._damaged(f"{view.rows} rows in record batch {number}, not {self.info.batch_rows[number]}")
         return view
@@ -112,7 +136,18 @@ class Segment:
         return [self.view(number) for number in range(len(self._views))]
 
     def _damaged(self, problem: str) -> CorpusError:
-        return CorpusError(f"damaged segment: {problem}", path=self._path, cure="Build the corpus again")
+        return CorpusError(f"damaged segment: {problem}", path=self._path, cure=CURE)
+
+    def _check_frames(self, *numbers: int) -> None:
+        """Compare what Arrow says of itself with its checksums, before Arrow reads it."""
+        for start, end, found in [self.info.sums.frames[number] for number in numbers] if self.info.sums else ():
+            if frame_sum(self._whole, start, end) != found:
+                raise self._damaged("changed since it was published (checksum differs)")
+
+    def check_whole(self) -> None:
+        """Read all of the Arrow file and compare its SHA-256. Raises CorpusError: it has changed since it was published."""
+        if hashlib.sha256(self._whole).hexdigest() != self.info.sha256:
+            raise self._damaged("changed since it was published (SHA-256 differs)")
 
     @property
     def _gaps(self) -> bool:

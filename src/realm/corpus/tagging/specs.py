@@ -24,6 +24,7 @@ from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.errors import ConfigError, CorpusError
 from realm.storage import files
+from realm.storage.manifests import Errors, sealed, unsealed
 
 DEFAULT = "default"
 MODEL_TAGGERS = ("spacy", "hf")
@@ -101,6 +102,11 @@ def _made(part: str) -> SpanTagger | str:
     return GazetteerTagger.from_file(Path(value)) if name == "gazetteer" else model_tagger(name, value)
 
 
+def _damage(problem: object, path: Path) -> CorpusError:
+    return CorpusError(f"damaged tagger: {problem}", path=path, cure="Build the corpus again; what is in it can still be asked")
+
+
+_DAMAGED = Errors(damaged=_damage, refused=_damage)
 _AGAIN = "Build the corpus again, with a tagger of this version"
 
 
@@ -142,12 +148,23 @@ def model_tagger(kind: str, model: str) -> SpanTagger:
 
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:
-    files.write_atomic(path, json.dumps(tagger.state(), ensure_ascii=False, separators=(",", ":")) + "\n")
+    write_state(path, tagger.state())
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    """Publish what a tagger is rebuilt from, with a checksum."""
+    files.write_atomic(path, json.dumps(sealed(state), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What ``write_state`` was given. Raises OSError, ValueError: no such file, or no JSON; CorpusError: changed since it was published."""
+    state = json.loads(path.read_text(encoding="utf-8"))
+    return unsealed(state, _DAMAGED, path, required=False) if isinstance(state, dict) else state
 
 
 def load_tagger(path: Path) -> SpanTagger:
     """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged, or another version wrote it."""
     try:
-        return tagger_from_state(json.loads(path.read_text(encoding="utf-8")))
+        return tagger_from_state(read_state(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure=_AGAIN) from error

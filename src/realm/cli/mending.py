@@ -1,0 +1,50 @@
+"""``realm verify`` and ``realm repair``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from realm.cli import show
+from realm.cli.arguments import Json
+from realm.errors import RunError
+from realm.progress import Progress
+
+Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="a run directory, that of a corpus, or of a kNN datastore")]
+
+
+def verify(place: Place, /, *, json: Json = False) -> None:
+    """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 where something is damaged."""
+    from realm.pipeline import mending
+
+    with Progress() as progress:
+        found = mending.verify(place, progress)
+    aside = mending.put_aside(place)
+    show.result(
+        {"place": str(place), "damage": [damage.facts() for damage in found], "put_aside": aside}, json, lambda _: show.damage(found, aside)
+    )
+    if found:
+        mendable = sum(damage.mend is not None for damage in found)
+        cure = f"{mendable} of them can be made whole: realm repair {place}" if mendable else "None of it can be made again here"
+        raise RunError(f"{len(found)} damaged", path=place, cure=cure)
+
+
+def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
+    """Make again what is damaged in a run or a corpus and can be made of what is whole: look-up tables, CURRENT, the index, and more.
+
+    Args:
+        yes: do it; without, only say what would be done.
+    """
+    from realm.pipeline import mending
+
+    with Progress() as progress:
+        if yes:
+            mended, left = mending.repair(place, progress, show.note)
+        else:
+            mended, left = [], mending.verify(place, progress)
+    found = {"place": str(place), "mended": [damage.facts() for damage in mended], "damage": [damage.facts() for damage in left]}
+    show.result(found, json, lambda _: show.damage(left, []))
+    if left:
+        mendable = sum(damage.mend is not None for damage in left)
+        cure = f"{mendable} of them can be made whole: add --yes" if mendable else "What is left cannot be made again here"
+        raise RunError(f"{len(left)} damaged", path=place, cure=cure)

@@ -1,0 +1,238 @@
+"""``realm verify`` and ``realm repair``: all of a run or a corpus read and compared with its checksums; what can be made again is."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from realm.corpus.mending import corpus_damage
+from realm.corpus.store.manifest import CURRENT_FILE, TOKENIZER_DIRECTORY
+from realm.data.blocks import open_inputs
+from realm.errors import RealmError, RunError
+from realm.knn.datastore import FACTS as DATASTORE, Datastore
+from realm.nn.model import RealmModel
+from realm.opening import read_run_recipe
+from realm.paths import RunPaths
+from realm.progress import Progress
+from realm.refresh import EmbedOptions
+from realm.refresh.mending import IndexParts, index_damage, rebuild
+from realm.stages import DAMAGED, RUN_FORMAT, check_run_format, has_stage, stage_facts
+from realm.storage.damage import Damage
+from realm.storage.files import fsync_file, reached, write_json
+from realm.storage.generations import QUARANTINE_SUFFIX
+from realm.storage.sealed import SUMS, is_sealed, sealed_problems
+from realm.storage.sums import file_sum
+from realm.train.checkpoint import checkpoint_problem
+
+ROUNDS = 4
+"""How often what was mended may show what could not be looked at before: a manifest, then what it names, then the index of that."""
+STAGES = ("finetune", "pretrain")
+"""Stages whose networks search, the last one first."""
+
+
+def verify(place: Path, progress: Progress) -> list[Damage]:
+    """Read everything in a run, a corpus or a kNN datastore. Nothing is changed.
+
+    Raises:
+        RunError: none is there.
+    """
+    if _is_corpus(place):
+        return corpus_damage(place)
+    if (place / DATASTORE).exists():
+        return _datastore_damage(place)
+    if not place.is_dir() or not any((place / name).exists() for name in ("config.toml", "run.json", "stages", "corpus")):
+        raise RunError("no run, corpus or datastore is here", path=place, cure="Name the directory of one.")
+    return list(_run_damage(RunPaths(place), progress))
+
+
+def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple[list[Damage], list[Damage]]:
+    """Mend what can be mended.
+
+    Args:
+        say: gets a line for each.
+
+    Returns:
+        What was mended, and what is left.
+
+    Raises:
+        RealmError: nothing of the kind is there; another process is changing it.
+    """
+    mended: list[Damage] = []
+    for _ in range(ROUNDS):
+        found = verify(place, progress)
+        now = [damage for damage in found if damage.mend is not None]
+        if not now:
+            break
+        for damage in now:
+            say(f"{damage.path}: {damage.problem}; now: {damage.cure}")
+            assert damage.mend is not None
+            damage.mend()
+        mended += now
+    return mended, verify(place, progress) if mended else found
+
+
+def put_aside(place: Path) -> list[str]:
+    """Names of generations of an index that were put aside as damaged, which nothing needs any more."""
+    return sorted(path.name for path in (place / "index").glob(f"*{QUARANTINE_SUFFIX}"))
+
+
+def _datastore_damage(place: Path) -> list[Damage]:
+    """A kNN datastore is read whole, and compared, whenever it is opened."""
+    try:
+        Datastore.open(place)
+    except RealmError as error:
+        return [Damage(error.path or place, error.problem, error.cure or "")]
+    return []
+
+
+def _is_corpus(place: Path) -> bool:
+    return (place / CURRENT_FILE).exists() or any(place.glob("manifest-*.json"))
+
+
+def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
+    yield from _format(paths)
+    for corpus in (paths.corpus, paths.sentences):
+        if corpus.is_dir():
+            yield from corpus_damage(corpus, sorted((paths.root / "stages").glob("*")))
+    for stage in sorted((paths.root / "stages").glob("*")):
+        if stage.is_dir():
+            yield from _stage(paths, stage)
+    yield from _index(paths, progress)
+    for directory in sorted((paths.root / "checkpoints").glob("*/step-*")):
+        if directory.is_dir() and (problem := checkpoint_problem(directory)) is not None:
+            yield Damage(directory, problem, "remove it: an older one, or none, is taken up", partial(shutil.rmtree, directory))
+    yield from _notes(paths)
+
+
+def _format(paths: RunPaths) -> Iterator[Damage]:
+    try:
+        check_run_format(paths)
+    except RunError as error:
+        damaged = "cannot be read" in error.problem
+        mend = partial(_write_format, paths) if damaged else None
+        yield Damage(error.path or paths.root, error.problem, "write it again" if damaged else error.cure or "", mend)
+    try:
+        _recipe(paths)
+    except RealmError as error:
+        yield Damage(error.path or paths.config, error.problem, "Restore config.toml: what is missing in it was said by the recipe alone")
+
+
+def _write_format(paths: RunPaths) -> None:
+    from realm import __version__
+
+    write_json(paths.root / "run.json", {"format": RUN_FORMAT, "version": __version__})
+
+
+def _recipe(paths: RunPaths) -> Any:
+    from realm.config import load_recipe
+
+    return load_recipe(paths.config)
+
+
+def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
+    again = f"What was learnt is nowhere else: restore it, or remove {stage} and what came after, and run the recipe again"
+    try:
+        if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
+            stage_facts(paths, stage.name)
+            RealmModel.from_pretrained(stage)
+            return
+        problems = sealed_problems(stage, DAMAGED)
+    except RealmError as error:
+        yield Damage(error.path or stage, error.problem, again)
+        return
+    for path, problem in problems:
+        copy = paths.corpus / TOKENIZER_DIRECTORY / path.name
+        if _is_listed(stage, path, copy):
+            yield Damage(path, problem, f"copy {copy}", partial(_copy, copy, path))
+        else:
+            yield Damage(path, problem, again if path.name != "README.md" else "Nothing reads it but people: restore it, or leave it")
+
+
+def _is_listed(stage: Path, path: Path, copy: Path) -> bool:
+    """Whether a file has the bytes that a stage's list says of one of its own."""
+    listed = json.loads((stage / SUMS).read_text("utf-8"))["files"].get(path.relative_to(stage).as_posix(), {})
+    return copy.is_file() and file_sum(copy) == listed.get("xxh3")
+
+
+def _copy(source: Path, target: Path) -> None:
+    staged = target.with_name(f"{target.name}.staging")
+    shutil.copyfile(source, staged)
+    fsync_file(staged)
+    reached("mending: staged", target)
+    os.replace(staged, target)
+    fsync_file(target.parent)
+
+
+def index_parts(paths: RunPaths, progress: Progress) -> IndexParts | None:
+    """What the index of a run is made of; None in a run that has none.
+
+    Raises:
+        RealmError: recipe, corpus or the facts of the last stage are damaged.
+    """
+    if not paths.corpus.is_dir():
+        return None
+    recipe = read_run_recipe(paths)
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
+    needed = None if last is None else stage_facts(paths, last).get("generation")
+    networks = partial(_networks, paths, last, queries_alone=recipe.pretrain.queries_alone)
+    options = EmbedOptions(bf16=recipe.run.bf16, threads=recipe.run.threads)
+    return IndexParts(paths, inputs, needed, networks, options, partial(progress.count, "index: blocks embedded"))
+
+
+def _networks(paths: RunPaths, stage: str | None, *, queries_alone: bool) -> RealmModel:
+    """The embedder of the documents as the last stage has it."""
+    if stage is None or (stage == "pretrain" and queries_alone):
+        raise RunError("no stage holds the networks that embedded the documents", path=paths.root)
+    model = RealmModel.from_pretrained(paths.stage(stage))
+    return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
+
+
+def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
+    if not paths.index.is_dir():
+        return
+    try:
+        parts = index_parts(paths, progress)
+    except RealmError:  # said above; the index is looked at when that is mended
+        yield Damage(paths.index, "not read: it needs the recipe, the corpus and the last stage", "Mend these first")
+        return
+    if parts is not None:
+        yield from index_damage(parts)
+
+
+def restore_index(run: Path, progress: Progress) -> bool:
+    """Build the generation that a run's last stage searches again, under its number.
+
+    Returns:
+        Whether there is one.
+
+    Raises:
+        RealmError: what it is made of is damaged, too.
+    """
+    parts = index_parts(RunPaths(run), progress)
+    return parts is not None and rebuild(parts)
+
+
+def _notes(paths: RunPaths) -> Iterator[Damage]:
+    """Small files that say something of the run, and its logs."""
+    for path in sorted((*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json"))):
+        if path.name != "run.json" and (problem := _json_problem([path.read_bytes()])) is not None:
+            derived = path.parent in (paths.results, paths.answers) or path.name == "seconds.json"
+            cure = "remove it: realm run makes it again" if derived else "Restore it; realm run writes it again where it needs it"
+            yield Damage(path, problem, cure, path.unlink if derived else None)
+    for path in sorted(paths.root.glob("*.jsonl")):
+        lines = path.read_bytes().splitlines()[:-1]  # the last one may be on its way
+        if (problem := _json_problem(lines)) is not None:
+            yield Damage(path, problem, "Nothing is learnt from it: the report leaves out what cannot be read")
+
+
+def _json_problem(texts: list[bytes]) -> str | None:
+    try:
+        for text in texts:
+            json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+    return None

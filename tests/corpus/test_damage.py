@@ -1,0 +1,177 @@
+"""Bit rot in a corpus: what is read is what was published, or one line says which file is damaged. Never another document."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.compaction import compact_corpus
+from realm.corpus.change.updates import add_documents, remove_documents
+from realm.corpus.store.blocks import BlockStore
+from realm.corpus.store.manifest import manifest_path, read_manifest
+from realm.corpus.tagging.specs import load_tagger
+from realm.errors import CorpusError, RealmError
+
+FLIPS = 400
+"""Over all files of a corpus."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of two segments, with a document removed. It is copied, not changed."""
+    root = tmp_path_factory.mktemp("whole")
+
+    def source(name: str, places: list[str]) -> Path:
+        rows = [
+            {"id": place, "title": place, "text": f"The currency of {place} is the yen. In 1950 the winters of {place} were long."}
+            for place in places
+        ]
+        (root / name).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        return root / name
+
+    corpus = root / "corpus"
+    build_corpus([source("first.jsonl", [f"Arvad{n}" for n in range(12)])], corpus, vocab_size=200, block_length=64, workers=1)
+    add_documents(corpus, [source("more.jsonl", ["Belmor", "Carsin"])])
+    remove_documents(corpus, ["Arvad3", "Arvad7"])
+    return corpus
+
+
+@pytest.fixture
+def corpus(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "corpus"))
+
+
+def content(corpus: Path) -> Any:
+    """Everything that the corpus answers."""
+    store = BlockStore.open(corpus)
+    rows = range(len(store))
+    tables = [(asdict(table) for table in (store.sentences(row), store.spans(row))) for row in rows]
+    lists = [[values.tolist() for table in pair for values in table.values()] for pair in tables]
+    tokens = [(store.token_ids(row).tolist(), store.title_ids(row).tolist(), store.span_hashes(row).tolist()) for row in rows]
+    found = {name: store.rows_of_document(name).tolist() for name in [*store.documents(), "Arvad3"]}
+    keys = [segment.lookup.keys.tolist() for segment in store.segments]
+    facts = [store.block_ids.tolist(), store.live.tolist(), store.documents(), store.version, asdict(store.manifest)]
+    return [store.block(row) for row in rows], lists, tokens, found, keys, facts, load_tagger(corpus / "tagger.json").state()
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def test_no_flipped_bit_changes_what_a_corpus_says(whole: Path, corpus: Path) -> None:
+    expected, seen, silent = content(whole), 0, []
+    files = sorted(path for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
+    generator = np.random.default_rng(0)
+    for path in files:
+        damaged = corpus / path.relative_to(whole)
+        for bit in generator.integers(0, 8 * path.stat().st_size, FLIPS // len(files)).tolist():
+            flip(damaged, bit)
+            try:
+                if content(corpus) != expected:
+                    silent.append((damaged.name, bit))
+            except RealmError as error:
+                assert "\n" not in str(error)
+                seen += 1
+            shutil.copyfile(path, damaged)
+    assert not silent
+    assert seen > FLIPS // 3  # of the rest many are padding, white space, the list of rejected documents
+
+
+@pytest.mark.parametrize("column", ["text", "title", "doc_id", "token_ids", "span_chars", "block_id", "char_start"])
+def test_a_flipped_bit_in_any_column_is_seen(corpus: Path, column: str) -> None:
+    store = BlockStore.open(corpus)
+    segment = store.segments[0]
+    buffer = next(part for part in reversed(segment.view(0).column(column).buffers()) if part is not None and part.size)
+    path = corpus / "segments" / segment.info.name
+    flip(path, 8 * (buffer.address - segment._whole.address + buffer.size // 2))
+    again = BlockStore.open(corpus).segments[0]
+    with pytest.raises(CorpusError, match=rf"column {column} changed.*realm repair"):
+        again.view(0).column(column)
+    with pytest.raises(CorpusError, match="SHA-256 differs"):
+        again.check_whole()
+
+
+def test_a_high_bit_in_an_offset_is_one_line(corpus: Path) -> None:
+    """Arrow itself ends the process there."""
+    segment = BlockStore.open(corpus).segments[0]
+    offsets = segment.view(0).column("text").buffers()[1]
+    path = corpus / "segments" / segment.info.name
+    flip(path, 8 * (offsets.address - segment._whole.address + 7) + 7)
+    with pytest.raises(CorpusError, match="damaged segment"):
+        BlockStore.open(corpus).block(0)
+
+
+def test_removed_documents_do_not_come_back(corpus: Path) -> None:
+    tombstones = next(corpus.glob("tombstones-*.npy"))
+    flip(tombstones, 8 * (tombstones.stat().st_size - 8))
+    with pytest.raises(CorpusError, match=r"tombstones.*checksum differs"):
+        BlockStore.open(corpus)
+
+
+def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
+    current = corpus / "CURRENT"
+    assert manifest_path(corpus, 2).exists() and current.read_text().startswith("3 ")
+    flip(current, 0)  # 3 -> 2
+    with pytest.raises(CorpusError, match=r"not a version number.*realm repair"):
+        BlockStore.open(corpus)
+
+
+def test_no_id_is_taken_twice(corpus: Path, tmp_path: Path) -> None:
+    source = tmp_path / "again.jsonl"
+    source.write_text(json.dumps({"id": "Arvad1", "title": "x", "text": "Another text."}) + "\n")
+    documents = next(corpus.glob("segments/*.documents.npy"))
+    flip(documents, 8 * 128 + 3)
+    with pytest.raises(CorpusError, match=r"look-up file.*checksum differs"):
+        add_documents(corpus, [source])
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_compaction_does_not_republish_damage(corpus: Path, sums: bool, without_sums: Callable[[Path], None]) -> None:
+    if not sums:
+        without_sums(corpus)
+    before = sorted(path.name for path in corpus.rglob("*"))
+    segment = next(corpus.glob("segments/*.arrow"))
+    flip(segment, 8 * segment.read_bytes().find(b"yen"))
+    with pytest.raises(CorpusError, match=r"damaged segment.*differs"):
+        compact_corpus(corpus)
+    assert sorted(path.name for path in corpus.rglob("*")) == before or not sums
+
+
+@pytest.fixture
+def without_sums() -> Callable[[Path], None]:
+    """Turns a corpus into one that the version before wrote."""
+
+    def strip(corpus: Path) -> None:
+        manifest = read_manifest(corpus)
+        value = asdict(replace(manifest, format="realm-corpus/2", segments=tuple(replace(info, sums=None) for info in manifest.segments)))
+        for entry in value["segments"]:
+            entry.pop("sums")
+        value.pop("tombstones_sum")
+        for path in (*corpus.glob("manifest-*.json"), corpus / "tokenizer" / "checksums.json"):
+            path.unlink()
+        manifest_path(corpus, manifest.version).write_text(json.dumps(value))
+        (corpus / "CURRENT").write_text(f"{manifest.version}\n")
+        tagger = json.loads((corpus / "tagger.json").read_text("utf-8"))
+        (corpus / "tagger.json").write_text(json.dumps({key: part for key, part in tagger.items() if key != "manifest_sha256"}))
+
+    return strip
+
+
+def test_a_corpus_of_the_version_before_opens_and_gets_checksums(
+    whole: Path, corpus: Path, tmp_path: Path, without_sums: Callable[[Path], None]
+) -> None:
+    without_sums(corpus)
+    assert [block for block, _ in zip(*content(corpus)[:2], strict=True)] == content(whole)[0]
+    manifest = compact_corpus(corpus)
+    assert all(info.sums is not None for info in manifest.segments)
+    assert read_manifest(corpus) == manifest and (corpus / "CURRENT").read_text().startswith(f"{manifest.version} ")
+    assert pa.ipc.open_file(str(corpus / "segments" / manifest.segments[0].name)).read_all().num_rows == manifest.blocks

@@ -1,0 +1,196 @@
+"""realm verify finds every damaged file, realm repair makes again what can be made, and nothing that we advise leads nowhere."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.cli import main
+from realm.corpus.change.updates import add_documents
+from realm.corpus.store.blocks import BlockStore
+from realm.errors import RealmError
+from realm.opening import open_run
+from realm.storage.generations import read_current
+
+QUESTION = "What is the currency of Arvad?"
+FLIPS = 200
+"""Over all files of a run."""
+Say = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command; returns its exit code, the object of --json and standard error."""
+
+    def command(*words: object) -> tuple[int, dict[str, Any], str]:
+        capsys.readouterr()
+        code = main([*map(str, words), "--json"])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, json.loads(out.splitlines()[-1]) if out.strip() else {}, err
+
+    return command
+
+
+def flip(path: Path, at: int | None = None, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def answers(run: Path) -> Any:
+    opened = open_run(run)
+    found = opened.answerer.answer([QUESTION], k=3)[0]
+    return found.answer, found.p, found.confidence, [(one.doc_id, one.text, one.p_z) for one in found.evidence]
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.name.startswith("LOCK")
+    }
+
+
+def needed(run: Path) -> int:
+    return int(json.loads((run / "stages" / "finetune" / "stage.json").read_text())["generation"])
+
+
+def test_a_whole_run_and_a_whole_corpus(run: Path, say: Say) -> None:
+    before = tree(run)
+    assert say("verify", run)[:2] == (0, {"place": str(run), "damage": [], "put_aside": []})
+    assert say("verify", run / "corpus")[0] == 0 and say("repair", run, "--yes")[0] == 0
+    assert tree(run) == before
+    assert say("verify", run / "nowhere")[0] == 2 and say("verify", run / "stages")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index/{n}/vectors-00000.npy",
+        "index/{n}/manifest.json",
+        "params/{n}/model.safetensors",
+        "corpus/segments/000001.documents.npy",
+        "corpus/segments/000001.blocks.npy",
+        "corpus/CURRENT",
+        "index/CURRENT",
+        "corpus/tokenizer/tokenizer.json",
+        "stages/finetune/tokenizer.json",
+        "run.json",
+        "results/finetune.json",
+    ],
+)
+def test_what_can_be_made_again_is(run: Path, say: Say, name: str) -> None:
+    expected = answers(run)
+    path = run / name.format(n=f"{needed(run):06d}")
+    flip(path, 0, 7) if path.name.endswith(".json") or path.name == "CURRENT" else flip(path)
+    damaged = tree(run)
+    code, found, err = say("verify", run)
+    assert code == 2 and "can be made whole: realm repair" in err
+    assert any(one["repairable"] and Path(one["path"]) in (path, *path.parents) for one in found["damage"])
+    code, found, err = say("repair", run)
+    assert code == 2 and "--yes" in err and tree(run) == damaged, "without --yes nothing changes"
+    code, found, _ = say("repair", run, "--yes")
+    assert (code, found["damage"]) == (0, []) and found["mended"]
+    assert say("verify", run)[0] == 0 and answers(run) == expected
+
+
+def test_a_lost_generation_and_its_parameters_come_from_the_stage(run: Path, say: Say) -> None:
+    expected, number = answers(run), f"{needed(run):06d}"
+    shutil.rmtree(run / "index" / number)
+    shutil.rmtree(run / "params" / number)
+    assert say("repair", run, "--yes")[0] == 0 and answers(run) == expected
+
+
+@pytest.mark.parametrize("name", ["corpus/segments/000001.arrow", "stages/finetune/model.safetensors", "corpus/tagger.json"])
+def test_what_cannot_be_made_again_is_said(tiny_run: Path, run: Path, say: Say, name: str) -> None:
+    path = run / name
+    flip(path, path.read_bytes().find(b"Tirel") if path.suffix == ".arrow" else None)
+    before = tree(run)
+    code, found, _ = say("repair", run, "--yes")
+    assert code == 2 and tree(run) == before
+    assert (one := next(one for one in found["damage"] if one["path"] == str(path))) and not one["repairable"]
+    if path.suffix == ".arrow":
+        documents = (tiny_run.parent / "docs.jsonl").read_text("utf-8").splitlines()
+        assert set(one["documents"]) == {json.loads(line)["id"] for line in documents}
+
+
+def test_a_flipped_bit_in_a_vector_ends_well(run: Path, say: Say) -> None:
+    """It was put aside, and building the index again said that it is not there, for ever."""
+    expected, number = answers(run), needed(run)
+    flip(run / "index" / f"{number:06d}" / "vectors-00000.npy", bit=6)
+    for _ in range(2):
+        code, _, err = say("ask", run, QUESTION)
+        assert code == 2 and "realm index build" in err
+    assert say("index", "build", run)[0] == 0
+    assert answers(run) == expected and say("verify", run)[0] == 0
+
+
+def test_a_lost_current_of_a_corpus_ends_well(run: Path, say: Say) -> None:
+    """It advised to build a corpus, which refuses where one is."""
+    expected = answers(run)
+    (run / "corpus" / "CURRENT").unlink()
+    code, _, err = say("ask", run, QUESTION)
+    assert code == 2 and f"realm repair {run / 'corpus'}" in err
+    assert say("repair", run / "corpus", "--yes")[0] == 0 and answers(run) == expected
+
+
+def test_an_empty_run_json_ends_well(run: Path, say: Say) -> None:
+    """It advised to remove the whole run."""
+    expected = answers(run)
+    (run / "run.json").write_bytes(b"")
+    code, _, err = say("ask", run, QUESTION)
+    assert code == 2 and "realm repair" in err and "emove" not in err
+    assert say("repair", run, "--yes")[0] == 0 and answers(run) == expected
+
+
+def test_a_lost_current_of_an_index_deletes_nothing(run: Path, say: Say) -> None:
+    expected, current = answers(run), read_current(run / "index")
+    (run / "index" / "CURRENT").unlink()
+    assert say("repair", run, "--yes")[0] == 0 and read_current(run / "index") == current and answers(run) == expected
+
+
+def test_going_back_a_version_gives_no_block_id_twice(tiny_run: Path, run: Path, say: Say, tmp_path: Path) -> None:
+    corpus = run / "corpus"
+    add_documents(corpus, [tiny_run.parent / "more.jsonl"])
+    known = set(BlockStore.open(corpus).block_ids.tolist())
+    flip(max(corpus.glob("manifest-*.json")), 300, 4)
+    code, found, _ = say("repair", corpus)
+    assert code == 2 and "what was added since is gone" in found["damage"][0]["cure"]
+    assert say("repair", corpus, "--yes")[0] == 0
+    source = tmp_path / "later.jsonl"
+    source.write_text(json.dumps({"id": "later", "title": "Later", "text": "Something quite new stands here."}) + "\n")
+    add_documents(corpus, [source])
+    store = BlockStore.open(corpus)
+    assert not known & set(store.block_ids[store.live_rows_of_document("later")].tolist())
+
+
+def test_no_flipped_bit_changes_an_answer(tiny_run: Path, run: Path) -> None:
+    """In any file of a run: the same answer, or one line."""
+    expected, silent, seen = answers(run), [], 0
+    files = sorted(path for path in tiny_run.rglob("*") if path.is_file() and path.stat().st_size)
+    files = [path for path in files if path.relative_to(tiny_run).parts[0] in ("corpus", "index", "stages", "params", "run.json")]
+    generator = np.random.default_rng(1)
+    for path in files:
+        damaged = run / path.relative_to(tiny_run)
+        for bit in generator.integers(0, 8 * path.stat().st_size, max(1, FLIPS // len(files))).tolist():
+            flip(damaged, bit // 8, bit % 8)
+            try:
+                if answers(run) != expected:
+                    silent.append((str(damaged.relative_to(run)), bit))
+            except RealmError as error:
+                assert "\n" not in str(error)
+                seen += 1
+            if any((run / "index").glob("*.quarantined")):
+                shutil.rmtree(run / "index")
+                shutil.copytree(tiny_run / "index", run / "index")
+            damaged.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, damaged)
+    assert not silent and seen > FLIPS // 8

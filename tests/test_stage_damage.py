@@ -1,0 +1,83 @@
+"""What a stage published is checked when it is loaded: a flipped bit ends in one line, never in another answer."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from realm.cli import main
+from realm.nn.model import RealmModel
+from realm.opening import open_run
+from realm.storage.sealed import SUMS
+from realm.text.tokenizer import TextTokenizer
+
+QUESTION = "What is the currency of Arvad?"
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def flip(path: Path, at: int, bit: int = 6) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def in_span_score(weights: Path) -> int:
+    """A byte in the middle of the tensor that scores spans: the exponent of a number of it."""
+    import json
+
+    data = weights.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    name = next(name for name in sorted(header) if name.startswith("reader.") and "body" not in name and name.endswith("weight"))
+    return 8 + size + int(header[name]["data_offsets"][0]) + 3
+
+
+def test_a_flipped_bit_in_the_span_score_is_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = run / "stages" / "finetune" / "model.safetensors"
+    flip(weights, in_span_score(weights))
+    assert main(["ask", str(run), QUESTION]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and str(weights) in err and "checksum differs" in err and "realm repair" in err
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "stage.json", "tokenizer.json", "tokenizer_config.json", SUMS])
+def test_every_file_of_a_stage_is_checked(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = run / "stages" / "finetune"
+    flip(stage / name, (stage / name).stat().st_size // 2, bit=1)
+    if name.startswith("tokenizer"):  # read where a stage is exported or used as a body
+        with pytest.raises(Exception, match=r"damaged.*checksum differs"):
+            TextTokenizer.load(stage)
+        return
+    assert main(["ask", str(run), QUESTION]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and str(stage / name) in err
+
+
+def test_a_missing_and_a_shorter_file_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = run / "stages" / "finetune" / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 4)
+    assert main(["ask", str(run), QUESTION]) == 2
+    assert "published with" in capsys.readouterr().err
+    weights.unlink()
+    assert main(["ask", str(run), QUESTION]) == 2
+    assert f"{weights}: damaged: missing" in capsys.readouterr().err
+
+
+def test_a_stage_without_checksums_opens_as_before(run: Path) -> None:
+    before = open_run(run).answerer.answer([QUESTION])[0].answer
+    for path in run.rglob(SUMS):
+        path.unlink()
+    assert open_run(run).answerer.answer([QUESTION])[0].answer == before
+
+
+def test_parameters_are_checked(run: Path) -> None:
+    directory = max(path for path in (run / "params").iterdir() if path.is_dir())
+    flip(directory / "config.json", 30, bit=1)
+    with pytest.raises(Exception, match=r"config\.json: damaged: changed"):
+        RealmModel.from_pretrained(directory)
