@@ -142,8 +142,8 @@ class EvalConfig:
     """Questions to evaluate on, in any format of docs/data-formats.md; a list of files is asked as one, and told apart in comparisons."""
     k: Annotated[tuple[Positive, ...], MinLen(1)] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
-    match: Match = "wordpiece"
-    """How recall by answer finds answers in blocks: wordpiece, raw or normalised, as in [finetune]."""
+    match: Match = "normalised"
+    """How recall by answer finds answers in blocks: normalised, wordpiece or raw, as in [finetune]."""
     read: Count = 0
     """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
     baselines: bool = False
