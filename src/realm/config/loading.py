@@ -17,7 +17,7 @@ from realm.paths import is_realm_model
 REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
 """Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
 
-EARLIER: dict[str, dict[str, Any]] = {"finetune": {"match": "wordpiece"}, "eval": {"match": "wordpiece"}}
+EARLIER: dict[str, dict[str, Any]] = {"finetune": {"match": "wordpiece"}, "eval": {"match": "wordpiece", "closed_book_read": "sentences"}}
 """What runs did whose ``config.toml`` was written before these keys were there, where it is not what runs do today."""
 
 RUN_CONFIG, RUN_FILE = "config.toml", "run.json"

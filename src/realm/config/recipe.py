@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Gt, MinLen
 
 from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
@@ -150,6 +150,11 @@ class EvalConfig:
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its training-set EM tells whether they suffice."""
+    closed_book_lr: Annotated[float, Gt(0)] = 1e-3
+    """Its peak learning rate, on sentences and on questions. 1e-3 suits networks from nothing; with a body it is the preset's."""
+    closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
+    """How much it reads before it learns questions: as many wordpieces as REALM's encoder did, documents and all, or as many masked
+    sentences: a fraction of the time and of what there is to remember."""
 
 
 @dataclass(frozen=True)
