@@ -39,6 +39,12 @@ def data_dir() -> Path:
 
 
 COUNTRIES = [("Arvad", "Tirel"), ("Belmor", "Osten"), ("Carsin", "Levka"), ("Dulwen", "Marop"), ("Estrag", "Nivel"), ("Faldor", "Quessa")]
+# Each file asks about all countries, in words and under ids of its own: what is measured is neither learnt from nor fitted to.
+ASKED = {
+    "qa_train": ("learn/{}", "What do people in {} pay with?"),
+    "qa_dev": ("dev/{}", "Which money is the currency in {}?"),
+    "qa": ("{}", "What is the currency of {}?"),
+}
 TINY_RECIPE = """
 [run]
 threads = 1
@@ -74,8 +80,8 @@ refresh_every = 2
 probe_queries = 8
 force = true
 [finetune]
-train = "qa.jsonl"
-dev = "qa.jsonl"
+train = "qa_train.jsonl"
+dev = "qa_dev.jsonl"
 steps = 5
 batch = 4
 read = 3
@@ -92,7 +98,8 @@ def write_tiny() -> Callable[[Path], Path]:
 
     def write(root: Path) -> Path:
         root.mkdir(parents=True, exist_ok=True)
-        documents, questions = [], []
+        documents: list[dict[str, Any]] = []
+        questions: dict[str, list[dict[str, Any]]] = {name: [] for name in ASKED}
         for name, money in COUNTRIES:
             for part, text in enumerate(
                 [
@@ -101,10 +108,11 @@ def write_tiny() -> Callable[[Path], Path]:
                 ]
             ):
                 documents.append({"id": f"{name}/{part}", "title": name, "text": text})
-            question = {"id": name, "question": f"What is the currency of {name}?", "answers": [money]}
-            questions.append(question | {"positive_ids": [f"{name}/0", f"{name}/1"]})
+            for file, (id, words) in ASKED.items():
+                question = {"id": id.format(name), "question": words.format(name), "answers": [money]}
+                questions[file].append(question | {"positive_ids": [f"{name}/0", f"{name}/1"]})
         more = {"id": "Novaria/0", "title": "Novaria", "text": "The currency of Novaria is the Belmor crown. Nobody lives there."}
-        for file, rows in (("docs", documents), ("qa", questions), ("more", [more])):
+        for file, rows in (("docs", documents), ("more", [more]), *questions.items()):
             (root / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         (root / "recipe.toml").write_text(TINY_RECIPE, "utf-8")
         return root / "recipe.toml"

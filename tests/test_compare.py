@@ -33,8 +33,10 @@ Write = Callable[[Path], Path]
 
 def write_both(root: Path, write_tiny: Write) -> Path:
     """The tiny recipe, which learns from and is asked two files: one with strings, one with patterns."""
-    path, both = write_tiny(root), '= ["qa.jsonl", "patterns.jsonl"]'
-    path.write_text(path.read_text().replace('qa = "qa.jsonl"', f"qa {both}").replace('train = "qa.jsonl"', f"train {both}"))
+    path, text = write_tiny(root), (root / "recipe.toml").read_text()
+    for key, file in (("qa", "qa.jsonl"), ("train", "qa_train.jsonl")):
+        text = text.replace(f'{key} = "{file}"', f'{key} = ["{file}", "patterns.jsonl"]')
+    path.write_text(text)
     patterns = [{"id": f"p{at}", "question": "Who pays?", "answers": ["cents?"], "answer_type": "regex"} for at in range(3)]
     (root / "patterns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns), "utf-8")
     return path

@@ -206,7 +206,7 @@ def test_edited_questions_are_refused(tiny_run: Path, tmp_path: Path, write_tiny
     recipe = write_tiny(tmp_path)
     run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     before = weights(tmp_path / "run")
-    (tmp_path / "qa.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
+    (tmp_path / "qa_train.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
     with pytest.raises(RunError, match="'finetune' was trained with another recipe or corpus"):
         run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "run") == before

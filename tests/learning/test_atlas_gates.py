@@ -16,6 +16,8 @@ from realm.demo.atlas import write_atlas
 from realm.pipeline import run_recipe
 from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, demo_recipe
 from realm.progress import Progress
+from realm.recipes.pretrain.held_out import utility_gain
+from realm.train.metrics import MetricsLog
 
 SEEDS = (0, 1, 2)
 PRETRAIN_STEPS = 200
@@ -27,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
 def train(directory: Path, seed: int) -> Row:
-    """The demo's recipe with another seed and a longer pre-training. Returns zero-shot gold recall and marginal utility."""
+    """The demo's recipe with another seed and a longer pre-training. Returns zero-shot gold recall, and what documents came to be worth."""
     recipe = demo_recipe(directory)
     pretrain = dataclasses.replace(recipe.pretrain, steps=PRETRAIN_STEPS)
     recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed), pretrain=pretrain)
@@ -35,7 +37,9 @@ def train(directory: Path, seed: int) -> Row:
     run_recipe(recipe, directory, stages=STAGES, progress=Progress(quiet=True))
     results: dict[str, Any] = {stage: json.loads((directory / "results" / f"{stage}.json").read_text()) for stage in ("ict", "pretrain")}
     row = {f"{stage} recall@{k}": results[stage]["recall_gold"][k] for k in ("1", "5") for stage in results}
-    return row | {"marginal utility": results["pretrain"]["marginal_utility"]}
+    gained = utility_gain(MetricsLog(directory / "metrics.jsonl").rows())
+    assert gained is not None
+    return row | {"marginal utility": results["pretrain"]["marginal_utility"], "held-out utility": gained[0], "held-out gain": gained[1]}
 
 
 def table(rows: list[Row]) -> str:
@@ -66,5 +70,6 @@ def test_pretraining_finds_more_gold_documents_than_ict(mean: Callable[[str], fl
     assert mean(f"pretrain recall@{k}") > mean(f"ict recall@{k}")
 
 
-def test_documents_help_to_fill_masks(mean: Callable[[str], float]) -> None:
-    assert mean("marginal utility") > 0
+def test_documents_come_to_help_to_fill_masks(mean: Callable[[str], float]) -> None:
+    """More than before the first step, where utility is above 0 already: the warm encoder reads, and ICT finds. Seed 0 had .51 nats."""
+    assert mean("held-out gain") > 0.2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import load_recipe
+from realm.config import dump_recipe, load_recipe
 from realm.data.held_out import hold_out
 from realm.data.types import MaskedQuery
 from realm.errors import ConfigError
@@ -22,7 +22,7 @@ from realm.progress import Progress
 from realm.recipes.baselines.closed_book import SentencesTask
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.pretrain.evidence import held_out_recall
-from realm.recipes.pretrain.held_out import evaluate_held_out
+from realm.recipes.pretrain.held_out import evaluate_held_out, utility_gain
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.starting import new_model
@@ -169,6 +169,26 @@ def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
             sums["held_out_accuracy_null"] += float(p_y[0, slot].argmax() == target)
             tokens += 1
     assert fast == {name: pytest.approx(value / tokens, abs=1e-4) for name, value in sums.items()}
+
+
+def test_utility_is_gained_by_learning_alone(tiny_run: Path, tmp_path: Path) -> None:
+    """What learning tests assert must not hold without learning: at a rate of nearly 0 there is a level, and no gain."""
+    gains = {}
+    for rate in (1e-12, 3e-2):
+        run = shutil.copytree(tiny_run, tmp_path / str(rate))
+        for name in ("stages/pretrain", "stages/finetune", "index", "params"):
+            shutil.rmtree(run / name)
+        for name in ("swaps.jsonl", "metrics.jsonl"):
+            (run / name).unlink()
+        recipe = load_recipe(run / "config.toml", {"pretrain": {"lr": rate, "warmup": 0, "held_out": 5}})
+        (run / "config.toml").write_text(dump_recipe(recipe), "utf-8")
+        run_recipe(recipe, run, stages=("pretrain",), progress=Progress(quiet=True))
+        gained = utility_gain(MetricsLog(run / "metrics.jsonl").rows())
+        assert gained is not None
+        gains[rate] = gained
+    (level, still), (_, moved) = gains[1e-12], gains[3e-2]
+    assert level != 0 and abs(still) < 1e-4 < abs(moved)
+    assert utility_gain([{"loss": 1.0}]) is None
 
 
 @pytest.mark.parametrize("publish", ["last", "best"])

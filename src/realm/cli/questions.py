@@ -46,14 +46,14 @@ Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
 
 
 def data_check(
-    qa: Qa, /, *, corpus: Path | None = None, match: str = "wordpiece", reading: Reading = QuestionFlags(), json: Json = False
+    qa: Qa, /, *, corpus: Path | None = None, match: str = "normalised", reading: Reading = QuestionFlags(), json: Json = False
 ) -> None:
     """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
 
     Args:
         qa: questions, in any known format.
         corpus: a corpus directory.
-        match: how answers are found in the corpus: wordpiece, raw or normalised.
+        match: how answers are found in the corpus: normalised, wordpiece or raw.
     """
     from realm.data.check import check_question_file
 
@@ -97,7 +97,7 @@ def eval(
         qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
         k: depths of recall; none: as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
-        match: how answers are found in blocks: wordpiece, raw or normalised; empty: as in the recipe.
+        match: how answers are found in blocks: normalised, wordpiece or raw; empty: as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.

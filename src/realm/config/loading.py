@@ -17,6 +17,9 @@ from realm.paths import is_realm_model
 REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
 """Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
 
+EARLIER: dict[str, dict[str, Any]] = {"finetune": {"match": "wordpiece"}, "eval": {"match": "wordpiece", "closed_book_read": "sentences"}}
+"""What runs did whose ``config.toml`` was written before these keys were there, where it is not what runs do today."""
+
 RUN_CONFIG, RUN_FILE = "config.toml", "run.json"
 """Files of a run directory: the recipe as it was resolved, and what says that it is a run."""
 Values = dict[str, Any]
@@ -26,7 +29,7 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win.
 
     The ``config.toml`` of a run states every key that there was when it was written. Keys that came later are as if they had not, whatever
-    presets say of them today: what was trained then stays what it is.
+    presets say of them today, and with ``EARLIER`` what defaults have changed: what was trained then stays what it is.
 
     Raises:
         ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
@@ -40,7 +43,7 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", path=path) from error
     if path.name == RUN_CONFIG and (path.parent / RUN_FILE).is_file():
-        return _recipe(_merge(values, overrides or {}), path)
+        return _recipe(_merge(_merge(EARLIER, values), overrides or {}), path)
     return build_recipe(values, path=path, overrides=overrides)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Gt, MinLen
 
 from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
@@ -142,14 +142,19 @@ class EvalConfig:
     """Questions to evaluate on, in any format of docs/data-formats.md; a list of files is asked as one, and told apart in comparisons."""
     k: Annotated[tuple[Positive, ...], MinLen(1)] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
-    match: Match = "wordpiece"
-    """How recall by answer finds answers in blocks: wordpiece, raw or normalised, as in [finetune]."""
+    match: Match = "normalised"
+    """How recall by answer finds answers in blocks: normalised, wordpiece or raw, as in [finetune]."""
     read: Count = 0
     """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
     baselines: bool = False
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its training-set EM tells whether they suffice."""
+    closed_book_lr: Annotated[float, Gt(0)] = 1e-3
+    """Its peak learning rate, on sentences and on questions. 1e-3 suits networks from nothing; with a body it is the preset's."""
+    closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
+    """How much it reads before it learns questions: as many wordpieces as REALM's encoder did, documents and all, or as many masked
+    sentences: a fraction of the time and of what there is to remember."""
 
 
 @dataclass(frozen=True)

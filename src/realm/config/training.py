@@ -258,9 +258,9 @@ class FinetuneConfig:
     """Blocks over which the retriever's loss runs; bounded by the corpus."""
     read: Positive = 5
     """Blocks that the reader reads."""
-    match: Match = "wordpiece"
-    """How answers are found in blocks: wordpiece (Hugging Face's REALM), raw (characters, as the TensorFlow release's retriever) or
-    normalised (words, as they are scored). The last two need the extra eval. Patterns are found where they match."""
+    match: Match = "normalised"
+    """How answers are found in blocks: normalised (words, as they are scored), wordpiece (as published: Hugging Face's REALM) or raw
+    (characters, as the TensorFlow release's retriever; needs the extra eval). Patterns are found where they match."""
     evidence: Literal["anywhere", "named"] = "anywhere"
     """Where an answer counts: anywhere it stands (ORQA), or, of questions that name documents (positive_ids) with an answer in them, there
     alone: what equals it elsewhere is neither right nor wrong, and the best named block of the beam is always read."""

@@ -22,7 +22,7 @@ def check_question_file(
     corpus: Path | None = None,
     *,
     options: QuestionOptions | None = None,
-    match: str = "wordpiece",
+    match: str = "normalised",
     max_span: int = 10,
     query_length: int = 64,
     counting: Counting | None = None,
@@ -76,7 +76,7 @@ def _against(
     live = store.live
     patterns = PatternSearch()
     located = locate_answers(store, questions, match, patterns, lambda done, total: counting("data check: patterns", done, total))
-    by_row = [match != "wordpiece" and q.answer_type == "string" for q in questions]
+    by_row = [match == "raw" and q.answer_type == "string" for q in questions]
     found = [_answerable(spans, live, None if whole else max_span) for spans, whole in zip(located, by_row, strict=True)]
     known = set(store.documents())
     lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]

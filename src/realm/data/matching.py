@@ -2,17 +2,18 @@
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence as SequenceOf
+from collections.abc import Iterable, Sequence as SequenceOf
 from itertools import chain
 
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.qa import NO_SPAN, Spans, answer_wordpieces, locate_wordpieces
+from realm.data.qa import NO_SPAN, Spans, answer_wordpieces, characters_of_wordpieces, locate_wordpieces, touched
 from realm.data.types import Question
+from realm.data.words import locate_words
 from realm.errors import MissingExtra
 from realm.progress import Advance
-from realm.text.answers import Range, normalised_ranges, normalised_text, raw_ranges
+from realm.text.answers import Range
 from realm.text.literals import LikelyPatterns, automaton
 from realm.text.patterns import PatternSearch, compiled_pattern
 
@@ -27,13 +28,13 @@ def locate_answers(
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
-        match: how strings are found, one of ``text.answers.MATCHES``. wordpiece: rows and spans by wordpieces. raw: rows by characters;
-            the spans in them are those of the answer's wordpieces, as in the TensorFlow release. normalised: rows by normalised words;
-            spans are what stands there, however the document spells it. Regex answers have one way, see ``locate_patterns``.
+        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans are what stands there,
+            however the document spells it. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
+            of the answer's wordpieces, as in the TensorFlow release. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
 
     Raises:
-        MissingExtra: raw and normalised need an automaton over all answers at once.
+        MissingExtra: raw needs an automaton over all answers at once.
     """
     strings = [question for question in questions if question.answer_type == "string"]
     regexes = [question for question in questions if question.answer_type == "regex"]
@@ -47,55 +48,32 @@ def locate_answers(
 
 
 def _located_strings(store: BlockStore, questions: SequenceOf[Question], match: str, counting: Advance) -> list[Spans]:
+    if match == "normalised":
+        return locate_words(store, questions, counting)
+    located = locate_wordpieces(store, [answer_wordpieces(store, question) for question in questions], counting)
     if match == "wordpiece":
-        return locate_wordpieces(store, [answer_wordpieces(store, question) for question in questions], counting)
-    rows = _rows_with(store, questions, *_PREPARED[match])
-    accepted = []
-    for question, holding in zip(questions, rows, strict=True):
-        spellings = set(question.answers) if match == "raw" else _spellings(store, question, holding)
-        accepted.append([ids for ids in store.tokenizer.encode(sorted(spellings)) if ids] if holding else [])
-    located = locate_wordpieces(store, accepted, counting)
+        return located
+    rows = _rows_with_characters(store, questions)
     return [Spans.of({row: spans.get(row, []) for row in holding}) for spans, holding in zip(located, rows, strict=True)]
 
 
-def _spellings(store: BlockStore, question: Question, rows: Iterable[int]) -> set[str]:
-    """How the documents write the answers."""
-    texts = (store.block(row).text for row in rows)
-    return {text[start:end] for text in texts for start, end in normalised_ranges(text, question.answers)}
-
-
-def _rows_with(
-    store: BlockStore, questions: SequenceOf[Question], prepared: Callable[[str], str], needle: Callable[[str], str]
-) -> list[list[int]]:
-    """Rows that hold an answer of each question, ascending."""
+def _rows_with_characters(store: BlockStore, questions: SequenceOf[Question]) -> list[list[int]]:
+    """Rows that hold an answer of each question character by character, ascending."""
     owners: dict[str, set[int]] = defaultdict(set)
     for number, question in enumerate(questions):
         for answer in question.answers:
-            if needle(answer).strip():
-                owners[needle(answer)].add(number)
+            if answer.strip():
+                owners[answer].add(number)
     found: list[list[int]] = [[] for _ in questions]
     needles = list(owners)
     finder = automaton(needles)
     if finder is None:
-        raise MissingExtra("matching answers other than by wordpieces", "eval")
+        raise MissingExtra("matching answers character by character", "eval")
     for row in range(len(store)):
-        hits = {place[0] for place in finder.find_matches_as_indexes(prepared(store.block(row).text), overlapping=True)}
+        hits = {place[0] for place in finder.find_matches_as_indexes(store.block(row).text, overlapping=True)}
         for number in {owner for hit in hits for owner in owners[needles[hit]]}:
             found[number].append(row)
     return found
-
-
-def _padded(text: str) -> str:
-    """Normalised words with a space on either side: whole words match whole words."""
-    return f" {normalised_text(text)} "
-
-
-_PREPARED: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {"raw": (str, str), "normalised": (_padded, _padded)}
-
-
-def places(text: str, answers: SequenceOf[str], match: str) -> list[Range]:
-    """Where answers stand in one text by characters ("raw") or normalised words ("normalised"), in the text's own spelling."""
-    return {"raw": raw_ranges, "normalised": normalised_ranges}[match](text, answers)
 
 
 ROWS = 256
@@ -133,7 +111,7 @@ def _search_rows(store: BlockStore, rows: list[int], likely: LikelyPatterns, sea
         hits = {pattern: search.ranges(text, pattern) for pattern in likely.of(text)}
         if hits := {pattern: ranges for pattern, ranges in hits.items() if ranges}:
             matched[row] = hits
-    for row, wordpieces in zip(matched, _characters_of_wordpieces(store, {row: texts[row] for row in matched}), strict=True):
+    for row, wordpieces in zip(matched, characters_of_wordpieces(store, {row: texts[row] for row in matched}), strict=True):
         for pattern, ranges in matched[row].items():
             marked = _marked(texts[row], pattern, ranges, wordpieces, search)
             found[pattern].extend(chain.from_iterable((row, start, end) for start, end in marked or [NO_SPAN]))
@@ -141,25 +119,6 @@ def _search_rows(store: BlockStore, rows: list[int], likely: LikelyPatterns, sea
 
 def _marked(text: str, pattern: str, ranges: list[Range], wordpieces: np.ndarray, search: PatternSearch) -> list[Range]:
     """The wordpieces of each match that would be right as an answer, each place once."""
-    begins, ends = np.array(ranges).T
-    first = np.searchsorted(wordpieces[:, 1], begins, side="right")
-    last = np.searchsorted(wordpieces[:, 0], ends, side="left")
+    first, last = touched(wordpieces, *np.array(ranges).T)
     places = dict.fromkeys((start, end) for start, end in zip(first.tolist(), last.tolist(), strict=True) if start < end)
     return [(a, b) for a, b in places if search.begins(text[wordpieces[a, 0] : wordpieces[b - 1, 1]], pattern)]
-
-
-def _characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[np.ndarray]:
-    """int32 [t, 2] of each block: the range in its text of every body wordpiece, made anew sentence by sentence as the build made them."""
-    tables = [store.sentences(row) for row in texts]
-    sentences = [text[start:end] for text, table in zip(texts.values(), tables, strict=True) for start, end in table.chars.tolist()]
-    tokenized = store.tokenizer.tokenize(sentences)
-    found, number = [], 0
-    for row, table in zip(texts, tables, strict=True):
-        ranges = np.zeros((len(store.token_ids(row)), 2), np.int32)
-        for (first, last), (begin, end) in zip(table.tokens.tolist(), table.chars.tolist(), strict=True):
-            offsets = np.array(tokenized.offsets(number), np.int32).reshape(-1, 2)[: last - first] + begin
-            ranges[first:last] = end  # of wordpieces that the text does not give again
-            ranges[first : first + len(offsets)] = offsets
-            number += 1
-        found.append(ranges)
-    return found

@@ -65,8 +65,37 @@ PORTION = 65_536
 """Blocks that an inverted list holds while a whole corpus is searched."""
 
 
+class InvertedList:
+    """Finds runs of ids in many texts made of ids, through one inverted list (about 20 bytes an id while it is made).
+
+    Args:
+        ids: unsigned [t], of n texts, one after the other.
+        starts: int64 [n + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
+        size: ids are below it.
+    """
+
+    def __init__(self, ids: np.ndarray, starts: np.ndarray, size: int):
+        self._ids, self._starts = ids, starts
+        self._order = np.argsort(ids, kind="stable")
+        self._from = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=size))])
+
+    def occurrences(self, run: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Texts in which ``run`` stands, and where it begins among all ids, both int64 [n], ascending."""
+        if not run or max(run) >= len(self._from) - 1:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        counts = [int(self._from[i + 1] - self._from[i]) for i in run]
+        rarest = int(np.argmin(counts))
+        at = np.sort(self._order[self._from[run[rarest]] : self._from[run[rarest] + 1]]) - rarest
+        at = at[(at >= 0) & (at + len(run) <= len(self._ids))]
+        for offset, wanted in enumerate(run):
+            at = at[self._ids[at + offset] == wanted]
+        texts = np.searchsorted(self._starts, at, side="right") - 1
+        inside = at + len(run) <= self._starts[texts + 1]
+        return texts[inside], at[inside]
+
+
 class AnswerLocator:
-    """Finds wordpiece sequences in some blocks through one inverted list (about 20 bytes a wordpiece while it is made), built once.
+    """Finds wordpiece sequences in some blocks through one inverted list, built once.
 
     Args:
         rows: the blocks to look in, each once, ascending; by default all. Tombstoned ones are found too, the search never returns them.
@@ -77,24 +106,13 @@ class AnswerLocator:
         bodies = [store.token_ids(row) for row in chosen]
         self._rows = np.fromiter(chosen, np.int64, len(chosen))
         self._starts = np.concatenate([[0], np.cumsum([len(body) for body in bodies], dtype=np.int64)])
-        self._tokens = np.concatenate(bodies) if bodies else np.empty(0, np.uint16)
-        self._order = np.argsort(self._tokens, kind="stable")
-        counts = np.bincount(self._tokens, minlength=store.tokenizer.vocab_size)
-        self._from = np.concatenate([[0], np.cumsum(counts)])
+        tokens = np.concatenate(bodies) if bodies else np.empty(0, np.uint16)
+        self._list = InvertedList(tokens, self._starts, store.tokenizer.vocab_size)
 
     def occurrences(self, ids: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
         """Rows and body positions at which ``ids`` stands as contiguous wordpieces, both int64 [n], in corpus order."""
-        if not ids or max(ids) >= len(self._from) - 1:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        counts = [int(self._from[i + 1] - self._from[i]) for i in ids]
-        rarest = int(np.argmin(counts))
-        at = np.sort(self._order[self._from[ids[rarest]] : self._from[ids[rarest] + 1]]) - rarest
-        at = at[(at >= 0) & (at + len(ids) <= len(self._tokens))]
-        for offset, wordpiece in enumerate(ids):
-            at = at[self._tokens[at + offset] == wordpiece]
-        blocks = np.searchsorted(self._starts, at, side="right") - 1
-        inside = at + len(ids) <= self._starts[blocks + 1]
-        return self._rows[blocks[inside]], (at - self._starts[blocks])[inside]
+        blocks, at = self._list.occurrences(ids)
+        return self._rows[blocks], at - self._starts[blocks]
 
     def spans(self, answers: SequenceOf[SequenceOf[int]]) -> Spans:
         """Where one of the answers stands: rows, and the wordpieces of their bodies that equal it."""
@@ -127,3 +145,31 @@ def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:
     if question.answer_type == "regex":
         return []
     return [ids for ids in store.tokenizer.encode(list(question.answers)) if ids]
+
+
+def characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[np.ndarray]:
+    """int32 [t, 2] of each block: the range in its text of every body wordpiece, made anew sentence by sentence as the build made them."""
+    tables = [store.sentences(row) for row in texts]
+    sentences = [text[start:end] for text, table in zip(texts.values(), tables, strict=True) for start, end in table.chars.tolist()]
+    tokenized = store.tokenizer.tokenize(sentences)
+    found, number = [], 0
+    for row, table in zip(texts, tables, strict=True):
+        ranges = np.zeros((len(store.token_ids(row)), 2), np.int32)
+        for (first, last), (begin, end) in zip(table.tokens.tolist(), table.chars.tolist(), strict=True):
+            offsets = np.array(tokenized.offsets(number), np.int32).reshape(-1, 2)[: last - first] + begin
+            ranges[first:last] = end  # of wordpieces that the text does not give again
+            ranges[first : first + len(offsets)] = offsets
+            number += 1
+        found.append(ranges)
+    return found
+
+
+def touched(wordpieces: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The wordpieces, first and behind the last, that ranges of characters touch: int64 [n] each, none where first is not before last.
+
+    Args:
+        wordpieces: of one block, from ``characters_of_wordpieces``.
+        begins: int [n], where each range begins in the block's text.
+        ends: int [n], where it ends.
+    """
+    return np.searchsorted(wordpieces[:, 1], begins, side="right"), np.searchsorted(wordpieces[:, 0], ends, side="left")

@@ -27,6 +27,7 @@ from realm.recipes.baselines.continued import combined_fingerprint, continued_fi
 from realm.recipes.context import fingerprint, on_cuda, stage_facts
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
+from realm.recipes.pretrain.held_out import utility_gain
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.stage import run_pretrain
 from realm.recipes.warm import run_warm
@@ -180,10 +181,9 @@ def _recalls(prefix: str, result: Mapping[str, Any]) -> dict[str, float | None]:
 def _held_out(stage: SharedStage) -> dict[str, float | None]:
     """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
 
-    None where nothing was pre-trained or held out. Levels of different masks say little: what is hidden may be easy without training.
+    None where nothing was pre-trained or held out.
     """
-    rows = [row["held_out_utility"] for row in stage.context.log.rows() if row.get("held_out_utility") is not None]
-    last, gain = (rows[-1], rows[-1] - rows[0]) if rows else (None, None)
+    last, gain = utility_gain(stage.context.log.rows()) or (None, None)
     return {"held_out_utility": last, "held_out_gain": gain}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.check import require_readable
-from realm.data.questions import dataset_names, load_questions
+from realm.data.questions import dataset_names, load_datasets, load_questions, pooled, shared
 from realm.errors import CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import written
@@ -34,6 +34,20 @@ def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
         check_closed_book(recipe, "Set eval.baselines = false")
     if importlib.util.find_spec("bm25s") is None:
         raise MissingExtra("the BM25 baseline", "bm25")
+
+
+def shared_questions(recipe: Recipe) -> str:
+    """A line that warns of dev questions that are asked in the evaluation, too; "" where there are none, or nothing is fine-tuned."""
+    if not (recipe.train_files and recipe.dev_files and recipe.eval_files):
+        return ""
+    dev, test = (pooled(load_datasets(files)) for files in (recipe.dev_files, recipe.eval_files))
+    if not (both := len(shared(dev, test))):
+        return ""
+    rest = f"the other {len(dev) - both}" if both < len(dev) else "no question: answers have no confidence but p"
+    return (
+        f"warning: {both} of {len(dev)} questions of finetune.dev are questions of eval.qa, too: what they choose is measured on them, "
+        f"and confidence is calibrated on {rest}. Name others in finetune.dev: realm data convert TRAIN --out REST --dev DEV makes them."
+    )
 
 
 def check_closed_book(recipe: Recipe, without: str) -> None:

@@ -26,7 +26,15 @@ from realm.pipeline.directory import build_run_corpus, claim_run
 from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes, rates_by_part
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
-from realm.recipes.baselines.closed_book import QuestionsTask, SentencesTask, question_steps, sentence_steps, written
+from realm.recipes.baselines.closed_book import (
+    BATCH,
+    QuestionsTask,
+    SentencesTask,
+    question_steps,
+    sentence_steps,
+    wordpieces_a_step,
+    written,
+)
 from realm.recipes.context import StageContext, open_context, source_over
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
@@ -203,10 +211,20 @@ class _Probe:
 
     def _closed_book_seconds(self, questions: list[Question]) -> float:
         recipe, context, model = self.context.recipe, self.context, self.model.with_parts(embedder=None)
-        sentences = sentence_steps(recipe, recipe.warm.steps if recipe.pretrain.from_warm else 0, recipe.pretrain.steps)
-        rows = [self._time(SentencesTask(context, model), sentences)]
+        task = SentencesTask(context, model)
+        rows = [self._time(task, self._closed_book_steps(task))]
         rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(written(questions)))))
         return sum(row["seconds"] for row in rows)
+
+    def _closed_book_steps(self, task: SentencesTask) -> int:
+        """Steps over masked sentences. How many wordpieces REALM's encoder reads is not known yet: as if all blocks were of mean length."""
+        recipe = self.context.recipe
+        warm = recipe.warm.steps if recipe.pretrain.from_warm else 0
+        if recipe.eval.closed_book_read == "sentences":
+            return sentence_steps(recipe, warm, recipe.pretrain.steps)
+        joints = warm * recipe.warm.batch + recipe.pretrain.steps * recipe.pretrain.batch * recipe.pretrain.candidates
+        each = wordpieces_a_step(task) / BATCH + float(self.context.store.lengths.mean())
+        return max(1, round(joints * each / wordpieces_a_step(task)))
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
         texts = [question.text for question in questions[:ANSWERED]]

@@ -11,7 +11,7 @@ from realm.corpus.store.info import corpus_info
 from realm.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.errors import ConfigError
 from realm.paths import RunPaths
-from realm.pipeline.checks import check_corpus, check_questions
+from realm.pipeline.checks import check_corpus, check_questions, shared_questions
 from realm.pipeline.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.progress import Progress
@@ -118,9 +118,16 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
         paths = RunPaths(Path(out))
         if set(wanted) - {"corpus"}:
             check_questions(loaded, baselines="eval" in wanted)
+            on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))
             return _run(loaded, paths, wanted, progress)
+
+
+def warn_of(problem: str, progress: Progress) -> None:
+    """Say a line, if there is one to say."""
+    if problem:
+        progress.say(problem)
 
 
 def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress) -> dict[str, Any]:

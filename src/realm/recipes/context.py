@@ -178,6 +178,8 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
     "model": {"embedding_dropout": 0.0, "freeze_words": False},
 }
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
+CLOSED_BOOK_ONCE = {"lr": 1e-3, "read": "sentences"}
+"""The same of the closed book, whose keys stand in [eval]."""
 
 
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
@@ -197,6 +199,8 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
         known["retrieval"] = retrieval
     if stage == "closed_book":
         known["epochs"] = recipe.eval.closed_book_epochs
+        chosen = {"lr": recipe.eval.closed_book_lr, "read": recipe.eval.closed_book_read}
+        known |= {key: value for key, value in chosen.items() if value != CLOSED_BOOK_ONCE[key]}
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
         known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)

@@ -1,20 +1,22 @@
 """Scores of answers and of rankings; all rates are fractions 0..1."""
 
 from collections.abc import Sequence as SequenceOf
+from functools import lru_cache
 
 import numpy as np
 
 from realm.answerer import Answer
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
-from realm.data.matching import places
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
-from realm.text.answers import exact_match, f1, regex_match
+from realm.text.answers import exact_match, f1, padded, regex_match
 from realm.text.patterns import PatternSearch
 
 BOOTSTRAPS = 1000
 _DRAWN_AT_ONCE = 10_000_000
+WORDS_KEPT = 2**15
+"""Blocks whose normalised words are kept, some 30 MB: what is found for one question is found for others, too."""
 
 
 def is_correct(prediction: str, question: Question) -> bool:
@@ -53,22 +55,29 @@ class Relevance:
             pattern that exceeds its time twice is not tried again (``patterns`` knows which).
     """
 
-    def __init__(self, store: BlockStore, match: str = "wordpiece"):
+    def __init__(self, store: BlockStore, match: str = "normalised"):
         self.store = store
         self.match = match
         self.patterns = PatternSearch()
+        self._words = lru_cache(WORDS_KEPT)(lambda row: padded(store.block(row).text))
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""
         if question.answer_type == "string" and self.match == "wordpiece":
             found = AnswerLocator(self.store, sorted({row for row in rows.tolist() if row >= 0}))
             return np.isin(rows, found.spans(answer_wordpieces(self.store, question)).rows)
-        return np.array([row >= 0 and self._holds(question, self.store.block(int(row)).text) for row in rows], np.bool_)
+        needles = [padded(answer) for answer in question.answers] if self.match == "normalised" else list(question.answers)
+        needles = [needle for needle in needles if needle.strip()]
+        return np.array([row >= 0 and self._holds(question, int(row), needles) for row in rows.tolist()], np.bool_)
 
-    def _holds(self, question: Question, text: str) -> bool:
+    def _holds(self, question: Question, row: int, needles: list[str]) -> bool:
+        if question.answer_type == "string" and self.match == "normalised":
+            text = self._words(row)
+            return any(needle in text for needle in needles)
+        text = self.store.block(row).text
         if question.answer_type == "regex":
             return self.patterns.found(text, question.answers)
-        return bool(places(text, question.answers, self.match))
+        return any(needle in text for needle in needles)
 
     def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row belongs to one of the question's positive documents."""

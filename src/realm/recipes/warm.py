@@ -29,6 +29,8 @@ from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 HELD_OUT = 200
+SAMPLE = 512
+"""Examples from which the wordpieces of a step are reckoned."""
 
 
 def one_document_nll(target_log_probs: Tensor, slots: Tensor) -> losses.Loss:
@@ -109,6 +111,12 @@ class WarmTask(Task):
         self.pairs = Pairs(context)
         self.order = EpochOrder(len(self.pairs.training), "warm", context.seed)
         self.reading: FilledShares | None = None
+
+    def wordpieces_a_step(self) -> float:
+        """Wordpieces that the encoder reads in a step, reckoned from ``SAMPLE`` pairs."""
+        joint, training = self.context.inputs.featurizer.joint, self.pairs.training
+        drawn = [self.pairs.example(training[at % len(training)], at) for at in range(SAMPLE)]
+        return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLE * self.section.batch
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         drawn = self.order.batch(step, self.section.batch, share)

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-import regex
-
 from realm.text.patterns import pattern_matches
 from realm.text.sentences import split_sentences
 from realm.text.words import STOPWORDS
@@ -87,12 +85,13 @@ def _refuse_single_string(references: Sequence[str]) -> None:
         raise TypeError("references must be a sequence of strings, not one string")
 
 
-MATCHES = ("wordpiece", "raw", "normalised")
-"""Ways to find an answer in a text. wordpiece: the same wordpieces in a row (Hugging Face's REALM); raw: the same characters in a row, case
-and all (the TensorFlow release's retriever); normalised: the same words in a row after the official normalisation."""
+MATCHES = ("normalised", "wordpiece", "raw")
+"""Ways to find an answer in a text. normalised: the same words in a row after the official normalisation; wordpiece: the same wordpieces in
+a row, inside of words, too (published: Hugging Face's REALM); raw: the same characters in a row, case and all (published: the TensorFlow
+release's retriever)."""
 
 Range = tuple[int, int]
-_TOKENS = regex.compile(r"\S+")
+_TOKENS = re.compile(r"\S+")
 
 
 def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
@@ -110,15 +109,19 @@ def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
     words, owners = _words_of(text)
     needles = {tuple(normalize_answer(answer).split()) for answer in answers} - {()}
     found = {(owners[at], owners[at + len(needle) - 1]) for needle in needles for at in _word_places(words, needle)}
-    if not found:
-        return []
-    tokens = [match.span() for match in _TOKENS.finditer(text)]
-    return sorted({_without_punctuation(text, tokens[first][0], tokens[last][1]) for first, last in found})
+    return sorted(set(token_ranges(text, found)))
 
 
-def normalised_text(text: str) -> str:
-    """``normalize_answer`` of a text, faster: words are looked up, and most of a text's words were seen before."""
-    return " ".join(_words_of(text)[0])
+def token_ranges(text: str, tokens: Iterable[tuple[int, int]]) -> list[Range]:
+    """(start, end) of (first, last) tokens of a text, which stand between white space, without the punctuation around them."""
+    wanted = list(tokens)
+    ranges = [match.span() for match in _TOKENS.finditer(text)] if wanted else []
+    return [_without_punctuation(text, ranges[first][0], ranges[last][1]) for first, last in wanted]
+
+
+def padded(text: str) -> str:
+    """``normalize_answer`` of a text with a space on either side: whole words match whole words."""
+    return f" {normalize_answer(text)} "
 
 
 def _words_of(text: str) -> tuple[list[str], list[int]]:
@@ -129,14 +132,17 @@ def _words_of(text: str) -> tuple[list[str], list[int]]:
     words: list[str] = []
     owners: list[int] = []
     for number, token in enumerate(text.split()):
-        for word in _token_words(token):
+        for word in token_words(token):
             words.append(word)
             owners.append(number)
     return words, owners
 
 
 @lru_cache(maxsize=2**18)
-def _token_words(token: str) -> tuple[str, ...]:
+def token_words(token: str) -> tuple[str, ...]:
+    """The normalised words of what stands between white space: mostly one, none of an article. Looked up: most were seen before."""
+    if token.isascii() and token.isalnum():
+        return () if (word := token.lower()) in ("a", "an", "the") else (word,)
     return tuple(normalize_answer(token).split())
 
 

@@ -1,6 +1,6 @@
 """Question files: the published formats and one's own, read into ``Question``, checked row by row, split as the papers split them."""
 
-from realm.data.questions.datasets import Datasets, dataset_names, load_datasets, parts, pooled
+from realm.data.questions.datasets import Datasets, dataset_names, load_datasets, parts, pooled, shared
 from realm.data.questions.loading import QuestionFile, convert_questions, is_dev_question, load_questions, read_questions
 from realm.data.questions.options import QuestionOptions
 
@@ -16,4 +16,5 @@ __all__ = [
     "parts",
     "pooled",
     "read_questions",
+    "shared",
 ]

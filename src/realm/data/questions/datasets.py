@@ -7,6 +7,7 @@ from pathlib import Path
 from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError
+from realm.text.answers import normalize_answer
 
 Datasets = Mapping[str, list[Question]]
 """Questions by the name of their dataset."""
@@ -35,6 +36,16 @@ def parts(datasets: Datasets) -> dict[str, slice]:
         found[name] = slice(start, start + len(questions))
         start += len(questions)
     return found
+
+
+def shared(some: SequenceOf[Question], others: SequenceOf[Question]) -> list[Question]:
+    """Those of ``some`` that are among ``others``: in the same words once both are normalised as answers are, or under the same id.
+
+    An id that is a mere number does not tell: questions without one are numbered in each file.
+    """
+    texts = {normalize_answer(question.text) for question in others}
+    ids = {question.id for question in others if not question.id.isdigit()}
+    return [question for question in some if question.id in ids or normalize_answer(question.text) in texts]
 
 
 def dataset_names(files: SequenceOf[Path]) -> list[str]:

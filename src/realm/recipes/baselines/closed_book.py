@@ -1,10 +1,11 @@
 """Closed book: the encoder alone answers, from what its weights remember and from no document.
 
-It is pre-trained on the same masked sentences and as many masked spans as REALM's encoder saw (warm stage and pre-training), without any
-document, and fine-tuned on the same questions: "[CLS] question [MASK] ... [SEP] [SEP]", always with six masks, the answer's wordpieces in
-the first of them and [PAD] in the rest. The length is the one with the best mean log-probability over the six: masks in the number of
-the answer's wordpieces would give its length away in training, and a wrong number of them could not be told from the right one. Its
-training-set EM shows whether it can learn at all.
+It is pre-trained on the same masked sentences, without any document, until it has read as many wordpieces as REALM's encoder did in warm
+stage and pre-training (or, by ``eval.closed_book_read``, as many sentences), and fine-tuned on the same questions: "[CLS] question [MASK]
+... [SEP] [SEP]", always with six masks, the answer's wordpieces in the first of them and [PAD] in the rest. The length is the one with the
+best mean log-probability over the six: masks in the number of the answer's wordpieces would give its length away in training, and a wrong
+number of them could not be told from the right one. Its training-set EM shows whether it can learn at all. An answer counts as right in the
+references' spelling or in the tokenizer's, the only one in which it can write: "U.S." comes out as "u. s.".
 """
 
 import dataclasses
@@ -27,8 +28,9 @@ from realm.recipes.finetune.task import files_of, training_questions
 from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.recipes.starting import new_model
-from realm.recipes.warm import one_document_nll
+from realm.recipes.warm import WarmTask, one_document_nll
 from realm.storage.files import write_json
+from realm.text.tokenizer import TextTokenizer
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first
 from realm.train.loop import StepResult, Task
@@ -36,8 +38,8 @@ from realm.train.loop import StepResult, Task
 LONGEST_ANSWER = 6
 TRAIN_SAMPLE = 500
 BATCH = 32
-LR = 1e-3
-"""Peak learning rate: at that of the warm stage, three times as high, facts are hardly remembered."""
+SAMPLE = 512
+"""Sentences from which the wordpieces of a step are reckoned."""
 
 
 def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
@@ -94,7 +96,7 @@ class QuestionsTask(ClosedBookTask):
         self.items: list[tuple[TokenIds, TokenIds]] = []
         strings = written(questions)
         for question, ids in zip(strings, encode([q.text for q in strings]), strict=True):
-            short = [a for a in encode(list(question.answers)) if 0 < len(a) <= LONGEST_ANSWER]
+            short = [answer for answer in encode(list(question.answers)) if fits(answer)]
             if short:
                 self.items.append((ids[: room(context)], short[0]))
         if not self.items:
@@ -158,12 +160,49 @@ def best_fillings(log_probs: Tensor, pad: int) -> tuple[Tensor, Tensor]:
 
 def share_correct(context: StageContext, model: RealmModel, questions: list[Question]) -> list[bool]:
     predictions = answer_closed_book(context, model, questions)
-    return [is_correct(p, q) for p, q in zip(predictions, questions, strict=True)]
+    return [is_correct(p, q) for p, q in zip(predictions, as_spelled(context.store.tokenizer, questions), strict=True)]
+
+
+def as_spelled(tokenizer: TextTokenizer, questions: list[Question]) -> list[Question]:
+    """The questions with the tokenizer's spelling of their answers beside the answers themselves; patterns as they are."""
+    found = []
+    for question in questions:
+        spellings = [tokenizer.decode(ids) for ids in tokenizer.encode(list(question.answers))] if question.answer_type == "string" else []
+        found.append(dataclasses.replace(question, answers=tuple(dict.fromkeys((*question.answers, *spellings)))))
+    return found
+
+
+def reachable(context: StageContext, questions: list[Question]) -> float:
+    """Share of questions with an answer that it can write: a string of at most ``LONGEST_ANSWER`` known wordpieces."""
+    encode, unknown = context.store.tokenizer.encode, context.store.tokenizer.special.unk
+    written = [q.answer_type == "string" and any(fits(ids) and unknown not in ids for ids in encode(list(q.answers))) for q in questions]
+    return sum(written) / max(1, len(written))
+
+
+def fits(answer: TokenIds) -> bool:
+    """Whether there are masks for an answer."""
+    return 0 < len(answer) <= LONGEST_ANSWER
 
 
 def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
     """Steps over masked sentences, in which it sees as many as REALM's encoder did."""
     return max(1, (warm_steps * recipe.warm.batch + pretrain_steps * recipe.pretrain.batch) // BATCH)
+
+
+def reading_steps(context: StageContext, task: SentencesTask) -> int:
+    """Steps over masked sentences, in which it reads as much as REALM's encoder did, as ``eval.closed_book_read`` counts."""
+    recipe, pretrained = context.recipe, stage_facts(context.paths, "pretrain")
+    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+    if recipe.eval.closed_book_read == "sentences":
+        return sentence_steps(recipe, warm, pretrained["steps"])
+    read = pretrained["encoded"] + (warm * WarmTask(context, task.model).wordpieces_a_step() if warm else 0)
+    return max(1, round(read / wordpieces_a_step(task)))
+
+
+def wordpieces_a_step(task: SentencesTask) -> float:
+    """Wordpieces of a step over masked sentences, reckoned from some."""
+    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
+    return BATCH * sum(len(empty_joint(task.context, ids)) for ids in drawn) / SAMPLE
 
 
 def question_steps(recipe: Recipe, questions: int) -> int:
@@ -182,18 +221,19 @@ def run_closed_book(context: StageContext) -> None:
     if not is_published(context, "closed_book", mark):
         model = new_model(context, embeds=False).to(context.device)
         recipe = context.recipe
-        warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
-        steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=steps, batch=BATCH, accumulate=1)
-        train(context, SentencesTask(context, model), section, mark)
+        sentences = SentencesTask(context, model)
+        lr, steps = recipe.eval.closed_book_lr, reading_steps(context, sentences)
+        train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH, accumulate=1), mark)
+        encoded = round(steps * wordpieces_a_step(sentences))
         task = QuestionsTask(context, model, questions)
         if patterns := task.skipped["patterns"]:
             why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
             why += f" {LONGEST_ANSWER} wordpieces"
             context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-        section = dataclasses.replace(recipe.warm, lr=LR, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
+        section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
         steps = train(context, task, section, mark)
-        publish_stage(context, "closed_book", model, mark, {"steps": steps, "questions": len(task.items), "skipped": task.skipped})
+        facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
+        publish_stage(context, "closed_book", model, mark, facts)
         on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
     on_first(lambda: _evaluate(context, questions, started))
 
@@ -205,5 +245,6 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     hits = share_correct(context, model, test)
     learnt = share_correct(context, model, written(questions)[:TRAIN_SAMPLE])
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
-    row |= {"train_em": sum(learnt) / max(1, len(learnt)), "seconds": time.perf_counter() - started}
+    row |= {"train_em": sum(learnt) / max(1, len(learnt)), "reachable": reachable(context, test)}
+    row |= {"seconds": time.perf_counter() - started}
     write_json(context.paths.results / "closed_book.json", row)

@@ -12,8 +12,6 @@ from realm.recipes.warm import WarmTask
 from realm.train.distributed import on_first
 
 CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"
-SAMPLE = 512
-"""Examples from which the wordpieces of a step are reckoned."""
 
 
 class ContinuedTask(WarmTask):
@@ -27,16 +25,11 @@ class ContinuedTask(WarmTask):
 
     def __init__(self, context: StageContext, model: RealmModel):
         super().__init__(context, model)
-        each = self._wordpieces_a_step()
+        each = self.wordpieces_a_step()
         steps = max(1, round(_encoded(context) / each))
         self.section = continued_section(context.recipe, steps)
         self.order = EpochOrder(len(self.pairs.training), self.name, context.seed)
         self.encoded = round(steps * each)
-
-    def _wordpieces_a_step(self) -> float:
-        joint, training = self.context.inputs.featurizer.joint, self.pairs.training
-        drawn = [self.pairs.example(training[at % len(training)], at) for at in range(SAMPLE)]
-        return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLE * self.section.batch
 
 
 def continued_section(recipe: Recipe, steps: int) -> WarmConfig:

@@ -18,9 +18,9 @@ from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
 from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
-from realm.nn.model import state_sha256
+from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.recipes.baselines.closed_book import BATCH, SentencesTask, empty_joint, run_closed_book, sentence_steps, share_correct
+from realm.recipes.baselines.closed_book import SentencesTask, reading_steps, run_closed_book, share_correct, wordpieces_a_step
 from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
@@ -45,9 +45,6 @@ from realm.recipes.starting import with_new_reader
 from realm.refresh import open_generation
 from realm.refresh.generation import Generation
 from realm.storage.files import files_sha256, read_json, write_json
-
-SAMPLE = 512
-"""Sentences from which the wordpieces that the closed-book encoder read are reckoned."""
 
 Row = dict[str, Any]
 
@@ -213,21 +210,20 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     return answer_facts(hits) | {
         "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
         "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
-        "encoded": _closed_book_wordpieces(context),
+        "encoded": _closed_book_wordpieces(context, model),
         "parameters": count_parameters([model]),
         "index_bytes": 0,
         "ms_per_question": 1000 * seconds / len(questions),
     }  # fmt: skip
 
 
-def _closed_book_wordpieces(context: StageContext) -> int:
-    """Wordpieces that the encoder read in pre-training, reckoned from some sentences."""
-    recipe = context.recipe
-    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
-    steps = sentence_steps(recipe, warm, stage_facts(context.paths, "pretrain")["steps"])
-    task = SentencesTask(context, load_stage(context, "closed_book"))
-    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
-    return round(steps * BATCH * sum(len(empty_joint(context, ids)) for ids in drawn) / SAMPLE)
+def _closed_book_wordpieces(context: StageContext, model: RealmModel) -> int:
+    """Wordpieces that the encoder read in pre-training; of stages that do not say, reckoned."""
+    known = stage_facts(context.paths, "closed_book").get("encoded")
+    if known is not None:
+        return int(known)
+    task = SentencesTask(context, model)
+    return round(reading_steps(context, task) * wordpieces_a_step(task))
 
 
 CONTENDERS = (

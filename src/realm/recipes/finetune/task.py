@@ -18,7 +18,7 @@ from realm.answerer import Answerer
 from realm.candidates import Candidates, HybridCandidates, Source
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.qa import Spans
-from realm.data.questions import Datasets, load_datasets, pooled
+from realm.data.questions import Datasets, load_datasets, pooled, shared
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
@@ -68,6 +68,7 @@ class ReadingTask(Task):
         if not self.questions:
             raise DataError("no valid pattern among the answers", path=files_of(context.recipe.train_files), cure=PATTERN_CURE)
         self.dev = dev[:DEV_QUESTIONS]
+        self.fitting = self._own(dev)[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
         self.order = EpochOrder(len(self.questions), name, context.seed)
         self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
@@ -207,18 +208,25 @@ class ReadingTask(Task):
     def finished(self, step: int) -> bool:
         return bool(self.section.patience) and self._evaluated_since >= self.section.patience
 
+    def _own(self, dev: list[Question]) -> list[Question]:
+        """The dev questions that evaluation does not ask: what is fitted to those it does would be measured on what it was fitted to."""
+        if not dev or not self.context.recipe.eval_files:
+            return dev
+        asked = {id(question) for question in shared(dev, pooled(load_datasets(self.context.recipe.eval_files)))}
+        return [question for question in dev if id(question) not in asked]
+
     def calibration(self) -> dict[str, Any]:
-        """What is fitted on dev to the networks as they are now: the weight of sparse search, unless the recipe states one, and what makes
-        a probability of p, with what is read at that weight. Nothing without dev."""
-        return on_first(self._calibrated) if self.dev else {}
+        """What is fitted to the networks as they are now: the weight of sparse search, unless the recipe states one, and what makes a
+        probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""
+        return on_first(self._calibrated) if self.fitting else {}
 
     def _calibrated(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
         source = self.source
         if isinstance(source, HybridCandidates) and source.dense and self.context.recipe.retrieval.weight == "auto":
-            facts = fit_weight(source, self._relevance, self.dev)
+            facts = fit_weight(source, self._relevance, self.fitting)
             source.reweigh(facts["retrieval_weight"])
-        return facts | calibrate(self.answerer, self.dev, self.section.read)
+        return facts | calibrate(self.answerer, self.fitting, self.section.read)
 
     def state(self) -> dict[str, Any]:
         return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self.recall_before}

@@ -1,6 +1,9 @@
 """What the retriever and the encoder, or the reader that points, make of masked sentences that are never trained on
 (``data/held_out.py`` says which)."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -91,3 +94,16 @@ def _summed(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, alone: Ten
     utility = -nll - alone
     values = (nll[slots].sum(), utility[slots].sum(), (right & slots).sum(), (right_null & slots).sum(), slots.sum())
     return torch.stack([value.double().cpu() for value in values])
+
+
+def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
+
+    None where none was measured. What pre-training does is the gain. The level tells of the masks and of the start, too: what is hidden may
+    be easy to find untrained.
+
+    Args:
+        rows: of the run's metrics, in order.
+    """
+    found = [row["held_out_utility"] for row in rows if row.get("held_out_utility") is not None]
+    return (found[-1], found[-1] - found[0]) if found else None

@@ -1,0 +1,89 @@
+"""Dev questions that the evaluation asks, too: a run says so, and fits nothing to them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.config import load_recipe
+from realm.data.questions import load_questions, shared
+from realm.data.types import Question
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.pipeline.checks import shared_questions
+from realm.progress import Progress
+from realm.recipes.context import open_context
+from realm.recipes.finetune.task import ReadingTask, training_questions
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def half(tiny_run: Path, tmp_path: Path) -> Path:
+    """Six dev questions: three of their own, then one of the evaluation's in other spelling, one under its id, one under a mere number."""
+    own, asked = rows(tiny_run.parent / "qa_dev.jsonl"), rows(tiny_run.parent / "qa.jsonl")
+    same_text = asked[3] | {"id": "another", "question": "what is the  CURRENCY of the Dulwen"}
+    same_id = own[4] | {"id": asked[4]["id"]}
+    path = tmp_path / "half.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*own[:3], same_text, same_id, own[5] | {"id": "6"}]), "utf-8")
+    return path
+
+
+def test_shared_questions_are_found_by_words_and_by_ids(tiny_run: Path, half: Path) -> None:
+    asked = [*load_questions(tiny_run.parent / "qa.jsonl"), Question("6", "Who?", ("x",))]
+    assert [question.id for question in shared(load_questions(half), asked)] == ["another", "Estrag"]
+    assert shared(load_questions(tiny_run.parent / "qa_dev.jsonl"), asked) == []
+
+
+def test_the_warning_counts_them(tiny_run: Path, half: Path) -> None:
+    def said(dev: Path) -> str:
+        return shared_questions(load_recipe(tiny_run / "config.toml", {"finetune": {"dev": str(dev)}}))
+
+    assert said(tiny_run.parent / "qa_dev.jsonl") == ""
+    assert "2 of 6 questions of finetune.dev are questions of eval.qa" in said(half) and "calibrated on the other 4" in said(half)
+    assert "6 of 6" in said(tiny_run.parent / "qa.jsonl") and "on no question" in said(tiny_run.parent / "qa.jsonl")
+    assert "\n" not in said(half)
+
+
+def test_a_run_says_it_once(tiny_run: Path, tmp_path: Path, write_tiny: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write_tiny(tmp_path)
+    for dev, times in (("qa.jsonl", 1), ("qa_dev.jsonl", 0)):
+        loaded = load_recipe(recipe, {"finetune": {"dev": str(tmp_path / dev)}, "ict": {"steps": 1}})
+        run_recipe(loaded, tmp_path / dev / "run", stages=("corpus", "ict"), progress=Progress())
+        assert capsys.readouterr().err.count("questions of eval.qa, too") == times
+
+
+@pytest.mark.parametrize(("dev", "fitted"), [("half", 4), ("qa_dev", 6), ("qa", 0)])
+def test_nothing_is_fitted_to_what_is_measured(
+    tiny_run: Path, half: Path, tmp_path: Path, dev: str, fitted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the temperature nor the weight of hybrid search looks at a question of the evaluation."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    path = half if dev == "half" else tiny_run.parent / f"{dev}.jsonl"
+    recipe = load_recipe(run / "config.toml", {"finetune": {"dev": str(path)}, "retrieval": {"kind": "hybrid"}})
+    context, opened = open_context(RunPaths(run), recipe, lambda *_: None), open_run(run)
+    assert opened.tuned is not None
+    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
+    looked: list[set[str]] = []
+
+    def watched(work: Callable[..., dict[str, Any]], place: int) -> Callable[..., dict[str, Any]]:
+        def watching(*arguments: Any) -> dict[str, Any]:
+            looked.append({question.text for question in arguments[place]})
+            return work(*arguments)
+
+        return watching
+
+    import realm.recipes.finetune.task as module
+
+    monkeypatch.setattr(module, "calibrate", watched(module.calibrate, 1))
+    monkeypatch.setattr(module, "fit_weight", watched(module.fit_weight, 2))
+    facts = task.calibration()
+    assert len(task.dev) == 6, "all of them are watched"
+    assert all(texts and not texts & {q.text for q in load_questions(tiny_run.parent / "qa.jsonl")} for texts in looked)
+    assert facts["calibration"]["n"] == fitted if fitted else facts == {}
