@@ -133,6 +133,8 @@ def test_a_run_of_another_version(tiny_run: Path, tmp_path: Path, refused: Calla
         run = shutil.copytree(tiny_run, tmp_path / name.replace("/", "-"))
         path = run / name
         path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+        if path.parent != run:
+            seal(path.parent)
         before = tree(run / "stages") | tree(run / "corpus") | tree(run / "index")
         line = refused("run", recipe, "--out", run)
         assert f"{path}: run format 99, this version reads 1. Start a new run." in line

@@ -1,7 +1,6 @@
 """``realm verify`` and ``realm repair``: all of a run or a corpus read and compared with its checksums; what can be made again is."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +20,7 @@ from realm.refresh import EmbedOptions
 from realm.refresh.mending import IndexParts, index_damage, rebuild
 from realm.stages import DAMAGED, RUN_FORMAT, check_run_format, has_stage, stage_facts
 from realm.storage.damage import Damage
-from realm.storage.files import fsync_file, reached, write_json
+from realm.storage.files import write_atomic, write_json
 from realm.storage.generations import QUARANTINE_SUFFIX
 from realm.storage.sealed import SUMS, is_sealed, sealed_problems
 from realm.storage.sums import file_sum
@@ -146,7 +145,7 @@ def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
     for path, problem in problems:
         copy = paths.corpus / TOKENIZER_DIRECTORY / path.name
         if _is_listed(stage, path, copy):
-            yield Damage(path, problem, f"copy {copy}", partial(_copy, copy, path))
+            yield Damage(path, problem, f"copy {copy}", partial(_copy_file, copy, path))
         else:
             yield Damage(path, problem, again if path.name != "README.md" else "Nothing reads it but people: restore it, or leave it")
 
@@ -157,13 +156,8 @@ def _is_listed(stage: Path, path: Path, copy: Path) -> bool:
     return copy.is_file() and file_sum(copy) == listed.get("xxh3")
 
 
-def _copy(source: Path, target: Path) -> None:
-    staged = target.with_name(f"{target.name}.staging")
-    shutil.copyfile(source, staged)
-    fsync_file(staged)
-    reached("mending: staged", target)
-    os.replace(staged, target)
-    fsync_file(target.parent)
+def _copy_file(source: Path, target: Path) -> None:
+    write_atomic(target, source.read_bytes())
 
 
 def index_parts(paths: RunPaths, progress: Progress) -> IndexParts | None:

@@ -35,7 +35,8 @@ def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
     """Compare files with the list of their directory; nothing where there is no list.
 
     Args:
-        names: of files in it, or of folders, which stand for all that is listed below them; one that is not listed passes. None: all files.
+        names: of files in it, or of folders, which stand for all that is listed below them; one that is not listed passes. Without
+            names all files are compared.
 
     Raises:
         RealmError: of ``errors``: the list or a file is missing, cut short or changed, or cannot be read.
@@ -55,6 +56,8 @@ def sealed_problems(directory: Path, errors: Errors) -> list[tuple[Path, str]]:
 def _listed(directory: Path, errors: Errors) -> dict[str, dict[str, Any]]:
     """File -> bytes and checksum."""
     value = read_sealed(directory / SUMS, errors)
+    if value.get("format") != FORMAT:
+        raise errors.damaged(f"checksums of format {value.get('format')}, this version reads {FORMAT}", path=directory / SUMS)
     files: dict[str, dict[str, Any]] = value["files"]
     return files
 
