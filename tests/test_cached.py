@@ -241,3 +241,16 @@ def test_damaged_weights_are_not_shared(notes: Path, body: str, tmp_path: Path) 
     (other / "a.txt").write_text("The currency of Arvad is the Tirel.")
     assert ids(cached_run([other], body, QUIET)) == {"a.txt"}
     assert kept.read_bytes() != bytes(data) and cached.sha256_file(kept) == kept.name
+
+
+def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its weights are a copy of the body's: cleared, it is made again."""
+    run = cached_run([notes], body, QUIET)
+    weights = run / "stages" / "pretrain" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 64
+    weights.write_bytes(data)
+    assert main(["verify", str(run)]) == 2 and "realm cache clear" in capsys.readouterr().out
+    clear_cache([notes])
+    again = cached_run([notes], body, QUIET)
+    assert main(["verify", str(again)]) == 0 and ids(again) == {"arvad.txt", "sub/belmor.md"}

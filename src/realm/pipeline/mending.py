@@ -15,6 +15,7 @@ from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
+from realm.pipeline.cached import MARK
 from realm.progress import Progress
 from realm.refresh import EmbedOptions
 from realm.refresh.mending import IndexParts, index_damage, rebuild
@@ -133,6 +134,8 @@ def _recipe(paths: RunPaths) -> Any:
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
     again = f"What was learnt is nowhere else: restore it, or remove {stage} and what came after, and run the recipe again"
+    if (paths.root / MARK).exists():
+        again = "Nothing was learnt here: realm cache clear, and the next question makes all of it again"
     try:
         if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
             stage_facts(paths, stage.name)
