@@ -55,7 +55,7 @@ def test_a_run_says_it_once(tiny_run: Path, tmp_path: Path, write_tiny: Callable
     recipe = write_tiny(tmp_path)
     for dev, times in (("qa.jsonl", 1), ("qa_dev.jsonl", 0)):
         loaded = load_recipe(recipe, {"finetune": {"dev": str(tmp_path / dev)}, "ict": {"steps": 1}})
-        run_recipe(loaded, tmp_path / dev / "run", stages=("corpus", "ict"), progress=Progress())
+        run_recipe(loaded, tmp_path / f"run-{dev}", stages=("corpus", "ict"), progress=Progress())
         assert capsys.readouterr().err.count("questions of eval.qa, too") == times
 
 
