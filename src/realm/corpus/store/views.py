@@ -70,10 +70,6 @@ class BatchView:
         """One value of a string or integer column."""
         return self.column(name)[index].as_py()
 
-    def column(self, name: str) -> pa.Array:
-        """A whole column as Arrow has it."""
-        return self._batch.column(name)
-
     def strings(self, name: str) -> list[str]:
         """A whole string column."""
         return self.column(name).to_pylist()
