@@ -1,4 +1,4 @@
-"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:models/ner" ...
+"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:./models/ner" ...
 
     none            no spans at all
     default         dates + collocations + truecase
@@ -7,7 +7,7 @@
     collocations    the corpus's own terms, in scripts without letter case
     gazetteer:FILE  listed phrases
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
-    hf:MODEL        a Hugging Face token classifier, local directory or hub name
+    hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
 """
