@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from realm.corpus.build.builder import build_corpus
@@ -139,3 +140,47 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
 def test_token_width() -> None:
     assert token_dtype(65_535) == np.uint16
     assert token_dtype(65_536) == np.uint32
+
+
+def _changed(segment: Path, column: str, change: Callable[[bytearray, int, int], None]) -> None:
+    """Change a segment: ``change`` gets its bytes, where the column's offsets begin, and where its values do."""
+    data = pa.py_buffer(segment.read_bytes())
+    batch = pa.ipc.open_file(pa.BufferReader(data)).get_batch(0)
+    found = batch.column(column)
+    values = found.buffers()[2] if pa.types.is_string(found.type) else found.buffers()[1]
+    changed = bytearray(data)
+    change(changed, found.buffers()[1].address - data.address, values.address - data.address)
+    segment.write_bytes(changed)
+
+
+def _whole(store: BlockStore) -> None:
+    """Read everything there is of every block."""
+    for row in range(len(store)):
+        store.block(row), store.token_ids(row), store.title_ids(row), store.sentences(row), store.spans(row), store.span_hashes(row)
+    store.documents()
+
+
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "source", "token_ids", "title_ids", "sentence_chars", "span_hashes"])
+@pytest.mark.parametrize("number", [0, 3, -1])
+def test_an_offset_with_a_flipped_bit_is_one_line(corpus: Path, column: str, number: int) -> None:
+    """Arrow trusts offsets: text of a negative length ends the process."""
+    segment = sorted((corpus / "segments").glob("*.arrow"))[0]
+    rows = BlockStore.open(corpus).segments[0].view(0).rows
+
+    def flip(data: bytearray, offsets: int, _: int) -> None:
+        data[offsets + 4 * (number % (rows + 1)) + 3] ^= 0x80
+
+    _changed(segment, column, flip)
+    with pytest.raises(CorpusError, match=r"segment") as error:
+        _whole(BlockStore.open(corpus))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "source"])
+def test_text_that_is_not_utf8_is_one_line(corpus: Path, column: str) -> None:
+    def spoil(data: bytearray, _: int, values: int) -> None:
+        data[values] = 0xFF
+
+    _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, spoil)
+    with pytest.raises(CorpusError, match=r"segment"):
+        _whole(BlockStore.open(corpus))

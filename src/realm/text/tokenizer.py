@@ -4,7 +4,6 @@ What does not live here: how token ids are laid out in model inputs (data/featur
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.storage import files
 from realm.text.alphabet import can_continue_a_word, training_texts
@@ -174,7 +174,7 @@ def _is_saved_here(directory: Path) -> bool:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json_value(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

@@ -1,6 +1,5 @@
 """Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins."""
 
-import json
 import logging
 import shutil
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
 from realm.storage.files import publish_directory, reached, remove_staging, write_json
@@ -78,7 +78,7 @@ class CheckpointDirectory:
         if name is None:
             return None
         directory = self.path / name
-        state = json.loads((directory / "state.json").read_text("utf-8"))
+        state = json_value((directory / "state.json").read_text("utf-8"))
         module.load_state_dict(load_file(directory / "weights.safetensors"))
         _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
         return Restored(int(state["step"]), state["extra"])
@@ -93,7 +93,7 @@ class CheckpointDirectory:
         states = []
         for directory in self._steps():
             try:
-                states.append(json.loads((directory / "state.json").read_text("utf-8"))["extra"])
+                states.append(json_value((directory / "state.json").read_text("utf-8"))["extra"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return states
@@ -112,7 +112,7 @@ class CheckpointDirectory:
     def _is_valid(self, directory: Path) -> bool:
         """Whether a checkpoint is whole; a warning says which one has a file that is damaged or missing."""
         try:
-            state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
+            state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
             if state.get("format") != FORMAT:
                 problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
                 raise RunError(problem, path=directory, cure="Start a new run.")

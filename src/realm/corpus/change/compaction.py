@@ -19,6 +19,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lookup import finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo
 from realm.corpus.store.views import Segment
+from realm.decoding import json_value
 from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.tails import trailing
@@ -145,7 +146,7 @@ def forget_words(store: BlockStore) -> None:
     """
     path = store.path / manifests.TAGGER_FILE
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = json_value(path.read_text(encoding="utf-8"))
         words = {word for part in _parts(state, "truecase") for word in part["table"]}
         terms = {term for part in _parts(state, "collocations") for term in part["terms"]}
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -22,6 +22,7 @@ from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
 from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
+from realm.decoding import json_value
 from realm.errors import ConfigError, CorpusError
 from realm.storage import files
 
@@ -148,6 +149,6 @@ def save_tagger(tagger: SpanTagger, path: Path) -> None:
 def load_tagger(path: Path) -> SpanTagger:
     """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged, or another version wrote it."""
     try:
-        return tagger_from_state(json.loads(path.read_text(encoding="utf-8")))
+        return tagger_from_state(json_value(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure=_AGAIN) from error
