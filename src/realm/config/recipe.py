@@ -66,6 +66,10 @@ class CorpusConfig:
     """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
     """A file of phrases, one a line, that are salient besides what the tagger finds."""
+    document_bytes: Annotated[int, Interval(ge=1000, le=2**26)] = 2**24
+    """Of one document's text in UTF-8; a longer one is counted and left out."""
+    document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0
+    """Of computing that reading one HTML, PDF or Word document may take; one that takes longer is counted and left out."""
     strict: bool = False
     """Stop at the first malformed document instead of counting it."""
 

@@ -159,7 +159,14 @@ def _build(
         tagger=section.tagger,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
-        source_options=SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column),
+        source_options=SourceOptions.of(
+            section.format,
+            section.id_column,
+            section.title_column,
+            section.text_column,
+            document_bytes=section.document_bytes,
+            document_seconds=section.document_seconds,
+        ),
     )
     build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
     write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file

@@ -4,6 +4,7 @@ What does not live here: how token ids are laid out in model inputs (data/featur
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,6 +192,10 @@ def _names_in(config: dict[str, Any]) -> dict[str, str]:
     return names
 
 
+_NO_WORD = re.compile(r"\w{1000,}")
+"""Nothing is learned from it: of more than 100 characters a word is unknown, and learning is quadratic in the length of a word."""
+
+
 def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> TextTokenizer:
     """Train BERT's kind of vocabulary: BERT normaliser, BERT pre-tokenizer, WordPiece; [PAD]=0, [UNK], [CLS], [SEP], [MASK].
 
@@ -222,7 +227,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     )
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(normalised, trainer)
+    learner.train_from_iterator((_NO_WORD.sub(" ", text) for text in normalised), trainer)
     vocabulary = learner.get_vocab(with_added_tokens=True)
     # A fresh tokenizer: in the learner the continuation pieces count as special tokens, here they are ordinary ones.
     return _bert_tokenizer(vocabulary, lowercase)
