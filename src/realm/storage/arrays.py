@@ -101,7 +101,7 @@ def write_array(file: IO[bytes], array: "np.ndarray") -> None:
 
     array = np.asarray(array, order="C")
     file.write(array_header(array.dtype, array.shape))
-    file.write(array.reshape(-1).view(np.uint8))
+    file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def publish_array(path: Path, array: "np.ndarray") -> str:

@@ -105,6 +105,8 @@ def docx_text(data: bytes) -> tuple[str, str]:
     try:
         document: Any = Document(io.BytesIO(data))
         return str(document.core_properties.title or "").strip(), "\n\n".join(_blocks(document))
+    except MemoryError:
+        raise
     except Exception as error:  # the library lets out whatever zip, XML and its own look-ups raise
         raise ValueError("damaged") from error
 
