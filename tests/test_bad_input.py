@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from realm.cli import main
+from realm.errors import RunError
+from realm.nn.spec import read_spec
 from realm.storage.files import sha256_file
 from realm.storage.sealed import seal
 
@@ -175,3 +177,47 @@ def test_bad_questions_to_a_run(tiny_run: Path, tmp_path: Path, refused: Callabl
     assert "no document 'Arvad'" in refused("corpus", "show", tiny_run / "corpus", "Arvad")
     assert "no usable document" in refused("corpus", "add", tiny_run / "corpus", tiny_run.parent / "docs.jsonl")
     assert tree(tiny_run) == before | {"corpus/LOCK": sha256_file(tiny_run / "corpus" / "LOCK")}
+
+
+def test_sizes_that_no_network_has(tmp_path: Path, write_tiny: Write, refused: Callable[..., str]) -> None:
+    recipe = write_tiny(tmp_path)
+    for key in ("hidden", "layers", "heads", "intermediate", "projection", "span_hidden", "max_span", "query_length"):
+        line = refused("run", recipe, "--out", tmp_path / "run", "--set", f"model.{key}=100000000")
+        assert f"'model.{key}' is 100000000" in line and "at most" in line
+    # Each in its range, together 161 TB: "run" refuses as "run --plan" does, before it makes anything.
+    sizes = {"hidden": 65536, "layers": 1024, "heads": 1024, "intermediate": 262144}
+    settings = [part for key, value in sizes.items() for part in ("--set", f"model.{key}={value}")]
+    assert "a step of this recipe needs" in refused("run", recipe, "--out", tmp_path / "run", *settings)
+    assert not (tmp_path / "run").exists()
+
+
+NESTED = {".json": "[" * 100_000, ".toml": "a = " + "[" * 100_000, ".jsonl": "[" * 100_000}
+
+
+def test_files_of_a_run_that_are_nested_without_end(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whichever it is: an answer all the same, or one line."""
+    files = [file for file in sorted(tiny_run.rglob("*")) if file.suffix in NESTED and file.is_file()]
+    assert len(files) > 10
+    for number, file in enumerate(files):
+        run = Path(shutil.copytree(tiny_run, tmp_path / str(number)))
+        (run / file.relative_to(tiny_run)).write_text(NESTED[file.suffix])
+        for command in (["ask", str(run), "What is the currency of Arvad?"], ["corpus", "info", str(run / "corpus")]):
+            code = main(command)
+            said = capsys.readouterr().err
+            assert code in (0, 2) and "Traceback" not in said, (file, said)
+            assert code == 0 or sum(line.startswith("error: ") for line in said.splitlines()) == 1, (file, said)
+        shutil.rmtree(run)
+
+
+def test_sizes_in_a_model_that_fit_nowhere(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    file = run / "stages" / "finetune" / "config.json"
+    before = file.read_text()
+    for name, value in (("hidden_size", 10**8), ("num_hidden_layers", 10**7), ("vocab_size", 10**12), ("hidden_size", -1)):
+        text = re.sub(rf'"{name}": *\d+', f'"{name}": {value}', before)
+        assert text != before
+        file.write_text(text)
+        seal(file.parent)
+        with pytest.raises(RunError, match=f"{name} is {value}"):
+            read_spec(file)
+        refused("ask", run, "Who?")

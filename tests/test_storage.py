@@ -1,5 +1,6 @@
 """The storage layer by itself: what it publishes it reads back, and damage is said in the words of the file's owner."""
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.errors import CorpusError, SnapshotError
-from realm.storage import arrays
-from realm.storage.arrays import array_header, publish_array, read_array
+from realm.errors import CorpusError, RealmError, SnapshotError
+from realm.storage import arrays, locks
+from realm.storage.arrays import array_header, publish_array, read_array, write_array
 from realm.storage.generations import delete_unnamed, steadily
 from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, write_sealed
 
@@ -72,6 +73,8 @@ def test_a_sealed_manifest_tells_every_change(tmp_path: Path) -> None:
         (json.dumps(values), "checksum"),
         ("[1]", "not a JSON object"),
         ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        (json.dumps({**stored, "share": float("nan")}), "checksum"),
     ):
         path.write_text(text)
         with pytest.raises(CorpusError, match=said):
@@ -110,3 +113,36 @@ def test_only_what_nobody_names_is_deleted(tmp_path: Path) -> None:
         path.touch()
     delete_unnamed(paths[:2], {paths[0]})
     assert sorted(tmp_path.iterdir()) == [paths[0], paths[2]]
+
+
+def test_a_full_disk_says_its_number() -> None:
+    """numpy's own way to a file says only how much was written, and the command would end in a traceback."""
+    with open("/dev/full", "wb", buffering=0) as file, pytest.raises(OSError, match="No space") as error:
+        write_array(file, np.arange(1000))
+    assert error.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3).T, np.empty((0, 3), np.float32), np.arange(9)[::2]]
+)
+def test_an_array_is_written_as_numpy_reads_it(tmp_path: Path, array: np.ndarray) -> None:
+    with open(tmp_path / "a.npy", "wb") as file:
+        write_array(file, array)
+    found = np.load(tmp_path / "a.npy")
+    assert found.dtype == array.dtype and found.tolist() == array.tolist() and found.shape == array.shape
+
+
+def test_a_lock_whose_file_was_deleted_still_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.3)
+
+    def busy(named: str) -> RealmError:
+        return RealmError(f"another process{named}")
+
+    with locks.held(tmp_path, busy):
+        (tmp_path / locks.LOCK_FILE).unlink()
+        with pytest.raises(RealmError, match="another process"), locks.held(tmp_path, busy):
+            pass
+        with locks.held(tmp_path, busy, "OTHER"):
+            pass
+    with locks.held(tmp_path, busy):
+        pass

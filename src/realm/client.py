@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, TypedDict, cast
 from urllib.parse import quote, urlsplit
 
+from realm.decoding import json_value
 from realm.errors import RealmError
 
 
@@ -278,7 +279,7 @@ class Client:
             host = f"{self._connection.host}:{self._connection.port}"
             raise ServiceError(f"no answer from {host}: {str(error) or type(error).__name__}") from error
         try:
-            found: dict[str, Any] = json.loads(text)
+            found: dict[str, Any] = json_value(text)
         except ValueError:
             found = {}
         if status != 200:

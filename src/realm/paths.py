@@ -1,8 +1,9 @@
 """Where things lie in a run directory."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from realm.decoding import json_value
 
 HUB_PREFIX = "hf:"
 """Starts the name of a dataset on the Hugging Face hub, where else a path of documents stands."""
@@ -76,7 +77,7 @@ class RunPaths:
 def is_realm_model(directory: Path) -> bool:
     """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
     try:
-        values = json.loads((directory / "config.json").read_text("utf-8"))
+        values = json_value((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and (values.get("library") == "realm" or values.get("model_type") == "realm")

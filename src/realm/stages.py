@@ -1,9 +1,9 @@
 """What a published stage of a run says about itself: ``stages/NAME/stage.json``, and the format of the whole run directory."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from realm.decoding import json_value
 from realm.errors import RunError
 from realm.paths import RunPaths
 from realm.storage.manifests import Errors
@@ -67,7 +67,7 @@ def check_run_format(paths: RunPaths) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        facts: dict[str, Any] = json_value(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, OSError) as error:

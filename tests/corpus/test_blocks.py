@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from realm.corpus.build.builder import build_corpus
@@ -14,9 +15,12 @@ from realm.corpus.build.packing import hash64
 from realm.corpus.change.updates import add_documents
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.lookup import companions
 from realm.corpus.store.manifest import damage, read_manifest, write_manifest
 from realm.corpus.store.segments import token_dtype
+from realm.corpus.store.sums import read_whole, segment_sums
 from realm.errors import CorpusError
+from realm.storage.files import sha256_file
 from realm.storage.manifests import sealed, unsealed
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -143,3 +147,86 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
 def test_token_width() -> None:
     assert token_dtype(65_535) == np.uint16
     assert token_dtype(65_536) == np.uint32
+
+
+def _changed(segment: Path, column: str, change: Callable[[bytearray, int, int], None]) -> None:
+    """Change a segment: ``change`` gets its bytes, where the column's offsets begin, and where its values do."""
+    data = pa.py_buffer(segment.read_bytes())
+    batch = pa.ipc.open_file(pa.BufferReader(data)).get_batch(0)
+    found = batch.column(column)
+    values = found.buffers()[2] if pa.types.is_string(found.type) else found.buffers()[1]
+    changed = bytearray(data)
+    change(changed, found.buffers()[1].address - data.address, values.address - data.address)
+    segment.write_bytes(changed)
+
+
+def _whole(store: BlockStore) -> None:
+    """Read everything there is of every block."""
+    for row in range(len(store)):
+        store.block(row), store.token_ids(row), store.title_ids(row), store.sentences(row), store.spans(row), store.span_hashes(row)
+    store.documents()
+
+
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "source", "token_ids", "title_ids", "sentence_chars", "span_hashes"])
+@pytest.mark.parametrize("number", [0, 3, -1])
+def test_an_offset_with_a_flipped_bit_is_one_line(corpus: Path, column: str, number: int) -> None:
+    """Arrow trusts offsets: text of a negative length ends the process."""
+    segment = sorted((corpus / "segments").glob("*.arrow"))[0]
+    rows = BlockStore.open(corpus).segments[0].view(0).rows
+
+    def flip(data: bytearray, offsets: int, _: int) -> None:
+        data[offsets + 4 * (number % (rows + 1)) + 3] ^= 0x80
+
+    _changed(segment, column, flip)
+    with pytest.raises(CorpusError, match=r"segment") as error:
+        _whole(BlockStore.open(corpus))
+    assert "\n" not in str(error.value)
+
+
+def _forge(corpus: Path, *, sums: bool) -> None:
+    """Make the checksums of a changed segment fit it; or leave those of its parts out, as a corpus of an earlier version has none."""
+    manifest = read_manifest(corpus)
+    first = manifest.segments[0]
+    segment = corpus / "segments" / first.name
+    whole = read_whole(segment)
+    reader = pa.ipc.open_file(pa.BufferReader(whole))
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    parts = segment_sums(whole, batches, *companions(segment)) if sums else None
+    forged = replace(first, sha256=sha256_file(segment), sums=parts)
+    write_manifest(corpus, replace(manifest, segments=(forged, *manifest.segments[1:])))
+
+
+@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "token_ids", "sentence_chars"])
+def test_offsets_that_a_checksum_does_not_tell(corpus: Path, column: str, sums: bool) -> None:
+    """Who can forge a column can forge its checksum; and earlier versions wrote none."""
+
+    def flip(data: bytearray, offsets: int, _: int) -> None:
+        data[offsets + 4 + 3] ^= 0x80
+
+    _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, flip)
+    _forge(corpus, sums=sums)
+    with pytest.raises(CorpusError, match=rf"damaged segment: column {column}: .*ascend"):
+        _whole(BlockStore.open(corpus))
+
+
+@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "source"])
+def test_text_that_no_checksum_tells_is_not_utf8(corpus: Path, column: str, sums: bool) -> None:
+    def spoil(data: bytearray, _: int, values: int) -> None:
+        data[values] = 0xFF
+
+    _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, spoil)
+    _forge(corpus, sums=sums)
+    with pytest.raises(CorpusError, match=rf"damaged segment: '{column}' holds bytes that are not UTF-8"):
+        _whole(BlockStore.open(corpus))
+
+
+@pytest.mark.parametrize("column", ["doc_id", "title", "text", "source"])
+def test_text_that_is_not_utf8_is_one_line(corpus: Path, column: str) -> None:
+    def spoil(data: bytearray, _: int, values: int) -> None:
+        data[values] = 0xFF
+
+    _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, spoil)
+    with pytest.raises(CorpusError, match=r"segment"):
+        _whole(BlockStore.open(corpus))

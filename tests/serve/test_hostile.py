@@ -101,6 +101,19 @@ def test_bodies(client: TestClient) -> None:
     assert client.request("GET", "/v1/run", content=b"{}").status_code == 400
 
 
+def test_headers(client: TestClient) -> None:
+    """However many bytes of them come at once."""
+    for size, status in ((LIMITS.header_bytes // 2, 200), (2 * LIMITS.header_bytes, 400), (100_000, 400)):
+        assert client.get("/healthz", headers={"x-a": "a" * size}).status_code == status
+        assert client.get("/healthz", headers={f"x-{number}": "a" * 88 for number in range(size // 100)}).status_code == status
+        assert client.get("/healthz?" + "a" * min(size, 50_000)).status_code == status
+    found = client.get("/healthz", headers={"x-a": "a" * 100_000})
+    assert found.json()["error"]["code"] == "headers" and found.headers["connection"] == "close"
+    both = {**JSON, "content-length": "2", "transfer-encoding": "chunked"}
+    found = client.post("/v1/answer", content=iter([b"{}"]), headers=both)
+    assert found.status_code == 400 and "not both" in found.text and found.headers["connection"] == "close"
+
+
 def test_foreign_pages_and_names(client: TestClient) -> None:
     """What a browser sends for another site's page, and for a name that an attacker lets point here."""
     body = {"questions": ["Who?"], "k": 1}

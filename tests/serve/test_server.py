@@ -19,7 +19,8 @@ import uvicorn
 
 from realm.cli import main
 from realm.client import Client, ServiceError
-from realm.serve.server import BoundedProtocol, _listen, serve
+from realm.serve.connections import BoundedProtocol
+from realm.serve.server import _listen, serve
 
 from .tools import Process
 
@@ -126,6 +127,8 @@ def _floods(port: int) -> None:
     assert b" 413 " in raw(port, head + b"Content-Length: 6442450944\r\n\r\n{")
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(9000)))
     assert b" 400 " in raw(port, b"GET /" + b"a" * 100_000)
+    assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n")
+    assert b" 400 " in raw(port, HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
     assert b" 400 " in raw(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 50 + b"\r\n\r\n")
     assert b" 400 " in raw(port, head + b"Content-Length: -5\r\n\r\n")
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")

@@ -38,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PermissionError as error:  # wherever it happens, it is the user's to cure
         print(f"error: {error.filename}: {error.strerror}. Give a place that you may write to.", file=sys.stderr)
         return USAGE
+    except MemoryError:
+        print("error: memory ran out. Take less at once (--workers, batches, shorter documents), or more memory.", file=sys.stderr)
+        return USAGE
     except BrokenPipeError:  # `realm ask ... | head`: whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

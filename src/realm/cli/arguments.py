@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from realm.decoding import toml_values
+
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN", help="a run directory")]
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
 Places = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PLACES")]
@@ -36,7 +38,7 @@ def overrides(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         if not (equals and dot and section and key):
             raise ConfigError(f"--set {setting}: not a setting", cure="Write --set section.key=value, such as --set pretrain.steps=100.")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
+            value = toml_values(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text.strip()
         values.setdefault(section, {})[key] = value

@@ -11,6 +11,7 @@ import tomli_w
 
 from realm.config.recipe import Recipe, check_recipe
 from realm.config.values import read_value
+from realm.decoding import toml_values
 from realm.errors import ConfigError
 from realm.paths import is_realm_model
 
@@ -35,7 +36,7 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
         ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
     """
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = toml_values(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError("no such recipe", path=path, cure="Give the path of a .toml file; see recipes/ for examples.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

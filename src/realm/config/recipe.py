@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge, Gt, Interval, MinLen
 
 from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
-from realm.config.values import Count, File, FileList, Files, Match, Positive, Share, named
+from realm.config.values import Count, File, FileList, Files, Match, Positive, Share, Width, named
 from realm.errors import ConfigError
+from realm.sizes import MOST_LAYERS, MOST_PIECES, MOST_WIDTH
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,16 @@ class CorpusConfig:
     """Entries of a vocabulary trained here."""
     lowercase: bool = True
     """Whether a vocabulary trained here ignores case."""
-    block_length: Annotated[int, Ge(16)] = 288
+    block_length: Annotated[int, Interval(ge=16, le=MOST_PIECES)] = 288
     """Wordpieces of a block, title and special tokens counted."""
     tagger: str = "default"
     """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
     """A file of phrases, one a line, that are salient besides what the tagger finds."""
+    document_bytes: Annotated[int, Interval(ge=1000, le=2**26)] = 2**24
+    """Of one document's text in UTF-8; a longer one is counted and left out."""
+    document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0
+    """Of computing that reading one HTML, PDF or Word document may take; one that takes longer is counted and left out."""
     strict: bool = False
     """Stop at the first malformed document instead of counting it."""
 
@@ -78,15 +83,15 @@ class ModelConfig:
     body: str = ""
     """Published weights to start from: a name that realm models lists (minilm), a hub name, a directory, or the directory of a whole REALM
     such as RUN/stages/pretrain. Their tokenizer, pooling and head come with them. Empty starts from nothing with the preset's sizes."""
-    hidden: Annotated[int, Ge(8)] = 128
+    hidden: Width = 128
     """Width of the body."""
-    layers: Positive = 2
+    layers: Annotated[int, Interval(ge=1, le=MOST_LAYERS)] = 2
     """Layers of the body."""
-    heads: Positive = 2
+    heads: Annotated[int, Interval(ge=1, le=MOST_LAYERS)] = 2
     """Attention heads of the body."""
-    intermediate: Positive = 512
+    intermediate: Annotated[int, Interval(ge=1, le=4 * MOST_WIDTH)] = 512
     """Width of the feed-forward layers."""
-    projection: Annotated[int, Ge(0)] = 128
+    projection: Annotated[int, Interval(ge=0, le=MOST_WIDTH)] = 128
     """Dimensions of an embedding, at least 8. Below a published sentence embedder's width they start as the principal components of the
     corpus's own vectors. 0, what a recipe with a body has unless it says otherwise: that width, or 128 for a body without a head."""
     pooling: Literal["pooler", "cls", "mean"] = "pooler"
@@ -103,11 +108,11 @@ class ModelConfig:
     """Leave the table of word embeddings as it is: it is half of a small body, and its gradient the largest."""
     attention_dropout: Share = 0.0
     """On attention weights; anything above 0 makes CPU attention several times slower."""
-    span_hidden: Positive = 64
+    span_hidden: Annotated[int, Interval(ge=1, le=MOST_WIDTH)] = 64
     """Width of the reader's span representation."""
-    max_span: Positive = 10
+    max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
     """Longest answer in wordpieces."""
-    query_length: Annotated[int, Ge(8)] = 64
+    query_length: Annotated[int, Interval(ge=8, le=MOST_PIECES)] = 64
     """Wordpieces of a query or question, special tokens counted."""
 
 

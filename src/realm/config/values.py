@@ -7,11 +7,13 @@ from annotated_types import Ge, Interval
 
 from realm.errors import ConfigError
 from realm.paths import HUB_PREFIX
+from realm.sizes import MOST_WIDTH
 
 FROM_RECIPE = "relative paths count from the recipe's directory"
 
 Count = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
+Width = Annotated[int, Interval(ge=8, le=MOST_WIDTH)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 File = Annotated[str, FROM_RECIPE]
 FileList = Annotated[tuple[str, ...], FROM_RECIPE]

@@ -4,7 +4,6 @@ Look-up files are made from their segment, ``CURRENT`` from the newest manifest 
 documents is in the segments alone.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from realm.corpus.store.manifest import CorpusManifest, SegmentInfo, damage, wri
 from realm.corpus.store.sums import frame_sum, read_whole
 from realm.corpus.store.views import BatchView
 from realm.corpus.tagging.specs import load_tagger
+from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError
 from realm.storage import files
 from realm.storage.arrays import load_array
@@ -246,7 +246,7 @@ def _rejected(corpus: Path) -> Iterator[Damage]:
     path = corpus / manifests.REJECTED_FILE
     try:
         for line in path.read_bytes().splitlines():
-            json.loads(line)
+            json_value(line)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:

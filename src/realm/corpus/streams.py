@@ -14,11 +14,13 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import regex
 
-from realm.corpus.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, UNREADABLE, Rejected
+from realm.corpus.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
 
 # Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
 LINE_LIMIT = 64 * 2**20
 HEAD_BYTES = 2**18
+# In a row. Some kilobytes of compressed data hold 10^8 of them, and a reader would look at each.
+EMPTY_LINES = 1_000_000
 _BUFFER = 2**20
 _BINARY_SAMPLE = 2**16
 _CONTROL = bytes(set(range(32)) - {8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
@@ -112,8 +114,13 @@ def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[i
             file = _as_utf8(raw)
             plain = cursor if file is raw and isinstance(getattr(raw, "raw", None), io.FileIO) else None
             offset = (raw.seek(plain.offset) if plain.offset else raw.tell()) if plain else 0
+            empty = 0
             while line := file.readline(LINE_LIMIT + 1):
                 number += 1
+                empty = empty + 1 if len(line) < 3 and line.isspace() else 0
+                if empty > EMPTY_LINES:
+                    yield Rejected(str(path), number, TOO_MANY_EMPTY)
+                    return
                 offset += len(line)
                 if len(line) > LINE_LIMIT and not (len(line) == LINE_LIMIT + 1 and line.endswith(b"\n")):
                     offset += _skip_line(file, line)
@@ -135,8 +142,13 @@ def pieces(path: Path) -> Iterator[bytes | Rejected]:
     try:
         with open_bytes(path) as raw:
             file = _as_utf8(raw)
+            empty = 0
             while piece := b"".join(_at_least(file, _BUFFER)):
+                empty = empty + piece.count(b"\n") if piece.isspace() else 0
                 lines += piece.count(b"\n")
+                if empty > EMPTY_LINES:
+                    yield Rejected(str(path), lines, TOO_MANY_EMPTY)
+                    return
                 yield piece
     except UnicodeDecodeError:
         yield Rejected(str(path), lines + 1, INVALID_UTF16)

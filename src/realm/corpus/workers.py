@@ -17,6 +17,7 @@ from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
+from realm.children import safely
 from realm.errors import ConfigError, Interrupted
 
 Item = TypeVar("Item")
@@ -111,12 +112,14 @@ class Workers:
     ) -> Iterator[tuple[Item, Any]]:
         if self._pool is None:
             context = get_context("spawn")
-            self._stop = context.Event()
+            with safely():  # the first lock starts a process that counts them
+                self._stop = context.Event()
             self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_start, initargs=(self._stop,))
         pending: deque[tuple[Item, Future[Any]]] = deque()
         try:
             for item in items:
-                pending.append((item, self._pool.submit(_do, elsewhere, arguments, item)))
+                with safely():  # a process that is missing starts here
+                    pending.append((item, self._pool.submit(_do, elsewhere, arguments, item)))
                 if len(pending) >= self.count + 2:
                     done, future = pending.popleft()
                     yield done, future.result()

@@ -5,7 +5,6 @@ if the same rows are to be embedded by the same parameters (``key``); anything e
 """
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from realm.decoding import json_value
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, stored_width
 from realm.storage.arrays import array_header, publish_array
@@ -123,7 +123,7 @@ class Building:
     def _resumed(self) -> bool:
         """Take up what is there. False if nothing is, or something else, or something damaged."""
         try:
-            note = json.loads((self.root / PROGRESS).read_text("utf-8"))
+            note = json_value((self.root / PROGRESS).read_text("utf-8"))
             if note["key"] != self._key:
                 return False
             if self.dim not in (None, note["dim"]):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from realm.index.manifest import DamagedSnapshot
-from realm.storage.arrays import load_array
+from realm.storage.arrays import load_array, write_array
 from realm.storage.files import sha256_file
 from realm.text.words import words
 
@@ -87,7 +87,8 @@ def count_words(texts: Iterable[str], block_ids: np.ndarray) -> Postings:
 def write_postings(directory: Path, postings: Postings) -> dict[str, str]:
     """Write each array as NAME.npy into a directory that is being staged. Returns the SHA-256 of each file."""
     for name, dtype in DTYPES.items():
-        np.save(directory / f"{name}.npy", np.asarray(getattr(postings, name), dtype), allow_pickle=False)
+        with open(directory / f"{name}.npy", "wb") as file:
+            write_array(file, np.asarray(getattr(postings, name), dtype))
     return {f"{name}.npy": sha256_file(directory / f"{name}.npy") for name in DTYPES}
 
 

@@ -4,7 +4,6 @@
 snapshot protocol (its ids are numbers of wanted tokens), ``DATASTORE/datastore.json`` what made them; it is written last.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
 from realm.index.choice import KINDS, make_index
@@ -186,7 +186,7 @@ def read_facts(path: Path) -> DatastoreFacts:
     """
     file = path / FACTS
     try:
-        value = unsealed(json.loads(file.read_text("utf-8")), ERRORS, file, required=False)
+        value = unsealed(json_value(file.read_text("utf-8")), ERRORS, file, required=False)
         if value.pop("format") != FORMAT:
             raise SnapshotError(f"a datastore of another format than {FORMAT}", path=file, cure=REMAKE)
         value["pruned"] = tuple(value["pruned"])

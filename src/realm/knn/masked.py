@@ -4,7 +4,6 @@ The encoder reads a sentence with one salient span hidden and the null document;
 masks of the nearest sentences of the corpus.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from realm.config import load_recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.cloze import ClozeText
 from realm.data.featurize import pad_batch
+from realm.decoding import json_value
 from realm.errors import DataError, RunError
 from realm.index.base import RowIndex
 from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
@@ -170,7 +170,7 @@ def cloze_windows(inputs: BlockInputs, file: Path) -> list[Window]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json_value(line)
                 text, target = row["text"], row["target"]
                 cloze = ClozeText(inputs, str(text))
                 (spelled,) = cloze.spell([str(target)])

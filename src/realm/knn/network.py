@@ -255,7 +255,7 @@ def load_network(source: str | Path, *, tokenizer: str = "", layer: str = "", de
             with _no_bars():
                 model = family.from_pretrained(str(source), use_safetensors=True)
         reader = AutoTokenizer.from_pretrained(tokenizer or str(path.parent if path.is_file() else source))
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RecursionError) as error:
         cure = "Give a directory with config.json, model.safetensors and a tokenizer, a config.json, or a hub name while online."
         problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(f"no language or translation model can be loaded from '{source}': {problem}", cure=cure) from error

@@ -5,7 +5,6 @@ score is the negative squared distance or the inner product; p_kNN(token) is the
 that hold the token, each counted as often as pairs were merged into it.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.index.mips import Metric
 from realm.knn.datastore import Neighbours
@@ -136,7 +136,7 @@ class Mixing:
         """
         cure = "Make it with: realm knn tune"
         try:
-            values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            values: dict[str, Any] = json_value(path.read_text("utf-8"))
             gate = None if values["gate"] is None else Gate.from_dict(values["gate"])
             k, a, temperature = int(values["k"]), float(values["a"]), float(values["temperature"])
             return cls(k, a, temperature, values["metric"], gate)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from realm.decoding import json_value
 from realm.errors import DataError, SnapshotError
 from realm.index.embed import length_batches
 from realm.storage.arrays import load_array
@@ -204,7 +205,7 @@ class _GrowingArray:
 
 def _read_header(path: Path) -> dict[str, Any]:
     try:
-        header = unsealed(json.loads(path.read_text("utf-8")), ERRORS, path, required=False)
+        header = unsealed(json_value(path.read_text("utf-8")), ERRORS, path, required=False)
         if header["format"] != FORMAT:
             raise SnapshotError(f"windows of format {header['format']}, this version reads {FORMAT}", path=path, cure=REMAKE)
         if all({"count", "sha256"} <= set(header["files"][name]) for name in ARRAYS) and isinstance(header["facts"], dict):

@@ -225,7 +225,7 @@ def load_body(
         options = _pooler_option(config, pooling, segments, pooler)
         with _silenced():
             model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, **options)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
     spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)

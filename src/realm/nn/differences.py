@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.known_bodies import DIFFERENCE, WEIGHTS, body_directory, check_digest, file_digest
 from realm.nn.saving import save_tensors
@@ -92,7 +93,7 @@ def read_difference(directory: Path, names: Mapping[str, torch.Size]) -> dict[st
     path = directory / DIFFERENCE
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})[FACTS])
+            facts = json_value((file.metadata() or {})[FACTS])
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise RunError(f"the weights cannot be read: {' '.join(str(error).splitlines()[:1])}", path=path, cure=AGAIN) from error

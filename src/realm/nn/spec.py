@@ -1,12 +1,13 @@
 """What the networks of a RealmModel are made of: one specification each, as ``config.json`` keeps them. Nothing here builds a network."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from realm.decoding import json_value
 from realm.errors import RunError
+from realm.sizes import MOST_LAYERS, MOST_WIDTH
 from realm.stages import DAMAGED
 from realm.storage.sealed import check_sealed
 
@@ -180,7 +181,7 @@ def read_spec(path: Path) -> ModelSpec:
     """
     check_sealed(path.parent, DAMAGED, path.name)
     try:
-        values = json.loads(path.read_text("utf-8"))
+        values = json_value(path.read_text("utf-8"))
     except FileNotFoundError:
         raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
     except ValueError as error:
@@ -193,9 +194,28 @@ def read_spec(path: Path) -> ModelSpec:
         problem = f"model format {found} cannot be read by this version, which reads {ONE_BODY_FORMAT} and {FORMAT}"
         raise RunError(problem, path=path)
     try:
+        _check_sizes(values)
         return _networks(values) if found == FORMAT else _one_body(values)
     except (KeyError, TypeError) as error:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
+
+
+_MOST = {
+    **dict.fromkeys(("hidden_size", "projection", "span_hidden"), MOST_WIDTH),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), MOST_LAYERS),
+    "intermediate_size": 4 * MOST_WIDTH,
+    "vocab_size": 1 << 24,
+    "max_position_embeddings": 1 << 20,
+}
+
+
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    """See that no number would build a network that fits nowhere. Raises TypeError: one does."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            _check_sizes(value)
+        elif name in _MOST and value is not None and not (isinstance(value, int) and 0 <= value <= _MOST[name]):
+            raise TypeError(f"{name} is {value!r}, and it is a number up to {_MOST[name]:,}")
 
 
 def _networks(values: Mapping[str, Any]) -> ModelSpec:

@@ -4,7 +4,6 @@ safetensors in one file or in shards; ``pytorch_model.bin`` through torch's weig
 TensorFlow's own reader (extra ``tf``).
 """
 
-import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from realm.decoding import json_value
 from realm.errors import DataError, MissingExtra
 
 Shape = tuple[int, ...]
@@ -125,7 +125,7 @@ class Shards:
     def __init__(self, index: Path, opener: Callable[[Path], TensorFile]):
         self.path = index
         try:
-            places = json.loads(index.read_text("utf-8"))["weight_map"]
+            places = json_value(index.read_text("utf-8"))["weight_map"]
             if not all(isinstance(n, str) and isinstance(f, str) and Path(f).name == f for n, f in places.items()):
                 raise ValueError("a name that is no plain file name")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,6 @@
 """``realm compare``: the baselines beside REALM, like the paper's Table 1. Every row and every seed is resumable; stages are shared."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe
+from realm.decoding import json_value
 from realm.errors import ConfigError, MissingExtra
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_closed_book
@@ -112,7 +112,7 @@ def _share(first: RunPaths, paths: RunPaths) -> None:
         if there.is_dir() and not here.exists():
             here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=True)
         elif there.is_file() and not here.exists():
-            write_json(here, json.loads(there.read_text("utf-8")))
+            write_json(here, json_value(there.read_text("utf-8")))
 
 
 def _zero_shot(paths: RunPaths, name: str) -> dict[str, Any] | None:

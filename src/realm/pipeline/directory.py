@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.config import Recipe, dump_recipe, load_recipe
+from realm.decoding import json_value
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.nn.known_bodies import body_directory
 from realm.nn.published.models import read_tokenizer
@@ -158,7 +159,14 @@ def _build(
         tagger=section.tagger,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
         strict=section.strict,
-        source_options=SourceOptions.of(section.format, section.id_column, section.title_column, section.text_column),
+        source_options=SourceOptions.of(
+            section.format,
+            section.id_column,
+            section.title_column,
+            section.text_column,
+            document_bytes=section.document_bytes,
+            document_seconds=section.document_seconds,
+        ),
     )
     build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
     write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
@@ -168,7 +176,7 @@ def _build(
 def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     """Sizes and times first; contents only where those changed. Sources that are gone are no reason to stop: the corpus is there."""
     try:
-        known = json.loads(mark.read_text("utf-8"))
+        known = json_value(mark.read_text("utf-8"))
     except (OSError, ValueError):
         return  # killed between the corpus and its mark, or built by hand: what is there is taken
     here = [source for source in sources if source.exists()]

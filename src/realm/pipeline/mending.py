@@ -1,6 +1,5 @@
 """``realm verify`` and ``realm repair``: all of a run or a corpus read and compared with its checksums; what can be made again is."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 from realm.corpus.mending import corpus_damage
 from realm.corpus.store.manifest import CURRENT_FILE, TOKENIZER_DIRECTORY
 from realm.data.blocks import open_inputs
+from realm.decoding import json_value
 from realm.errors import RealmError, RunError
 from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
@@ -155,7 +155,7 @@ def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
 
 def _is_listed(stage: Path, path: Path, copy: Path) -> bool:
     """Whether a file has the bytes that a stage's list says of one of its own."""
-    listed = json.loads((stage / SUMS).read_text("utf-8"))["files"].get(path.relative_to(stage).as_posix(), {})
+    listed = json_value((stage / SUMS).read_text("utf-8"))["files"].get(path.relative_to(stage).as_posix(), {})
     return copy.is_file() and file_sum(copy) == listed.get("xxh3")
 
 
@@ -229,7 +229,7 @@ def _notes(paths: RunPaths) -> Iterator[Damage]:
 def _json_problem(texts: list[bytes]) -> str | None:
     try:
         for text in texts:
-            json.loads(text)
-    except (ValueError, RecursionError) as error:
+            json_value(text)
+    except ValueError as error:
         return f"not JSON: {error}"
     return None

@@ -1,7 +1,6 @@
 """``realm run --plan``: what a run will take, from the corpus and a few real steps of every stage on a fresh model."""
 
 import dataclasses
-import os
 import resource
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
-from realm.pipeline.checks import check_corpus, check_questions
+from realm.pipeline.checks import check_corpus, check_questions, machine_memory
 from realm.pipeline.directory import build_run_corpus, claim_run
 from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes, rates_by_part
 from realm.pipeline.run import tell_corpus
@@ -112,7 +111,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
 def _unmeasurable(expected: dict[str, Any]) -> str | None:
     """Why no step can be timed here."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = machine_memory()
     if expected["devices"][0]["bytes"] > memory:
         return f"a step needs {expected['devices'][0]['bytes'] / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"
     return None

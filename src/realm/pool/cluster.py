@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from realm.children import SAFE_PATH
 from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
 
 LOCAL = "local"
@@ -21,7 +22,12 @@ OBJECT_STORE = 1 << 28
 """Bytes of shared memory for what is under way in a local cluster; beyond that Ray goes to disk."""
 KNOCK_SECONDS = 5.0
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", MODE: "token"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    MODE: "token",
+} | SAFE_PATH
 # Ray takes the machine's outer address even where 127.0.0.1 is asked for, unless clusters are off: then its servers bind to loopback.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
@@ -103,7 +109,10 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
     try:
         if not options and address != "auto":
             _knock(address)
-        package.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        # Ray would put the directory where this process stands on the path of its workers; they get an empty one.
+        with tempfile.TemporaryDirectory(prefix="realm-ray-stand-") as empty:
+            environment = {"working_dir": empty}
+            package.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
     except (OSError, RuntimeError, ValueError, package.exceptions.RayError) as error:
         cure = "Start Ray on this machine with the same token: RAY_AUTH_MODE=token ray start --address HOST:PORT (--head on the first)"
         raise PoolError(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}", cure=cure) from error

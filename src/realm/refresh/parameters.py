@@ -4,13 +4,13 @@ Parameters and index share one counter: parameters with a number above ``index/C
 """
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from realm.decoding import json_value
 from realm.errors import SnapshotError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
@@ -85,7 +85,7 @@ def publish_parameters(
 def read_facts(directory: Path) -> ParameterFacts | None:
     """What ``publish_parameters`` said; None if there is no such file, or half of one."""
     try:
-        values = json.loads((directory / FACTS).read_text("utf-8"))
+        values = json_value((directory / FACTS).read_text("utf-8"))
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

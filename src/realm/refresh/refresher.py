@@ -5,7 +5,6 @@ its own, which waits for them (``Refresher``). Either embeds the corpus and publ
 """
 
 import copy
-import json
 import os
 import socket
 import time
@@ -18,6 +17,7 @@ import torch
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
+from realm.decoding import json_value
 from realm.errors import RealmError
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import publish_snapshot
@@ -136,7 +136,7 @@ class Status:
 def read_status(index: Path) -> Status | None:
     """What the refresher of a run said last; None if there never was one."""
     try:
-        return Status(**json.loads((index / STATUS).read_text("utf-8")))
+        return Status(**json_value((index / STATUS).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 

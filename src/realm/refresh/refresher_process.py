@@ -16,6 +16,7 @@ from typing import IO
 
 import torch
 
+from realm.children import python
 from realm.config import Recipe, RefresherConfig, load_recipe
 from realm.data.blocks import open_inputs
 from realm.errors import RealmError, TrainingError
@@ -102,7 +103,7 @@ class RefresherProcess:
 
     def _start(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "MKL_NUM_THREADS": str(self._threads)}
-        command = [sys.executable, "-m", "realm.refresh.refresher_process", str(self._paths.root), self._device]
+        command = python("realm.refresh.refresher_process", str(self._paths.root), self._device)
         with open(self._paths.root / LOG, "ab") as log:
             # A session of its own: Ctrl-C in the terminal is the trainer's to answer.
             self._process = subprocess.Popen(

@@ -1,7 +1,6 @@
 """What a run directory holds for its report. Anything may be missing or odd: the page then shows less, it never fails."""
 
 import math
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.corpus.store.manifest import CorpusManifest, read_manifest
+from realm.decoding import toml_values
 from realm.errors import RealmError
 from realm.paths import RunPaths
 from realm.report.chart import Point
@@ -126,7 +126,7 @@ def _stage_order(name: str) -> tuple[int, str]:
 
 def _config(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = toml_values(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return {name: section for name, section in values.items() if isinstance(section, dict)}

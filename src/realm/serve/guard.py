@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,6 +97,7 @@ class Guard:
             await send(message)
 
         try:
+            check_headers(scope, self._limits.header_bytes)
             check(scope, self._rules)
             body = await self._body(scope, receive)
             await self._app(scope, _replay(body, receive), sending)
@@ -103,6 +105,11 @@ class Guard:
             response = refusal.response()
             response.headers["connection"] = "close"
             await response(scope, receive, sending)
+        except asyncio.CancelledError:  # the server ends, and the time to drain is over
+            if not status:
+                response = Refusal(503, "stopping", "the server is being stopped", retry_after=5).response()
+                with suppress(asyncio.CancelledError):
+                    await response(scope, receive, sending)
         except Exception as error:
             _log_failure(error)
             if not status:
@@ -145,6 +152,19 @@ class Guard:
                         return b"".join(parts)
         except TimeoutError:
             raise Refusal(408, "slow", f"the body did not come within {self._limits.body_seconds:.0f} seconds") from None
+
+
+def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
+    """See that a request is of the size that is read, and that it is clear where it ends.
+
+    Raises:
+        Refusal: 400, and the connection is closed.
+    """
+    target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    if target + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > most:
+        raise Refusal(400, "headers", f"a request line and its headers have at most {most} bytes")
+    if _header(scope, b"content-length") is not None and _header(scope, b"transfer-encoding") is not None:
+        raise Refusal(400, "headers", "send a content-length or a transfer-encoding, not both")
 
 
 def check(scope: MutableMapping[str, Any], rules: Rules) -> None:

@@ -21,7 +21,10 @@ class Limits:
         waiting: questions that may wait for the model; more get 503.
         changes: changes of documents that may wait for each other; more get 503.
         connections: open at once; more get 503.
-        drain_seconds: that requests have to end in when the server is told to.
+        unread_seconds: for which a client may leave unread what it was sent.
+        unread: connections that may do so at once; of more, the oldest are closed.
+        drain_seconds: that requests have to end in when the server is told to, and the server with them.
+        leaving_seconds: as ``unread_seconds``, once the server was told to end.
     """
 
     body_bytes: int = 8 * 2**20
@@ -39,7 +42,10 @@ class Limits:
     waiting: int = 256
     changes: int = 16
     connections: int = 512
+    unread_seconds: float = 30.0
+    unread: int = 64
     drain_seconds: int = 30
+    leaving_seconds: float = 5.0
 
 
 LIMITS = Limits()

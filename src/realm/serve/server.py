@@ -8,22 +8,19 @@ import logging
 import signal
 import socket
 import threading
-from asyncio import TimerHandle, Transport
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any
 
-import h11
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from realm import __version__
 from realm.errors import ConfigError, RealmError
+from realm.serve.connections import BoundedProtocol
 from realm.serve.documents import Documents
 from realm.serve.guard import Guard, Rules
 from realm.serve.limits import LIMITS
@@ -33,6 +30,8 @@ from realm.serve.routes import document_routes, question_routes, state_routes
 from realm.serve.serving import Serving
 
 NAME_CHARS = 60
+CLOSING_SECONDS = 3
+"""Of the time to drain, kept for what must be closed when the last answer is given."""
 CODES = {404: "not_found", 405: "method"}
 
 
@@ -80,53 +79,6 @@ async def _http(request: Request, error: Any) -> Response:
     return response
 
 
-class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit on the time from the first byte of a request to the end of its headers.
-
-    uvicorn bounds the size of headers and the idle time between requests, so that a few hundred clients that send a byte now and then
-    would hold every connection.
-    """
-
-    seconds = LIMITS.header_seconds
-    _limit: TimerHandle | None = None
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        # asyncio does this only for sockets that were made with TCP's number. Without it the second part of every answer, its body, waits
-        # until the client's system acknowledges the first: 40 ms.
-        transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        self._start()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE:
-            self._start()  # headers that have begun and not ended; the clock is not set back by more bytes
-        else:
-            self._stop()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        self._stop()
-        super().on_response_complete()
-
-    def _start(self) -> None:
-        if self._limit is None:
-            self._limit = self.loop.call_later(self.seconds, self._end)
-
-    def _stop(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
-
-    def _end(self) -> None:
-        self._limit = None
-        if not self.transport.is_closing():
-            self.transport.close()
-
-
 LEAST_TOKEN = 16
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 ANYWHERE = ("0.0.0.0", "::")
@@ -170,7 +122,7 @@ def serve(
             proxy_headers=False,
             server_header=False,
             limit_concurrency=LIMITS.connections,
-            timeout_graceful_shutdown=LIMITS.drain_seconds,
+            timeout_graceful_shutdown=LIMITS.drain_seconds - CLOSING_SECONDS,
             h11_max_incomplete_event_size=LIMITS.header_bytes,
         )
         shown = f"[{host}]" if ":" in host else host

@@ -4,7 +4,7 @@ import os
 import threading
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from realm.storage.files import STAGING_SUFFIX, fsync_directory, reached, sha256_file
 from realm.storage.manifests import Errors
@@ -95,14 +95,25 @@ def array_header(dtype: "np.dtype", shape: tuple[int, ...]) -> bytes:
     return head.getvalue()
 
 
-def publish_array(path: Path, array: "np.ndarray") -> str:
-    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
+def write_array(file: IO[bytes], array: "np.ndarray") -> None:
+    """What ``np.save`` writes. Its own way to a file says of a full disk only how much was written, without the error's number.
+
+    Raises:
+        OSError: with its number, as the operating system gave it.
+    """
     import numpy as np
 
+    array = np.asarray(array, order="C")
+    file.write(array_header(array.dtype, array.shape))
+    file.write(array.reshape(-1).view(np.uint8).data)
+
+
+def publish_array(path: Path, array: "np.ndarray") -> str:
+    """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     try:
         with open(staging, "wb") as file:
-            np.save(file, array, allow_pickle=False)
+            write_array(file, array)
             file.flush()
             os.fsync(file.fileno())
         digest = sha256_file(staging)

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from realm.decoding import json_value
+
 POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
 """The moments at which a write can be cut off, with what is on the disk then."""
 Listener = Callable[[str, Path], None]
@@ -92,7 +94,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """A JSON file's value; None where there is none or a damaged one."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json_value(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -21,26 +21,46 @@ def held(directory: Path, busy: Callable[[str], RealmError], name: str = LOCK_FI
     """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for whoever has it.
 
     The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
-    stays and names the process that wrote last.
+    stays and names the process that wrote last. ``LOCK_FILE`` comes with a lock on the directory itself, where its file system has such:
+    somebody may delete the file under a writer, and the next one would lock a new file.
 
     Args:
         directory: where the lock file lies.
         busy: the error to raise when another process, named by the argument (" (process 7)" or ""), still has it.
         name: of the lock file, where a directory has several locks.
     """
-    with open(directory / name, "a+", encoding="ascii") as file:
-        _acquire(file, busy)
+    with ExitStack() as stack:
+        file = stack.enter_context(open(directory / name, "a+", encoding="ascii"))
+        _acquire(file, file, busy)
+        if name == LOCK_FILE and (itself := _lockable(directory)) is not None:
+            stack.callback(os.close, itself)
+            _acquire(itself, file, busy)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
 
 
-def _acquire(file: IO[str], busy: Callable[[str], RealmError]) -> None:
+def _lockable(directory: Path) -> int | None:
+    """A descriptor of the directory; None where it cannot be locked (NFS wants a file that is open for writing)."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _acquire(locked: IO[str] | int, file: IO[str], busy: Callable[[str], RealmError]) -> None:
+    """Lock a file or a descriptor; ``file`` says who has it."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
             if time.monotonic() >= deadline:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from realm.decoding import json_value
 from realm.errors import RealmError
 from realm.storage.files import sha256_file, write_json
 
@@ -33,7 +34,7 @@ class Errors:
 def read_object(path: Path, errors: Errors) -> dict[str, Any]:
     """A JSON object. Raises RealmError: of ``errors``."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json_value(path.read_bytes())
     except FileNotFoundError:
         raise errors.damaged("missing", path=path) from None
     except OSError as error:
@@ -66,7 +67,11 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bo
     """
     values = dict(values)
     known = values.pop(CHECKSUM, None)
-    if (required or known is not None) and known != _checksum(values):
+    try:
+        differs = (required or known is not None) and known != _checksum(values)
+    except (ValueError, RecursionError):  # NaN, or nested as deeply as can just be read: nothing that was sealed
+        differs = True
+    if differs:
         raise errors.damaged("changed since it was published (checksum differs)", path=path)
     return values
 

@@ -1,7 +1,6 @@
 """Text files that people give us, plain or compressed."""
 
 import gzip
-import json
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from realm.decoding import json_value
 from realm.errors import DataError
 
 
@@ -42,7 +42,7 @@ def json_lines(path: Path, cure: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json_value(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"not JSON ({error})", path=path, line=number, cure=cure) from error
             yield number, value if isinstance(value, dict) else {}

@@ -4,7 +4,7 @@ What does not live here: how token ids are laid out in model inputs (data/featur
 """
 
 import hashlib
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.storage import files
 from realm.storage.manifests import Errors
@@ -184,7 +185,7 @@ def _is_saved_here(directory: Path) -> bool:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json_value(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}
@@ -199,6 +200,10 @@ def _names_in(config: dict[str, Any]) -> dict[str, str]:
         if isinstance(entry, str):
             names[role] = entry
     return names
+
+
+_NO_WORD = re.compile(r"\w{1000,}")
+"""Nothing is learned from it: of more than 100 characters a word is unknown, and learning is quadratic in the length of a word."""
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> TextTokenizer:
@@ -232,7 +237,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     )
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(normalised, trainer)
+    learner.train_from_iterator((_NO_WORD.sub(" ", text) for text in normalised), trainer)
     vocabulary = learner.get_vocab(with_added_tokens=True)
     # A fresh tokenizer: in the learner the continuation pieces count as special tokens, here they are ordinary ones.
     return _bert_tokenizer(vocabulary, lowercase)

@@ -3,7 +3,6 @@
 A better one does not replace the best that a kept checkpoint knows: a run that goes on from there must find it.
 """
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
 from realm.storage.files import write_json
@@ -59,6 +59,17 @@ class BestWeights:
                 shutil.rmtree(directory)
 
 
+def _scored(directory: Path) -> list[Any]:
+    """Step, score and weights in a directory. Raises RunError: its score is damaged."""
+    file = directory / SCORE
+    try:
+        facts = json_value(file.read_text("utf-8"))
+        return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        cure = f"Remove {directory.name} and run the same command again"
+        raise RunError("the score of the best weights is damaged", path=file, cure=cure) from error
+
+
 def shared_best(path: Path) -> tuple[int, float, Path] | None:
     """Step, score and weights of the best that a stage which has ended left in its checkpoint directory; None without any.
 
@@ -66,11 +77,8 @@ def shared_best(path: Path) -> tuple[int, float, Path] | None:
     """
 
     def find() -> list[Any] | None:
-        rows = [(json.loads((found / SCORE).read_text("utf-8")), found / WEIGHTS) for found in path.glob("best-[0-9]*[0-9]")]
-        if not rows:
-            return None
-        facts, weights = max(rows, key=lambda row: float(row[0]["score"]))
-        return [int(facts["step"]), float(facts["score"]), str(weights)]
+        rows = [_scored(found) for found in path.glob("best-[0-9]*[0-9]")]
+        return max(rows, key=lambda row: row[1]) if rows else None
 
     found = on_first(find)
     return None if found is None else (found[0], found[1], Path(found[2]))

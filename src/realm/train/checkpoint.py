@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
 from realm.storage.files import publish_directory, reached, remove_staging
@@ -84,7 +85,7 @@ class CheckpointDirectory:
         if name is None:
             return None
         directory = self.path / name
-        state = json.loads((directory / "state.json").read_text("utf-8"))
+        state = json_value((directory / "state.json").read_text("utf-8"))
         module.load_state_dict(load_file(directory / "weights.safetensors"))
         _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
         return Restored(int(state["step"]), state["extra"])
@@ -99,7 +100,7 @@ class CheckpointDirectory:
         states = []
         for directory in self._steps():
             try:
-                states.append(json.loads((directory / "state.json").read_text("utf-8"))["extra"])
+                states.append(json_value((directory / "state.json").read_text("utf-8"))["extra"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return states
@@ -120,7 +121,7 @@ class CheckpointDirectory:
         if (problem := checkpoint_problem(directory)) is not None:
             log.warning("checkpoint %s is %s; using an older one", directory, problem)
             return False
-        state = json.loads((directory / "state.json").read_text("utf-8"))
+        state = json_value((directory / "state.json").read_text("utf-8"))
         if state.get("fingerprint") != self.fingerprint:
             cure = "Give the same recipe and corpus, or start a new run with --out."
             raise RunError("the checkpoint was made with another recipe or corpus", path=directory, cure=cure)
@@ -134,7 +135,7 @@ def checkpoint_problem(directory: Path) -> str | None:
         RunError: another version wrote it.
     """
     try:
-        state: dict[str, Any] = json.loads((directory / "state.json").read_text("utf-8"))
+        state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
         if state.get("format") != FORMAT:
             problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
             raise RunError(problem, path=directory, cure="Start a new run.")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from realm.decoding import json_value
 from realm.storage.files import reached, write_atomic
 from realm.train.sinks import Row as Row, Sink
 
@@ -50,7 +51,7 @@ class MetricsLog:
         # Not splitlines(): a string in JSON may hold other characters that it takes for line ends.
         for line in self._text().split("\n"):
             try:
-                yield json.loads(line)
+                yield json_value(line)
             except ValueError:
                 continue
 

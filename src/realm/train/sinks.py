@@ -1,11 +1,11 @@
 """Where the rows of metrics.jsonl are mirrored to: TensorBoard and Weights & Biases. The file stays the truth, and nothing is read back."""
 
 import importlib.util
-import json
 import secrets
 from pathlib import Path
 from typing import Any, Protocol
 
+from realm.decoding import json_value
 from realm.errors import MissingExtra, RunError
 from realm.storage.files import write_json
 
@@ -104,7 +104,7 @@ class WeightsAndBiases:
         mark = self._root / "wandb.json"
         if not mark.exists():
             write_json(mark, {"id": secrets.token_hex(6)})
-        known = json.loads(mark.read_text("utf-8"))["id"]
+        known = json_value(mark.read_text("utf-8"))["id"]
         try:
             return wandb.init(
                 project=self._project, name=self._root.resolve().name, id=known, resume="allow", dir=str(self._root), config=self._config

@@ -60,11 +60,11 @@ def test_a_streamed_dataset(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> N
         return rows if named["split"] else datasets.IterableDatasetDict({"train": rows})
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    for name in ("hf:owner/name:en:train", "hf:owner/name::train", "hf:owner/name:en", "hf:name"):
+    for name in ("hf:owner/name:en:train", "hf:owner/name::train", "hf:owner/name:en"):
         records = list(iter_documents(Path(name)))
         assert records[:2] == [SourceDocument("1", "A", "One.", name, 1), SourceDocument("2", "", "Two.", name, 2)]
     assert [(*parts, named["split"]) for parts, named in asked] == [
-        ("owner/name", "en", "train"), ("owner/name", None, "train"), ("owner/name", "en", None), ("name", None, None)
+        ("owner/name", "en", "train"), ("owner/name", None, "train"), ("owner/name", "en", None)
     ]  # fmt: skip
     assert all(named["streaming"] is True and "trust_remote_code" not in named for _, named in asked)
 
@@ -73,8 +73,31 @@ def test_the_hub_is_not_there(datasets: Any) -> None:
     with pytest.raises(DataError, match=r"hf:nobody/nothing: cannot load this dataset: .*Check the name") as error:
         list(iter_documents(Path("hf:nobody/nothing")))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a:b:c:d", "", "../x", "../x/y", "./x", "x/..", "/etc/x", "x/y/z", "json", "parquet", "~/x", "owner/", "owner/na me", "a\\b"]
+)
+def test_what_is_no_name_of_the_hub(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A lone name may be a reader of the library, which would take what lies in the directory."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "x").mkdir()
+    for folder in ("x", "here"):
+        (tmp_path / folder / "rows.jsonl").write_text('{"text": "What nobody asked for."}\n')
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("the library was asked"))
     with pytest.raises(DataError, match=r"no name of a dataset. Write hf:owner/name"):
-        list(iter_documents(Path("hf:a:b:c:d")))
+        list(iter_documents(Path(f"hf:{name}")))
+
+
+def test_a_folder_is_not_read_for_the_hub(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl").write_text('{"text": "What nobody asked for."}\n')
+    monkeypatch.chdir(tmp_path)
+    for name in ("owner/name", "owner/name::train"):
+        with pytest.raises(DataError, match=r"something of that name lies here.* without hf:"):
+            list(iter_documents(Path(f"hf:{name}")))
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

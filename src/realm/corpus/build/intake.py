@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
-from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, TOO_MANY_SENTENCES, Record, Rejected, SourceDocument
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.reading import source_name
 from realm.corpus.store.keys import Keys
@@ -80,6 +80,10 @@ Progress = Callable[[str, int, int | None], None]
 # Characters of text in one chunk of documents, and records if they are short: bounds the memory of every pass.
 CHUNK_CHARS = 1_000_000
 CHUNK_RECORDS = 4_000
+# Characters of a sentence. What is longer is no prose (a table, a key, a line of digits), and taggers take time quadratic in it.
+SENTENCE_CHARS = 10_000
+# Of one document: more are shorter than words.
+MOST_SENTENCES = 1_000_000
 # Chunks between two points at which an interrupted intake can go on.
 PART_CHUNKS = 32
 
@@ -191,11 +195,26 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     if not doc_id:
         return Rejected(record.path, record.line, EMPTY_ID)
     text = canonical_text(record.text)
-    sentences = split_sentences(text)
+    sentences = [part for start, end in split_sentences(text) for part in _within_reason(text, start, end)]
     if not sentences:
         return Rejected(record.path, record.line, EMPTY_TEXT)
+    if len(sentences) > MOST_SENTENCES:
+        return Rejected(record.path, record.line, TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
     return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless)
+
+
+def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A sentence, or its parts where it is longer than any: of ``SENTENCE_CHARS`` at most, cut between words if it has words."""
+    while end - start > SENTENCE_CHARS:
+        stop = start + SENTENCE_CHARS
+        space = text.rfind(" ", start + SENTENCE_CHARS // 2, stop)
+        yield start, stop if space < 0 else space
+        start = stop if space < 0 else space + 1
+        while start < end and text[start].isspace():
+            start += 1
+    if start < end:
+        yield start, end
 
 
 def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:

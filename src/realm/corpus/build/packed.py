@@ -3,21 +3,23 @@
 What a document becomes depends on nothing but itself; which blocks are duplicates, and their ids, is settled where the batches meet.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, fill_blocks, make_pieces
+from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, make_pieces
 from realm.corpus.build.rows import BlockRows
-from realm.corpus.build.spool import SpoolBatch
+from realm.corpus.build.spool import Document, SpoolBatch
 from realm.corpus.store import manifest as manifests, segments
 from realm.corpus.store.segments import segment_schema, token_dtype
 from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.corpus.tagging.specs import load_tagger
+from realm.corpus.workers import in_portions
 from realm.text.tokenizer import TextTokenizer
 
 
@@ -42,6 +44,25 @@ class PackedBatch:
         return self.rows if keep.all() else self.rows.filter(pa.array(keep))
 
 
+PORTION_CHARS = 1_000_000
+"""Characters whose wordpieces are made at once. A document of nothing but wordpieces of one character takes some hundred bytes for each."""
+
+
+class _Stretch(NamedTuple):
+    """Sentences of one document that stand together: its number in the batch, their chars in it, and how many chars they have."""
+
+    document: int
+    ranges: list[tuple[int, int]]
+    chars: int
+
+
+def _stretches(documents: Sequence[Document]) -> Iterator[_Stretch]:
+    """All sentences in order, a document's together where it is no longer than a portion."""
+    for number, document in enumerate(documents):
+        for ranges in in_portions(document.sentences, lambda found: found[1] - found[0], PORTION_CHARS):
+            yield _Stretch(number, ranges, ranges[-1][1] - ranges[0][0])
+
+
 class Packer:
     """Packs batches of documents.
 
@@ -57,21 +78,23 @@ class Packer:
         self.block_length = block_length
 
     def __call__(self, batch: SpoolBatch) -> PackedBatch:
-        """Read a batch and pack it; one call of the tokenizer for all sentences."""
+        """Read a batch and pack it; one call of the tokenizer for all sentences of ``PORTION_CHARS``."""
         documents = batch.documents()
-        titles = self._tokenizer.encode([document.title for document in documents])
-        sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
-        tokens = self._tokenizer.tokenize(sentences)
-        rows, counts, position = BlockRows(), PackingCounts(), 0
-        for document, title in zip(documents, titles, strict=True):
-            title_ids = title[: self.block_length // 4]
-            room = self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title_ids)
-            stop = position + len(document.sentences)
-            tagged = tag_all(self._tagger, sentences[position:stop])
-            pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
-            rows.add(document, title_ids, pieces, fill_blocks(pieces.lengths, room))
-            position = stop
-        columns = rows.to_arrow(tokens.ids, token_dtype(self._tokenizer.vocab_size))
+        made, ids, counts = [Pieces() for _ in documents], [np.empty(0, np.uint32)], PackingCounts()
+        titles = [title[: self.block_length // 4] for title in self._tokenizer.encode([document.title for document in documents])]
+        rooms = [self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title) for title in titles]
+        for portion in in_portions(_stretches(documents), lambda stretch: stretch.chars, PORTION_CHARS):
+            texts = [documents[number].text[start:end] for number, ranges, _ in portion for start, end in ranges]
+            tokens, position = self._tokenizer.tokenize(texts), 0
+            for number, ranges, _ in portion:
+                tagged = tag_all(self._tagger, texts[position : position + len(ranges)])
+                made[number].extend(make_pieces(documents[number].text, ranges, tokens, position, tagged, rooms[number], counts))
+                position += len(ranges)
+            ids.append(tokens.ids)
+        rows = BlockRows()
+        for document, title, pieces, room in zip(documents, titles, made, rooms, strict=True):
+            rows.add(document, title, pieces, fill_blocks(pieces.lengths, room))
+        columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
         return PackedBatch(columns, b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
 
 

@@ -53,6 +53,13 @@ class Pieces:
         self.ends.append(end)
         self.lengths.append(length)
 
+    def extend(self, more: "Pieces") -> None:
+        """Append the pieces of the sentences that follow."""
+        self.spans += [span._replace(piece=span.piece + len(self)) for span in more.spans] if len(self) else more.spans
+        self.starts += more.starts
+        self.ends += more.ends
+        self.lengths += more.lengths
+
 
 @dataclass
 class PackingCounts:

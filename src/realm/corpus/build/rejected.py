@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
 from realm.corpus.records import Rejected
+from realm.decoding import json_value
 from realm.errors import DataError
 
 # Bytes of listed records that stay in memory; more go to a temporary file.
@@ -53,7 +54,7 @@ class RejectedList:
     def restore(self, lines: Iterable[str]) -> None:
         """Take in lines that an earlier list drained."""
         for line in lines:
-            self._add_line(line, json.loads(line)["reason"])
+            self._add_line(line, json_value(line)["reason"])
         self._drained = self._listing.tell()
 
     def by_reason(self) -> dict[str, int]:

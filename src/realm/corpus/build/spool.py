@@ -4,7 +4,6 @@ A directory of numbered parts. A part is finished when its JSON file is there; w
 part is overwritten by the next one.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from realm.decoding import json_value
+from realm.errors import CorpusError
 from realm.storage import files
 
 SCHEMA = pa.schema(
@@ -144,7 +145,7 @@ class Spool:
     def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
         """What ``end_part`` was given, part by part."""
         for part in range(1, self._parts + 1):
-            facts = json.loads(self._facts_path(part).read_text("utf-8"))
+            facts = json_value(self._facts_path(part).read_text("utf-8"))
             yield facts["rejected"], facts["forms"]
 
     def tasks(self) -> list[SpoolBatch]:
@@ -164,17 +165,27 @@ class Spool:
 
     def _take_up(self) -> None:
         while self._facts_path(self._parts + 1).exists():
-            facts = json.loads(self._facts_path(self._parts + 1).read_text("utf-8"))
-            self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], tuple(facts["place"])
-            self.complete = facts["complete"]
-            path = self._part_path()
-            if path.exists():
-                with pa.memory_map(str(path), "r") as file:
-                    reader = pa.ipc.open_file(file)
-                    rows = [reader.get_batch(number).num_rows for number in range(reader.num_record_batches)]
-                self._batches += [SpoolBatch(path, number, count) for number, count in enumerate(rows)]
-            self._parts += 1
+            try:
+                self._take_up_part()
+            except (ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
+                cure = "Remove this directory and run the same command again"
+                raise CorpusError("what an interrupted build left is damaged", path=self._path, cure=cure) from error
         self._part_path().unlink(missing_ok=True)
+
+    def _take_up_part(self) -> None:
+        """A finished part. Its rows are looked at as a whole: Arrow trusts offsets, and ends the process where they are wrong."""
+        facts = json_value(self._facts_path(self._parts + 1).read_text("utf-8"))
+        self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], tuple(facts["place"])
+        self.complete = facts["complete"]
+        path = self._part_path()
+        if path.exists():
+            with pa.memory_map(str(path), "r") as file:
+                reader = pa.ipc.open_file(file)
+                for number in range(reader.num_record_batches):
+                    batch = reader.get_batch(number)
+                    batch.validate(full=True)
+                    self._batches.append(SpoolBatch(path, number, batch.num_rows))
+        self._parts += 1
 
     def _part_path(self) -> Path:
         return self._path / f"{self._parts + 1:06d}.arrow"

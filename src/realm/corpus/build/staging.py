@@ -17,6 +17,7 @@ from typing import Any
 from realm.corpus.sources.folders import is_ours
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest, writer_lock
+from realm.decoding import json_value
 from realm.errors import CorpusError, Interrupted, RealmError
 from realm.storage import files
 from realm.storage.disk import full_disk_ends_cleanly
@@ -43,7 +44,7 @@ class Staging:
         path = self.root / "segments.json"
         if not path.exists():
             return None
-        value = json.loads(path.read_text("utf-8"))
+        value = json_value(path.read_text("utf-8"))
         return manifests.manifest_from_json(value["manifest"]), value["batches"]
 
 
@@ -82,7 +83,7 @@ def _take_up(staging: Staging, fingerprint: str, say: Callable[[str], None]) -> 
     mark = {"format": FORMAT, "fingerprint": fingerprint}
     if left:
         try:
-            same = json.loads(staging.mark.read_text("utf-8")) == mark
+            same = json_value(staging.mark.read_text("utf-8")) == mark
         except (OSError, ValueError):
             same = False
         if same:

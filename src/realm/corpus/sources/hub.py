@@ -1,5 +1,7 @@
 """Hugging Face datasets: a directory that ``save_to_disk`` wrote, or a name on the hub (extra ``datasets``)."""
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,10 +54,17 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
 _CURE = "Check the name (hf:owner/name:config:split), the network, or download it and give the directory"
 
 
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+"""Owner and name. The library takes a lone name for one of its own readers, which read what lies around."""
+
+
 def _load_hub(datasets: Any, name: str, source: Path) -> Any:
     repository, *rest = name.split(":")
-    if len(rest) > 2 or not repository:
+    if len(rest) > 2 or not _REPOSITORY.fullmatch(repository):
         raise DataError("no name of a dataset", path=source, cure="Write hf:owner/name, hf:owner/name:config or hf:owner/name:config:split")
+    if os.path.lexists(repository):
+        cure = f"To read that, give it without {HUB_PREFIX}; for the hub, run the command from elsewhere"
+        raise DataError("this is a name on the hub, and something of that name lies here", path=source, cure=cure)
     config, split = (*rest, "", "")[:2]
     return datasets.load_dataset(repository, config or None, split=split or None, streaming=True)
 

@@ -12,6 +12,7 @@ from realm.corpus import streams
 from realm.corpus.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, TOO_LONG, Record, Rejected
 from realm.corpus.sources.columns import Columns, find_columns
 from realm.corpus.sources.options import SourceOptions
+from realm.decoding import json_value
 
 Found = tuple[int, Any] | Rejected
 """A JSON value with the 1-based line where it starts, or why there is none."""
@@ -81,7 +82,7 @@ def _line_values(path: Path, cursor: streams.Cursor | None) -> Iterator[Found]:
 
 def _line_value(line: bytes, path: str = "", number: int = 0) -> Found:
     try:
-        return number, json.loads(line.decode("utf-8"))
+        return number, json_value(line.decode("utf-8"))
     except UnicodeDecodeError:
         return Rejected(path, number, INVALID_UTF8)
     except (ValueError, RecursionError):

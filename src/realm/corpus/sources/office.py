@@ -4,11 +4,13 @@ import io
 import logging
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from realm.corpus import streams
 from realm.corpus.records import DAMAGED_FILE, ENCRYPTED, Record, Rejected, document_or_rejected
+from realm.corpus.sources.limited import Beyond, another_document, read_limited
 from realm.corpus.sources.options import SourceOptions
 from realm.corpus.sources.texts import stem
 from realm.errors import MissingExtra
@@ -28,29 +30,52 @@ def read_pdf(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     Raises:
         MissingExtra: pypdf is not installed.
     """
-    try:
-        from pypdf import PdfReader
-        from pypdf.errors import FileNotDecryptedError, PyPdfError
-    except ImportError:
-        raise MissingExtra("reading PDF", "pdf") from None
+    if find_spec("pypdf") is None:
+        raise MissingExtra("reading PDF", "pdf")
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data
         return
+    found = _read("pdf", data, options)
+    if isinstance(found, str):
+        yield Rejected(str(path), 0, found)
+        return
+    title, pages, trouble = found
+    for number, text in enumerate(pages, 1):
+        yield document_or_rejected(f"{name}#page={number}", title.strip() or stem(path), text, str(path), number)
+    if trouble:
+        yield Rejected(str(path), len(pages) if trouble == DAMAGED_FILE else 0, trouble)
+
+
+def _read(kind: str, data: bytes, options: SourceOptions) -> Any:
+    """What the reader of a kind gives, or why it gives nothing."""
+    try:
+        found = read_limited(kind, data, options.document_seconds)
+    except ValueError:
+        return DAMAGED_FILE
+    return found.reason if isinstance(found, Beyond) else found
+
+
+def pdf_pages(data: bytes) -> tuple[str, list[str], str]:
+    """Title, text of each page, and what ended them before their time, if anything did."""
+    from pypdf import PdfReader
+    from pypdf.errors import FileNotDecryptedError, PyPdfError
+
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs whatever in a file is against the standard
-    number = 0
+    title, pages = "", list[str]()
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            yield Rejected(str(path), 0, ENCRYPTED)
-            return
-        title = str((reader.metadata and reader.metadata.title) or "").strip() or stem(path)
-        for number, page in enumerate(reader.pages, 1):
-            yield document_or_rejected(f"{name}#page={number}", title, unwrapped(page.extract_text()), str(path), number)
+            return title, pages, ENCRYPTED
+        title = str((reader.metadata and reader.metadata.title) or "")
+        for page in reader.pages:
+            another_document()
+            pages.append(unwrapped(page.extract_text()))
     except FileNotDecryptedError:
-        yield Rejected(str(path), 0, ENCRYPTED)
+        return title, pages, ENCRYPTED
     except (PyPdfError, ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, RecursionError, ArithmeticError):
-        yield Rejected(str(path), number, DAMAGED_FILE)  # pypdf checks little of what a file says of itself
+        return title, pages, DAMAGED_FILE  # pypdf checks little of what a file says of itself
+    return title, pages, ""
 
 
 def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -59,21 +84,31 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     Raises:
         MissingExtra: python-docx is not installed.
     """
-    try:
-        from docx import Document
-    except ImportError:
-        raise MissingExtra("reading Word files", "docx") from None
+    if find_spec("docx") is None:
+        raise MissingExtra("reading Word files", "docx")
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data
         return
+    found = _read("docx", data, options)
+    if isinstance(found, str):
+        yield Rejected(str(path), 0, found)
+        return
+    title, text = found
+    yield document_or_rejected(name, title or stem(path), text, str(path), 0)
+
+
+def docx_text(data: bytes) -> tuple[str, str]:
+    """Title and text. Raises ValueError: it is none."""
+    from docx import Document
+
     try:
         document: Any = Document(io.BytesIO(data))
-        title, text = str(document.core_properties.title or "").strip(), "\n\n".join(_blocks(document))
-    except Exception:  # the library lets out whatever zip, XML and its own look-ups raise
-        yield Rejected(str(path), 0, DAMAGED_FILE)
-        return
-    yield document_or_rejected(name, title or stem(path), text, str(path), 0)
+        return str(document.core_properties.title or "").strip(), "\n\n".join(_blocks(document))
+    except MemoryError:
+        raise
+    except Exception as error:  # the library lets out whatever zip, XML and its own look-ups raise
+        raise ValueError("damaged") from error
 
 
 def _blocks(document: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, UNREADABLE, Record, Rejected, SourceDocument
+from realm.corpus.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
 from realm.corpus.sources import detect
 from realm.corpus.sources.folders import beir_documents, read_folder
 from realm.corpus.sources.formats import FORMATS
@@ -33,7 +33,7 @@ def iter_documents(
     """
     source = Path(source)
     if is_hub_name(source):
-        return read_dataset(source, options)
+        return _all_bounded(read_dataset(source, options), options)
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
         return _read_directory(source, options, workers, cursor)
     if not os.path.exists(source):
@@ -58,7 +58,7 @@ def _format_of(path: Path, options: SourceOptions) -> str:
 
 def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
     if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
-        return read_dataset(folder, options)
+        return _all_bounded(read_dataset(folder, options), options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
         return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
@@ -89,9 +89,21 @@ def _read_file(
         records = read(path, name, options)
     for record in records:
         found = True
-        yield record
+        yield _bounded(record, options.document_bytes)
     if not found:
         yield Rejected(str(path), 0, NO_DOCUMENTS)
+
+
+def _all_bounded(records: Iterator[Record], options: SourceOptions) -> Iterator[Record]:
+    for record in records:
+        yield _bounded(record, options.document_bytes)
+
+
+def _bounded(record: Record, most: int) -> Record:
+    """The record, or that its text has more than ``most`` bytes."""
+    if isinstance(record, Rejected) or 4 * len(record.text) <= most or len(record.text.encode("utf-8", "replace")) <= most:
+        return record
+    return Rejected(record.path, record.line, TOO_LONG)
 
 
 def source_name(path: str) -> str:

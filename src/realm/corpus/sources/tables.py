@@ -136,6 +136,9 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
     try:
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
             columns = find_columns(options, file.schema_arrow.names, path)
+            strings = [name for name in columns.wanted if _is_text(file.schema_arrow.field(name).type)]
+        # Strings stay coded by a dictionary: a few bytes a row may each name one of many megabytes.
+        with open(path, "rb") as raw, pq.ParquetFile(raw, read_dictionary=strings) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns.wanted):
                 for values in zip(*(_values(batch.column(column)) for column in columns.wanted), strict=True):
                     number += 1
@@ -147,16 +150,23 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
+
+
 def _values(column: pa.Array) -> list[Any]:
-    """A column's values; strings as bytes, because writers do not check that they are UTF-8."""
+    """A column's values; strings as bytes, because writers do not check that they are UTF-8. Equal strings of a dictionary are one."""
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        values = _values(column.dictionary)
+        return [None if number is None else values[number] for number in column.indices.to_pylist()]
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
     return column.to_pylist()
 
 
 def _decoded(row: dict[str, Any], columns: Columns, path: str, name: str, number: int) -> Record:
+    if any(isinstance(value, bytes) and len(value) > streams.LINE_LIMIT for value in row.values()):
+        return Rejected(path, number, TOO_LONG)
     try:
         row = {column: value.decode("utf-8") if isinstance(value, bytes) else value for column, value in row.items()}
     except UnicodeDecodeError:

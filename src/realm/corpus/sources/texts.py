@@ -1,6 +1,7 @@
 """Files that are one document each: plain text, Markdown, HTML."""
 
 import codecs
+import importlib.util
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from markdown_it.token import Token
 from realm.corpus import streams
 from realm.corpus.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
 from realm.corpus.sources.detect import COMPRESSED
+from realm.corpus.sources.limited import Beyond, read_limited
 from realm.corpus.sources.options import SourceOptions
 from realm.errors import MissingExtra
 
@@ -41,7 +43,7 @@ def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     """The main text of an HTML file. Its title is the page's, or its name. Raises MissingExtra: the extractor is not installed."""
 
     data = streams.read_document(path)
-    yield data if isinstance(data, Rejected) else html_record(data, None, name, stem(path), str(path), 0)
+    yield data if isinstance(data, Rejected) else html_record(data, None, name, stem(path), str(path), 0, options.document_seconds)
 
 
 def stem(path: Path) -> str:
@@ -148,14 +150,17 @@ def _without_tags(html: str) -> str:
 
 _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)
 _META_WITHIN = 4096
+_NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem")
+"""Python's names of encodings that no page has: it could not be read so far, or no browser knows them (and some take quadratic time)."""
 
 
-def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int) -> Record:
+def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float) -> Record:
     """A page as a document.
 
     Args:
         charset: as the server said it, if it did.
         title: for a page that has none.
+        seconds: of computing that it may take.
 
     Raises:
         MissingExtra: the extractor is not installed.
@@ -163,10 +168,15 @@ def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path:
     html = _decoded(data, charset)
     if html is None:
         return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8)
+    if importlib.util.find_spec("trafilatura") is None:
+        raise MissingExtra("reading HTML", "html")
     try:
-        found_title, text = _main_text(html)
+        found = read_limited("html", html.encode("utf-8", "replace"), seconds)
     except (ValueError, RecursionError, AssertionError):
         return Rejected(path, line, BAD_HTML)
+    if isinstance(found, Beyond):
+        return Rejected(path, line, found.reason)
+    found_title, text = found
     return document_or_rejected(doc_id, found_title or title, text, path, line)
 
 
@@ -178,7 +188,7 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
     for declared in (charset, inside.group(1).decode("ascii", "replace") if inside else None):
         try:
             # A page that a regular expression could read is not UTF-16, whatever it says.
-            if declared and codecs.lookup(declared).name not in ("utf-16", "utf-32"):
+            if declared and codecs.lookup(declared).name not in _NO_CHARSETS:
                 return data.decode(declared, "replace")
         except (LookupError, ValueError):
             continue
@@ -188,15 +198,15 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
         return None
 
 
-def _main_text(html: str) -> tuple[str, str]:
-    """(title, text); the whole text of a page in which no main part is found."""
-    try:
-        import trafilatura
-    except ImportError:
-        raise MissingExtra("reading HTML", "html") from None
+def main_text(data: bytes) -> tuple[str, str]:
+    """(title, text) of a page in UTF-8; the whole text of a page in which no main part is found."""
+    import trafilatura
+
+    html = data.decode("utf-8")
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs a line for every page without text; those are counted here
     if "<html" not in html[:_META_WITHIN].lower():
         html = f"<html><body>{html}</body></html>"  # a fragment
     page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
     title, text = ("", "") if page is None else (page.title, page.text)
-    return title or "", text or trafilatura.html2txt(html) or ""
+    # libxml2 gives nothing of what is nested deeper than 256; our own reader has no such limit.
+    return title or "", text or trafilatura.html2txt(html) or _without_tags(html)

@@ -30,14 +30,33 @@ def read_warc(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     number = 0
     try:
         with open(path, "rb") as file:
-            for number, record in enumerate(ArchiveIterator(file), 1):
+            records = ArchiveIterator(file)
+            _bound_lines(records.reader)
+            for number, record in enumerate(records, 1):
                 if _is_page(record):
-                    yield _page_record(record, str(path), number)
+                    yield _page_record(record, str(path), number, options.document_seconds)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
     except (ArchiveLoadFailed, AttributeError, ValueError, *streams.DECOMPRESSION_ERRORS):
         # The second and third are how warcio meets headers that a truncated file cuts.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
+
+
+HEADER_LINE = 2**20
+"""Bytes. warcio joins a line from pieces, in time quadratic in its length."""
+
+
+def _bound_lines(reader: Any) -> None:
+    """Have warcio's reader refuse header lines that are longer than any. Raises ValueError, when it meets one."""
+    whole = reader.readline
+
+    def readline(length: int | None = None) -> bytes:
+        line: bytes = whole(min(length or HEADER_LINE, HEADER_LINE))
+        if len(line) >= HEADER_LINE:
+            raise ValueError("a header line without end")
+        return line
+
+    reader.readline = readline
 
 
 def _is_page(record: Any) -> bool:
@@ -47,7 +66,7 @@ def _is_page(record: Any) -> bool:
     return kind.split(";")[0].strip().lower() in _HTML_TYPES
 
 
-def _page_record(record: Any, path: str, number: int) -> Record:
+def _page_record(record: Any, path: str, number: int, seconds: float) -> Record:
     url = record.rec_headers.get_header("WARC-Target-URI")
     if not url:
         return Rejected(path, number, EMPTY_ID)
@@ -59,4 +78,4 @@ def _page_record(record: Any, path: str, number: int) -> Record:
     if int(getattr(record.raw_stream, "limit", 0)) > 0:  # the file ends before the record does
         return Rejected(path, number, DAMAGED_FILE)
     charset = _CHARSET.search(record.http_headers.get_header("Content-Type") or "")
-    return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number)
+    return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number, seconds)

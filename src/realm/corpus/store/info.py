@@ -152,7 +152,8 @@ def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, A
         blocks: what ``document_blocks`` gave.
     """
     path, line = blocks[0]["source"], blocks[0]["line"]
-    options = SourceOptions(**read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
+    said: dict[str, Any] = dict(read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
+    options = SourceOptions(**said)
     shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
     try:
         found = read_again(path, line, options)

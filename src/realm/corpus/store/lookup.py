@@ -20,7 +20,7 @@ from realm.corpus.store.manifest import SegmentInfo, damage
 from realm.corpus.store.sums import read_whole, segment_sums
 from realm.errors import CorpusError
 from realm.storage import files
-from realm.storage.arrays import read_array
+from realm.storage.arrays import read_array, write_array
 from realm.storage.sums import array_sum
 
 DOCUMENTS_SUFFIX = ".documents.npy"
@@ -100,7 +100,8 @@ def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, i
 
 
 def _save(path: Path, columns: np.ndarray) -> None:
-    np.save(path, np.ascontiguousarray(columns[:, np.argsort(columns[0], kind="stable")]), allow_pickle=False)
+    with open(path, "wb") as file:
+        write_array(file, columns[:, np.argsort(columns[0], kind="stable")])
 
 
 def _first_rows(ids: pa.Array) -> list[int]:

@@ -2,7 +2,8 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -31,8 +32,25 @@ class ListView:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
 
+def check_offsets(column: pa.Array) -> None:
+    """See that every string or list lies within its column and none is shorter than nothing: Arrow trusts that, and ends the process
+    where it is not so. Reads the offsets, and no values; a column of numbers has none and passes.
+
+    Raises:
+        ArrowInvalid: it is not so.
+    """
+    if not (pa.types.is_string(column.type) or pa.types.is_list(column.type)) or not len(column):
+        return
+    column.validate()  # sizes of buffers, and the last offset
+    if column.null_count:
+        raise pa.ArrowInvalid("values are lacking")
+    offsets = np.frombuffer(column.buffers()[1], np.int32, count=len(column) + 1, offset=4 * column.offset)
+    if offsets[0] < 0 or np.any(offsets[1:] < offsets[:-1]):
+        raise pa.ArrowInvalid("its offsets do not ascend")
+
+
 class BatchView:
-    """Columns of one record batch, each compared with its checksum and turned into numpy at first use.
+    """Columns of one record batch, each compared with its checksum, its offsets looked at, and turned into numpy at first use.
 
     Args:
         sums: of the columns, as in ``SegmentSums``; empty: nothing is compared.
@@ -46,12 +64,16 @@ class BatchView:
         self._columns: dict[str, pa.Array] = {}
 
     def column(self, name: str) -> pa.Array:
-        """A column that holds what was published. Raises CorpusError: it has changed."""
+        """A column that holds what was published, and that Arrow can read. Raises CorpusError: it has changed, or Arrow cannot."""
         column = self._columns.get(name)
         if column is None:
             column, place = self._batch.column(name), self._batch.schema.get_field_index(name) * DIGITS
             if self._sums and column_sum(column) != self._sums[place : place + DIGITS]:
                 raise self._damaged(f"column {name} changed since it was published (checksum differs)")
+            try:
+                check_offsets(column)  # where there are checksums, too: who can forge a column can forge its checksum
+            except pa.ArrowInvalid as error:
+                raise self._damaged(f"column {name}: {error}") from error
             self._columns[name] = column
         return column
 
@@ -67,12 +89,21 @@ class BatchView:
         return self._batch.filter(pa.array(keep))
 
     def scalar(self, name: str, index: int) -> Any:
-        """One value of a string or integer column."""
-        return self.column(name)[index].as_py()
+        """One value of a string or integer column. Raises CorpusError: text that is not UTF-8."""
+        with self._decoding(name):
+            return self.column(name)[index].as_py()
 
     def strings(self, name: str) -> list[str]:
-        """A whole string column."""
-        return self.column(name).to_pylist()
+        """A whole string column. Raises CorpusError: text that is not UTF-8."""
+        with self._decoding(name):
+            return self.column(name).to_pylist()
+
+    @contextmanager
+    def _decoding(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"'{name}' holds bytes that are not UTF-8") from error
 
     def lists(self, name: str) -> ListView:
         """A list column."""
@@ -123,6 +154,7 @@ class Segment:
             self._check_frames(number)
             try:
                 batch = self._reader.get_batch(number)
+                batch.validate()  # sizes of buffers, lengths of columns
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._damaged(str(error)) from error
             view = self._views[number] = BatchView(batch, self.info.sums.columns[number] if self.info.sums else "", self._damaged)

@@ -1,5 +1,6 @@
 """A salient-span tagger from any Hugging Face token classifier, in a local directory or on the hub."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,20 +49,35 @@ class _Words:
         return spans
 
 
+def _place_of(model: str) -> str:
+    """The absolute path of a directory, or a hub name, for which transformers would read a directory of that name as well.
+
+    Raises:
+        DataError: a hub name, and such a directory.
+    """
+    if model.startswith((".", "~")) or Path(model).is_absolute():
+        return str(Path(model).expanduser().resolve())
+    if os.path.lexists(model):
+        cure = f"Write hf:./{model} for it; for the hub, run the command from elsewhere"
+        raise DataError(f"hf:{model} names a model on the hub, and something of that name lies here", cure=cure)
+    return model
+
+
 class ClassifierTagger:
     """Tags what a token classifier labels; sentences longer than the model takes are read in windows.
 
     Args:
-        model: a directory or a hub name. Weights must be safetensors; code that comes with a model is never run.
+        model: a directory, by an absolute path or one that begins with "." or "~"; anything else is a hub name. Weights must be
+            safetensors; code that comes with a model is never run.
 
     Raises:
-        DataError: nothing usable is found there, or its labels are not of the BIO kind.
+        DataError: nothing usable is found there, a hub name is a directory here as well, or its labels are not of the BIO kind.
     """
 
     def __init__(self, model: str):
         from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-        self.model = str(Path(model).resolve()) if Path(model).is_dir() else model
+        self.model = _place_of(model)
         cure = "Give a hub name or a directory with a token classifier: config.json, model.safetensors, tokenizer.json"
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(self.model, use_fast=True, trust_remote_code=False)

@@ -81,6 +81,10 @@ _IN_WORDS = regex.compile(PATTERNS["in_words"], units=UNITS)
 _HINT, _ALONE = re.compile(PATTERNS["hint"]), re.compile(PATTERNS["alone"])
 
 
+LONGEST_RUN = 40
+"""Digits in a row. More are a key, and no pattern has to be tried at each of them."""
+
+
 class DateNumberTagger:
     """Tags "12 March 1969", "1914–18", "the 19th century", "10:30 a.m.", "1,200 kg", "$3.5 million", "twenty-three". Needs no corpus."""
 
@@ -104,7 +108,7 @@ def _from_digits(text: str, anchor: regex.Match[str] | None) -> list[TaggedSpan]
     spans: list[TaggedSpan] = []
     reached = 0
     while anchor is not None:
-        span = _span_at(text, reached, anchor.start())
+        span = None if anchor.end() - anchor.start() > LONGEST_RUN else _span_at(text, reached, anchor.start())
         if span is not None:
             spans.append(span)
         reached = anchor.end() if span is None else span.end

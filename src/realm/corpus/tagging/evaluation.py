@@ -1,6 +1,5 @@
 """How well a tagger finds the spans that people marked, in BIO JSONL or CoNLL columns."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -11,6 +10,7 @@ from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.tagging.spans import SpanTagger, TaggedSpan, kind_of, spans_of, tag_all
 from realm.corpus.tagging.specs import DEFAULT, TaggerPlan, load_tagger
+from realm.decoding import json_value
 from realm.errors import DataError
 from realm.text.files import open_text
 
@@ -50,7 +50,7 @@ def _from_json(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Labelle
         if not line.strip():
             continue
         try:
-            row: Any = json.loads(line)
+            row: Any = json_value(line)
             tokens, labels = row["tokens"], row["tags"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"no labelled sentence ({type(error).__name__}: {error})", path=path, line=number, cure=_CURE) from error

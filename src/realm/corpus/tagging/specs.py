@@ -1,4 +1,4 @@
-"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:models/ner" ...
+"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:./models/ner" ...
 
     none            no spans at all
     default         dates + collocations + truecase
@@ -7,7 +7,7 @@
     collocations    the corpus's own terms, in scripts without letter case
     gazetteer:FILE  listed phrases
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
-    hf:MODEL        a Hugging Face token classifier, local directory or hub name
+    hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
 """
@@ -22,6 +22,7 @@ from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
 from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
+from realm.decoding import json_value
 from realm.errors import ConfigError, CorpusError
 from realm.storage import files
 from realm.storage.manifests import Errors, sealed, unsealed
@@ -158,7 +159,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 def read_state(path: Path) -> dict[str, Any]:
     """What ``write_state`` was given. Raises OSError, ValueError: no such file, or no JSON; CorpusError: changed since it was published."""
-    state = json.loads(path.read_text(encoding="utf-8"))
+    state = json_value(path.read_text(encoding="utf-8"))
     return unsealed(state, _DAMAGED, path, required=False) if isinstance(state, dict) else state
 
 

@@ -14,6 +14,7 @@ from realm.data.questions.options import FORMATS, QuestionOptions
 from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
 from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.data.types import Question
+from realm.decoding import json_value
 from realm.errors import DataError, MissingExtra
 from realm.storage.files import publish_file
 
@@ -45,7 +46,7 @@ def head_of(path: Path) -> str:
 def _of_object(head: str, path: Path) -> str:
     """A file that begins with an object: one a line, or one document. The object may be longer than what was read."""
     try:
-        first = json.loads(head.split("\n", 1)[0])
+        first = json_value(head.split("\n", 1)[0])
     except (ValueError, RecursionError):
         first = None
     if isinstance(first, dict) and "data" not in first and "Data" not in first:

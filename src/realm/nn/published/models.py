@@ -4,7 +4,6 @@ Nothing in it is executed. Names, shapes and sizes are checked before a network 
 memory than the weights fill.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.nn.published.config import read_published_config
 from realm.nn.published.names import BLOCK_EMBEDDINGS, ImportPlan, import_tensors, plan_import, published_kind
@@ -150,7 +150,7 @@ def read_config(directory: Path) -> dict[str, Any] | None:
         path = directory / name
         if path.is_file():
             try:
-                values = json.loads(path.read_text("utf-8"))
+                values = json_value(path.read_text("utf-8"))
             except (OSError, ValueError, RecursionError) as error:
                 raise DataError(f"not JSON ({error})", path=path, cure=CURE) from error
             if not isinstance(values, dict):
@@ -234,7 +234,7 @@ def _from_shapes(file: TensorFile) -> dict[str, Any]:
 
 def _folds_case(path: Path) -> bool:
     try:
-        values = json.loads(path.read_text("utf-8"))
+        values = json_value(path.read_text("utf-8"))
     except (OSError, ValueError):
         return True  # every published REALM is uncased
     return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

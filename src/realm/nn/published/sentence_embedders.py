@@ -3,7 +3,6 @@
 Any family that transformers' AutoModel knows. Poolings other than mean and [CLS], and layers after the pooling, are refused by name.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.nn.bodies import build_body
 from realm.nn.published.names import ImportPlan
@@ -129,6 +129,6 @@ def _prefixes(file: TensorFile) -> set[str]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json_value(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"not JSON ({' '.join(str(error).split())[:80]})", path=path, cure=CURE) from error

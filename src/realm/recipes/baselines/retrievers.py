@@ -20,7 +20,7 @@ from realm.index.live import LiveIndex
 from realm.nn.model import RealmModel
 from realm.nn.published.models import load_published
 from realm.retrieval import Retriever
-from realm.storage.arrays import load_array
+from realm.storage.arrays import load_array, write_array
 from realm.storage.files import publish_file, sha256_file
 
 BUCKETS = (1 << 24) - 1
@@ -218,5 +218,5 @@ def sentence_candidates(inputs: BlockInputs, directory: Path, vectors: Path, pro
     if known is None or known.shape != (len(rows), embedder.dim):
         known = embedder.embed_rows(inputs.store, rows, progress)
         with publish_file(vectors) as file:
-            np.save(file, known)
+            write_array(file, known)
     return SentenceCandidates(inputs, embedder, known, rows)

@@ -13,9 +13,10 @@ import numpy as np
 from realm.data import matching
 from realm.data.qa import Spans
 from realm.data.types import Question
+from realm.decoding import json_value
 from realm.recipes.context import StageContext
 from realm.recipes.scoring import gold_rows
-from realm.storage.arrays import load_array
+from realm.storage.arrays import load_array, write_array
 from realm.storage.files import publish_file, write_json
 from realm.text.patterns import PatternSearch, compiled_pattern
 from realm.train.distributed import on_first
@@ -67,7 +68,7 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
             _name(context, "took too long and were given up", slow)
             write_json(path.with_suffix(".json"), {"slow": slow})
             with publish_file(path) as file:  # last: where it is, the other is
-                np.save(file, np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(s.table for s in found)])]))
+                write_array(file, np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(s.table for s in found)])]))
 
     on_first(locate)
     read = _read(path)
@@ -110,7 +111,7 @@ def _read(path: Path) -> tuple[np.ndarray, tuple[str, ...]] | None:
     """int32 [n, 4] question, row, start and end, and the patterns given up; None where a file is missing or damaged."""
     try:
         table = load_array(path)
-        slow = json.loads(path.with_suffix(".json").read_text("utf-8"))["slow"]
+        slow = json_value(path.with_suffix(".json").read_text("utf-8"))["slow"]
     except (OSError, ValueError, EOFError, KeyError, TypeError):
         return None
     whole = isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] == 4 and table.dtype == np.int32

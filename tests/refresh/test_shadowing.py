@@ -1,0 +1,117 @@
+"""No code from where the user stands: a working directory with a module for every name that we import, and children that run there."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import realm
+from realm.config import dump_recipe, load_recipe
+from realm.corpus.build.builder import build_corpus
+from realm.data.blocks import open_inputs
+from realm.nn.model import RealmModel
+from realm.nn.spec import BodySpec, bert_spec, one_body
+from realm.paths import RunPaths
+from realm.refresh.parameters import request_index
+from realm.refresh.refresher_process import RefresherProcess
+from realm.storage.generations import published_generations
+
+ALSO = "token random types warnings traceback signal socket pickle struct copyreg encodings site usercustomize"
+"""Modules of Python that ours and its own starter of processes import behind our back."""
+
+
+def imported() -> set[str]:
+    """The top-level name of everything that any file of the package imports, and its own."""
+    names = {*ALSO.split(), "realm"}
+    for file in Path(realm.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names - set(sys.builtin_module_names)
+
+
+@pytest.fixture
+def shadows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
+    """Stands in a directory with a module for each of those names. The result says which of them were run."""
+    here, ran = tmp_path / "here", tmp_path / "ran"
+    here.mkdir()
+    ran.mkdir()
+    names = imported()
+    assert {"json", "numpy", "torch", "tokenizers", "transformers", "pyarrow", "multiprocessing", "subprocess", "tyro"} <= names
+    for name in names:
+        (here / f"{name}.py").write_text(f"import os\nos.close(os.open({str(ran / name)!r}, os.O_CREAT | os.O_WRONLY))\n")
+    monkeypatch.chdir(here)
+    return lambda: {path.name for path in ran.iterdir()}
+
+
+def test_the_planted_modules_are_run_where_python_lets_them(shadows: Callable[[], set[str]]) -> None:
+    """Otherwise the tests below would prove nothing."""
+    subprocess.run([sys.executable, "-c", "import token"], check=True)
+    assert "token" in shadows()
+
+
+def test_the_refresher_beside_a_trainer(shadows: Callable[[], set[str]], tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
+    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
+    paths.config.write_text(dump_recipe(recipe), "utf-8")
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    torch.manual_seed(0)
+    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
+    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
+    refresher = RefresherProcess(paths, 1, "cpu")
+    try:
+        until = time.monotonic() + 200
+        while not published_generations(paths.index) and not shadows() and time.monotonic() < until:
+            refresher.watch()
+            time.sleep(0.1)
+    finally:
+        refresher.stop()
+    assert not shadows()
+    assert published_generations(paths.index) == [1] and refresher.restarts == 0
+
+
+def test_a_build_with_workers(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+    """As the installed command, whose own directory is the first that Python looks in."""
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "realm"
+    command.write_text("import sys\nfrom realm.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    rows = (json.dumps({"id": str(number), "text": f"Text {number}. " + "word " * 200_100}) for number in range(5))
+    (tmp_path / "docs.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    options = ["--vocab-size", "300", "--workers", "2", "--tagger", "none"]
+    line = [sys.executable, str(command), "corpus", "build", "../docs.jsonl", "--out", "../corpus", *options]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert not shadows(), done.stderr
+    assert done.returncode == 0 and (tmp_path / "corpus" / "CURRENT").exists(), done.stderr
+
+
+def test_the_package_run_as_a_module(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+    """``python -m`` begins with what Python itself finds here; what the package imports once it runs is not looked for here."""
+    late = {"json", "numpy", "tyro", "signal"}
+    for file in Path().glob("*.py"):
+        if file.stem not in late:
+            file.unlink()
+    done = subprocess.run([sys.executable, "-m", "realm", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"realm {realm.__version__}\n" and not shadows(), (done.stderr, shadows())
+
+
+def test_actors_of_ray(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    script = tmp_path / "actor.py"
+    script.write_text(
+        "from realm.pool.builders import Builder\nfrom realm.pool.cluster import connected\n"
+        "with connected(cpus=1):\n    import ray\n    print(ray.get(ray.remote(Builder).remote().ready.remote()))\n"
+    )
+    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    assert not shadows(), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("('"), done.stderr
