@@ -78,7 +78,7 @@ class SmallCorpus:
 
     def task(self, model: RealmModel, questions: Questions) -> ReadingTask:
         """Fine-tuning as a run does it, every question in one batch."""
-        section = FinetuneConfig(batch=len(questions), beam=BEAM, read=READ, rename_rate=0.0)
+        section = FinetuneConfig(batch=len(questions), beam=BEAM, read=READ, rename_rate=0.0, match="wordpiece")
         log = MetricsLog(self.root / "metrics.jsonl")
         context = StageContext(RunPaths(self.root), Recipe(finetune=section), self.inputs, torch.device("cpu"), log, lambda *row: None)
         records = [Question(str(i), text, answers) for i, (text, answers) in enumerate(questions)]

@@ -43,16 +43,15 @@ def test_answers_that_are_not_sure_enough_are_marked(client: TestClient) -> None
 
 def test_documents_that_are_left_out(client: TestClient, tiny_run: Path, tmp_path: Path) -> None:
     """As if they had been removed, for these questions alone."""
-    out = ["Arvad/0", "Arvad/1", "Carsin/0"]
+    body = {"questions": QUESTIONS, "k": 4}
+    everything = client.post("/v1/answer", json=body).json()["answers"]
+    out = sorted({answer["evidence"][0]["doc_id"] for answer in everything} | {"Arvad/0"})
     copy = shutil.copytree(tiny_run, tmp_path / "run")
     remove_documents(copy / "corpus", out)
-    body = {"questions": QUESTIONS, "k": 4}
     rows = client.post("/v1/answer", json={**body, "exclude_documents": out}).json()["answers"]
     for got, wanted in zip(rows, open_run(copy).answerer.answer(QUESTIONS, k=4), strict=True):
         assert got["answer"] == wanted.answer and got["p"] == pytest.approx(wanted.p, abs=1e-5)
         assert [e["block_id"] for e in got["evidence"]] == [e.block_id for e in wanted.evidence]
-    everything = client.post("/v1/answer", json=body).json()["answers"]
-    assert any(e["doc_id"] in out for answer in everything for e in answer["evidence"])
     names = [row["id"] for row in client.get("/v1/documents").json()["documents"]]
     few = client.post("/v1/answer", json={**body, "exclude_documents": names[2:]}).json()["answers"][0]
     assert {e["doc_id"] for e in few["evidence"]} == set(names[:2])
