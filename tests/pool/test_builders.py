@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,9 @@ def test_taken_up_at_whole_parts(run: tuple[RunPaths, BlockInputs, RealmModel], 
 def test_a_part_that_kills_every_actor(
     run: tuple[RunPaths, BlockInputs, RealmModel], cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not stand where the tests do
     paths, _, model = run
     monkeypatch.setattr(builders, "DEATHS", 1)
     request_index(model, paths, 2)
