@@ -280,7 +280,7 @@ def small_atlas(directory: Path, *, domains: tuple[str, ...], asked: tuple[str, 
     (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
 
 
-def small_recipe(directory: Path, *, long: bool = False) -> Recipe:
+def small_recipe(directory: Path, *, long: bool = False, **choices: Any) -> Recipe:
     """The bundled recipe's files and lengths, hardly trained."""
     model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16, "query_length": 48}
     few = {"steps": 2, "batch": 4}

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.children import SAFE_PATH
+from realm.children import safely
 from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
 
 LOCAL = "local"
@@ -27,7 +27,7 @@ QUIET = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     MODE: "token",
-} | SAFE_PATH
+}
 # Ray takes the machine's outer address even where 127.0.0.1 is asked for, unless clusters are off: then its servers bind to loopback.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
@@ -82,7 +82,8 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
         package = _imported_with(settings)
         options = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE, "_temp_dir": directory, "include_dashboard": False}
         try:
-            _start(package, address, options if local else {})
+            with safely():  # what starts here keeps it, for the workers that it starts
+                _start(package, address, options if local else {})
             yield
         finally:
             package.shutdown()
