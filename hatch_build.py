@@ -1,9 +1,11 @@
 """Build hook: compiles the search kernel into the package where a C compiler is, for wheels and editable installs alike.
 
-Without a compiler, or when it fails, the package is built all the same and says so: searches then use PyTorch.
+Without a compiler, or when it fails, the package is built all the same and says so: searches then use PyTorch. REALM_NO_KERNEL=1 leaves
+the kernel out: a pure wheel, for platforms that have none of their own.
 """
 
 import importlib.util
+import os
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,8 @@ class KernelHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatch before a wheel is put together; ``version`` is "standard" or "editable"."""
+        if os.environ.get("REALM_NO_KERNEL") == "1":
+            return
         folder = Path(self.root, NATIVE)
         try:
             library = _build_module(folder).build(folder)

@@ -11,6 +11,7 @@ sentences or questions. The last line is one JSON object.
 
 import argparse
 import copy
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -174,17 +175,17 @@ class Judge:
 
 
 def taught(
-    task: PretrainTask, embedder: Embedder, data: Batch, term: Term, options: argparse.Namespace, vectors: np.ndarray | None
+    task: PretrainTask, embedder: Embedder, data: Batch, term: Term, batch_size: int, lr: float, vectors: np.ndarray | None
 ) -> float:
     """Teach an embedder; vectors [rows, d] by row where documents stay. Returns the mean loss of the last quarter."""
     weights = [parameter for parameter in embedder.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=options.lr, weight_decay=0.01)
-    steps = len(data.queries) // options.batch
+    optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01)
+    steps = len(data.queries) // batch_size
     seen: list[float] = []
     for step in range(steps):
-        batch = data.part(slice(step * options.batch, (step + 1) * options.batch))
+        batch = data.part(slice(step * batch_size, (step + 1) * batch_size))
         for group in optimizer.param_groups:
-            group["lr"] = options.lr * min(1, (step + 1) / max(1, steps // 10)) * (1 - step / steps)
+            group["lr"] = lr * min(1, (step + 1) / max(1, steps // 10)) * (1 - step / steps)
         rows, place = np.unique(np.maximum(batch.rows, 0), return_inverse=True)
         embedder.train()
         with multiplying("cpu", bf16=True):
@@ -240,23 +241,15 @@ def seeds_rows(context: StageContext, options: argparse.Namespace) -> Iterator[d
         judge, data = Judge(task, options.questions, options.held_out), read(task, options.sentences)
         before = judge.hits(model.embedder, block_ids, vectors)
         placed = by_row(block_ids, vectors, here)
-        for side in options.sides:
-            for name in options.terms:
-                embedder, started = copy.deepcopy(model.embedder), time.process_time()
-                loss = taught(task, embedder, data, TERMS[name], options, placed if side == "query" else None)
-                seconds = time.process_time() - started
-                after = vectors if side == "query" else embed_corpus(embedder, here.inputs, here.store.rows_of(block_ids), bf16=True)
-                found = judge.hits(embedder, block_ids, after)
-                row: dict[str, Any] = {
-                    "seed": seed,
-                    "side": side,
-                    "term": name,
-                    "loss": round(loss, 3),
-                    "processor_seconds": round(seconds),
-                }
-                yield (
-                    row | {of: difference(before[of], found[of]) for of in before} | {"evidence": round(float(data.held.any(1).mean()), 3)}
-                )
+        for side, name, batch_size, lr in itertools.product(options.sides, options.terms, options.batch, options.lr):
+            embedder, started = copy.deepcopy(model.embedder), time.process_time()
+            loss = taught(task, embedder, data, TERMS[name], batch_size, lr, placed if side == "query" else None)
+            seconds = time.process_time() - started
+            after = vectors if side == "query" else embed_corpus(embedder, here.inputs, here.store.rows_of(block_ids), bf16=True)
+            found = judge.hits(embedder, block_ids, after)
+            row: dict[str, Any] = {"seed": seed, "side": side, "term": name, "batch": batch_size, "lr": lr}
+            row |= {"loss": round(loss, 3), "processor_seconds": round(seconds), "evidence": round(float(data.held.any(1).mean()), 3)}
+            yield row | {of: difference(before[of], found[of]) for of in before}
 
 
 def main() -> None:
@@ -267,9 +260,9 @@ def main() -> None:
     parser.add_argument("--terms", nargs="+", choices=list(TERMS), default=list(TERMS))
     parser.add_argument("--sides", nargs="+", choices=["query", "both"], default=["query"])
     parser.add_argument("--sentences", type=int, default=1536)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, nargs="+", default=[16])
     parser.add_argument("--candidates", type=int, default=8)
-    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--lr", type=float, nargs="+", default=[2e-5])
     parser.add_argument("--held-out", type=int, default=500)
     options = parser.parse_args()
     paths = RunPaths(options.run)
@@ -278,7 +271,7 @@ def main() -> None:
     for row in seeds_rows(context, options):
         rows.append(row)
         print(json.dumps(row), flush=True)
-    facts = {"sentences": options.sentences, "batch": options.batch, "candidates": options.candidates, "lr": options.lr}
+    facts = {"sentences": options.sentences, "candidates": options.candidates}
     print(json.dumps(result("retriever terms", torch.get_num_threads(), run=str(options.run), **facts, rows=rows)))
 
 

@@ -3,9 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before anything imports torch or transformers; the commands that tests start inherit it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -15,6 +15,9 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from realm.paths import RunPaths
 
 # Two busy cores: a slow example is no failure. The same examples every time, so that a failure is the change's, not the day's.
 hypothesis.settings.register_profile("realm", deadline=None, derandomize=True)
@@ -26,6 +29,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def pytest_collection_finish() -> None:
     """Fix the number of threads, on which bits of a sum depend, without importing torch for tests that need none."""
     if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """What a test computes with two threads it does alone: a process that the next one forks would wait for the second thread for ever."""
+    yield
+    if (torch := sys.modules.get("torch")) and torch.get_num_threads() != 1:
         torch.set_num_threads(1)
 
 
@@ -129,6 +140,49 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Pat
     root = tmp_path_factory.mktemp("tiny")
     run_recipe(write_tiny(root), root / "run", stages=None, progress=Progress(quiet=True))
     return root / "run"
+
+
+@pytest.fixture(scope="session")
+def small_atlas() -> Callable[..., None]:
+    """Writes what ``write_atlas`` does, of 150 countries alone, and 40 questions of each kind on them."""
+    from realm.demo.atlas import build_atlas
+
+    def write(directory: Path, **parts: Any) -> None:
+        atlas = build_atlas(**parts)
+        kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:150]
+        ids = {row["id"] for row in kept}
+        invented = {"invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
+        questions = {f"qa_{split}": [q for q in asked if ids & set(q["positive_ids"])][:40] for split, asked in atlas.questions.items()}
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, values in ({"documents": kept} | invented | questions).items():
+            (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+        (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
+
+    return write
+
+
+@pytest.fixture
+def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> "RunPaths":
+    """A run whose trainer has asked for an index."""
+    import torch
+
+    from realm.config import dump_recipe, load_recipe
+    from realm.corpus.build.builder import build_corpus
+    from realm.data.blocks import open_inputs
+    from realm.nn.model import RealmModel
+    from realm.nn.spec import BodySpec, bert_spec, one_body
+    from realm.paths import RunPaths
+    from realm.refresh.parameters import request_index
+
+    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
+    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
+    paths.config.write_text(dump_recipe(recipe), "utf-8")
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    torch.manual_seed(0)
+    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
+    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
+    return paths
 
 
 @pytest.fixture

@@ -260,3 +260,10 @@ def test_two_processes_do_not_train_in_one_directory(tmp_path: Path, write_tiny:
         pytest.raises(RunError, match=r"another process \(process \d+\) trains here.*--table"),
     ):
         ablate(recipe, tmp_path / "out", TABLE2, 1, QUIET)
+
+
+def test_questions_that_dev_and_evaluation_share_are_said(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"dev": str(tmp_path / "qa.jsonl")}})
+    with pytest.raises(CorpusError, match="row k16"):  # before anything is trained
+        ablate(recipe, tmp_path / "out", chosen_ablations("k16"), 1, Progress())
+    assert "6 of 6 questions of finetune.dev are questions of eval.qa" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.refresh import Generation, refresh_index
 from realm.text.answers import is_whole, normalize_answer
+from realm.text.scoring import OPEN_QA
 
 TEXTS = {
     "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
@@ -161,11 +162,11 @@ def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
     scores = torch.full((1, len(offsets), widest), float("-inf"))
     for words, p in (("Sky Hub (a small", 0.5), ("box) of", 0.3), ("Sky Hub", 0.15)):
         scores[(0, *place(words))] = float(np.log(p))
-    best, mass, _ = answerer._best_string(np.array([0]), scores, ReadBlocks(found))
+    best, mass, _ = answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)
     assert (best, round(mass, 2)) == ("Sky Hub", 0.15)
     assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub"
     scores[(0, *place("Sky Hub"))] = float("-inf")
-    assert answerer._best_string(np.array([0]), scores, ReadBlocks(found))[0] == "Sky Hub (a small"
+    assert answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)[0] == "Sky Hub (a small"
     assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub (a small"
 
 

@@ -192,9 +192,9 @@ def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: 
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ([], "the following arguments are required|nothing is named"),
+        ([], "the following arguments are required|no run and no documents are named"),
         (["{notes}", "gone", "Who?"], "gone: no such file or folder"),
-        (["{run}", "{notes}", "Who?"], "is a run, and is asked alone"),
+        (["{run}", "{notes}", "Who?"], "is a run and cannot be mixed with documents"),
         (["gone", "Who?"], "gone: no run here"),
         (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
     ],

@@ -99,7 +99,7 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, tiny_run: Path, capsys: py
 
     monkeypatch.setattr("realm.opening.open_run", interrupt)
     assert main(["ask", str(tiny_run), "Who?"]) == 130
-    assert capsys.readouterr().err == "interrupted; run the same command again to go on\n"
+    assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
 
 
 def test_version(say: Say) -> None:
@@ -170,7 +170,7 @@ def test_eval(say: Say, tiny_run: Path) -> None:
     rates = {"n", "em", "em_interval", "regex_em", "f1", "f1_interval", "recall", "recall_interval", "recall_gold", "reader_oracle"}
     rates |= {"risk_coverage", "calibration_error", "coverage", "selective_em"}
     remarks = {"match", "abstain_below", "cut_questions", "skipped", "invalid_patterns", "slow_patterns", "versions"}
-    assert set(found) == rates | remarks | {"datasets", "judged"}
+    assert set(found) == rates | remarks | {"datasets", "judged", "languages"}
     assert found["datasets"] == {"qa": {name: found[name] for name in rates}} and found["judged"] == {}
     assert found["n"] == 6 and set(found["recall"]) == {"1", "5"} == set(found["recall_gold"]) and len(found["em_interval"]) == 2
     assert "gold" in say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl")
@@ -247,3 +247,15 @@ def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
         assert signal.getsignal(number) is ordinary
     finally:
         signal.signal(number, before or ordinary)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No line of any verb's help is longer than the terminal is wide, and no type is shown as ``{None}|PATH``."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in ["", *COMMANDS]:
+        with pytest.raises(SystemExit):
+            main([*name.split(), "--help"])
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= columns, name
+        assert lines[0].startswith("usage: realm") and not any("{None}|" in line for line in lines), name

@@ -25,6 +25,7 @@ from realm.recipes.scoring import is_correct
 from realm.report.comparison import as_csv, as_latex, as_text, comparison, interval
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
+from realm.storage.manifests import read_note
 
 QUIET = Progress(quiet=True)
 NAMES = [contender.name for contender in CONTENDERS]
@@ -148,10 +149,10 @@ def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny
     monkeypatch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
     monkeypatch.setattr("realm.recipes.context.fit", never)
     row = root / "seed-1" / "compare" / "tfidf.json"
-    before = json.loads(row.read_text())
+    before = read_note(row)
     row.write_text("{half")
     compare(recipe, root, seeds=2, progress=QUIET)
-    after = json.loads(row.read_text())
+    after = read_note(row)
     assert {**after, "ms_per_question": 0} == {**before, "ms_per_question": 0}
 
 

@@ -75,17 +75,17 @@ def test_every_field_has_a_docstring() -> None:
         ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
         ('[model]\npreset = "huge"\n', "no preset 'huge'", "base, mini, small, tiny"),
         ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"),
-        ("model = 3\n", "'model' is no section", "[model]"),
-        ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "int"),
-        ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "int"),
-        ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "int"),
-        ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "float"),
-        ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "float"),
-        ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "float"),
-        ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "bool"),
-        ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "tuple"),
-        ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "tuple"),
-        ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "tuple"),
+        ("model = 3\n", "'model' is not a section", "[model]"),
+        ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "a whole number"),
+        ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "a whole number"),
+        ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "a whole number"),
+        ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "a number"),
+        ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "a number"),
+        ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "a number"),
+        ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "true or false"),
+        ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "a list"),
+        ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "a list"),
+        ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "a list"),
         ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
         ("[eval]\nk = []\n", "'eval.k'", "at least 1"),
         ('[run]\ndevice = "tpu"\n', "'run.device' cannot be 'tpu'", "auto, cpu, cuda"),
@@ -130,7 +130,7 @@ def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
 
 def test_keys_of_earlier_versions_are_ignored_where_they_changed_nothing(tmp_path: Path) -> None:
     assert load_recipe(write(tmp_path, '[refresher]\nbudget = 1.0\nfirst = "oldest"\nnice = 3\n')).refresher.nice == 3
-    with pytest.raises(ConfigError, match=r"recipe\.toml: 'refresher\.budget' is no longer there\. Leave it out"):
+    with pytest.raises(ConfigError, match=r"recipe\.toml: 'refresher\.budget' no longer exists\. Leave it out"):
         load_recipe(write(tmp_path, "[refresher]\nbudget = 0.5\n"))
 
 

@@ -40,13 +40,13 @@ def test_choices_are_those_that_the_code_knows(section: Any, key: str, known: se
     [
         ("[run]\ntensorboard = 1", "'run.tensorboard' cannot be 1. It is one of: auto, true, false."),
         ('[run]\ntensorboard = "x"', "'run.tensorboard' cannot be 'x'. It is one of: auto, true, false."),
-        ("[run]\nseed = true", "'run.seed' cannot be True. It takes int."),
+        ("[run]\nseed = true", "'run.seed' cannot be True. It is a whole number."),
         ("[eval]\nk = [5, 0]", "'eval.k' is [5, 0]. It is one number or more, and each is at least 1."),
         ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),
         ("[pretrain]\ntemperature = 0", "'pretrain.temperature' is 0. It is above 0."),
         ("[model]\ndropout = 1.01", "'model.dropout' is 1.01. It is between 0 and 1."),
         ("[run]\nrank_timeout = 0.5", "'run.rank_timeout' is 0.5. It is at least 1."),
-        ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It takes tuple."),
+        ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It is a list."),
     ],
 )
 def test_what_does_not_fit_has_its_cure(text: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
@@ -20,22 +21,8 @@ QUIET = Progress(quiet=True)
 CLAIMS = ["before", "documents", "questions", "own_words", "bm25", "without_documents", "explained", "changed"]
 
 
-def small_atlas(directory: Path, *, domains: tuple[str, ...]) -> None:
-    """The countries among the demo's part of the atlas, and few questions on them."""
-    atlas = build_atlas(domains=domains)
-    kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:150]
-    ids = {row["id"] for row in kept}
-    tables: dict[str, list[Any]] = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
-    for split, questions in atlas.questions.items():
-        tables[f"qa_{split}"] = [q for q in questions if ids & set(q["positive_ids"])][:40]
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, values in tables.items():
-        (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
-    (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
-
-
 @pytest.fixture(scope="module")
-def pointing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pointing(tmp_path_factory: pytest.TempPathFactory, small_atlas: Callable[..., None]) -> Path:
     """A tiny model that has learnt, hardly, to point in the countries."""
     root = tmp_path_factory.mktemp("pointing")
     small_atlas(root / "atlas", domains=("countries",))
@@ -53,7 +40,7 @@ def pointing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small(pointing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small(pointing: Path, small_atlas: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's own recipe with fewer steps, over that model."""
     bundled = demo.demo_recipe
 

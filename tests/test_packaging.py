@@ -69,3 +69,17 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         f"realm/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     assert packed == ours
+
+
+def test_a_pure_wheel_fits_every_platform(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env={**os.environ, "REALM_NO_KERNEL": "1"})
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert not [name for name in packed.namelist() if name.endswith(".so")]
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {realm.__version__}\n" in citation and "\nlicense: Apache-2.0\n" in citation

@@ -24,6 +24,7 @@ from realm.pipeline import STAGES, demo_from_nothing as demo_module, plan, run_r
 from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
+from realm.storage.manifests import read_note
 from realm.train.metrics import TIMES, MetricsLog
 
 QUIET = Progress(quiet=True)
@@ -46,7 +47,7 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
     assert sorted(weights(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
-    results = {path.stem: json.loads(path.read_text()) for path in (tiny_run / "results").glob("*.json")}
+    results = {path.stem: read_note(path) for path in (tiny_run / "results").glob("*.json")}
     shown = results.pop("answers")
     assert len(shown) == 6 and sum(answer["correct"] for answer in shown) / 6 == results["finetune"]["em"], "all six are kept to be shown"
     assert all(answer["evidence"] and answer["accepted"] and "timings_ms" not in answer for answer in shown)
@@ -263,23 +264,6 @@ def test_plan_counts_the_baselines(tiny_run: Path) -> None:
     assert 0 < stages["eval"]["seconds"] < stages["finetune"]["seconds"]
 
 
-def small_atlas(directory: Path, *, domains: tuple[str, ...], asked: tuple[str, ...]) -> None:
-    """The countries among the demo's part of the atlas, and few questions on them."""
-    from realm.demo.atlas import build_atlas
-
-    assert domains == demo_module.DEMO_DOMAINS and asked == demo_module.ASKED
-    atlas = build_atlas(domains=domains, asked=asked)
-    kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:120]
-    ids = {row["id"] for row in kept}
-    files = {"documents": kept, "invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
-    for split, questions in atlas.questions.items():
-        files[f"qa_{split}"] = [q for q in questions if ids & set(q["positive_ids"])][:12]
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, values in files.items():
-        (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
-    (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
-
-
 def small_recipe(directory: Path, *, long: bool = False, **choices: Any) -> Recipe:
     """The bundled recipe's files and lengths, hardly trained."""
     model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16, "query_length": 48}
@@ -305,11 +289,18 @@ def test_the_bundled_recipes_load(tmp_path: Path) -> None:
         assert recipe.eval.baselines and recipe.model.dropout == 0 and recipe.run.checkpoint_every <= 100
 
 
-def test_the_demo_keeps_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_module, "write_atlas", small_atlas)
+def test_the_demo_keeps_its_contract(tmp_path: Path, small_atlas: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def write(directory: Path, **parts: Any) -> None:
+        asked.append(parts)
+        small_atlas(directory, **parts)
+
+    monkeypatch.setattr(demo_module, "write_atlas", write)
     monkeypatch.setattr(demo_module, "demo_recipe", small_recipe)
     first = demo_module.run_demo_from_nothing(tmp_path / "demo", long=False, progress=QUIET)
     summary = first.summary
+    assert asked == [{"domains": demo_module.DEMO_DOMAINS, "asked": demo_module.ASKED}]
     assert set(summary) == {"run", "seconds", "stages", "closed_book", "bm25", "added_document"}
     assert {name: set(row) for name, row in summary["stages"].items()} == {
         "ict": {"recall"},

@@ -112,7 +112,7 @@ def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run: P
     assert main(["ask", str(run), "Which river flows through Oslo?", "--json"]) == 0
     out = capsys.readouterr()
     answer = json.loads(out.out.splitlines()[-1])
-    assert "no question has taught this run" in out.err and answer["answer"] and 0 < answer["p"] <= 1
+    assert "trained on the documents alone" in out.err and answer["answer"] and 0 < answer["p"] <= 1
     assert all(e["text"][e["start"] : e["end"]] == e["answer"] for e in answer["evidence"])
     assert main(["explain", str(run), "The river [MASK] flows through Oslo.", "--target", "Branta", "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -9,6 +9,8 @@ import pytest
 from realm.cli import main
 from realm.nn.model import RealmModel
 from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.report.read import read_run
 from realm.storage.sealed import SUMS
 from realm.text.tokenizer import TextTokenizer
 
@@ -81,3 +83,32 @@ def test_parameters_are_checked(run: Path) -> None:
     flip(directory / "config.json", 30, bit=1)
     with pytest.raises(Exception, match=r"config\.json: damaged: changed"):
         RealmModel.from_pretrained(directory)
+
+
+def test_a_changed_recipe_of_a_run_is_said(run: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be edited, so it is no error; damaged without a word it is not. What earlier versions wrote has no checksum."""
+    assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text
+    with open(run / "config.toml", "a", encoding="utf-8") as file:
+        file.write("# mine\n")
+    assert main(["ask", str(run), QUESTION]) == 0
+    assert caplog.text.count("config.toml: not as realm run wrote it") == 1
+    (run / "run.json").write_text('{"format": 1, "version": "1.0.0"}')
+    caplog.clear()
+    assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text
+
+
+def test_run_json_is_checked(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(run / "run.json", (run / "run.json").read_bytes().find(b"version") + 11, bit=0)
+    assert main(["ask", str(run), QUESTION]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "run.json: damaged" in err and "realm repair" in err
+
+
+def test_results_that_changed_are_not_shown(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = run / "results" / "finetune.json"
+    flip(path, path.read_bytes().find(b'"em"') + 7, bit=0)
+    assert "finetune" not in {result["name"] for result in read_run(RunPaths(run)).results}
+    assert "finetune.json: damaged" in caplog.text
+    stage = run / "stages" / "ict" / "stage.json"
+    flip(stage, stage.stat().st_size // 2, bit=0)
+    assert read_run(RunPaths(run)).stage("ict").facts == {} and "its stage is not shown" in caplog.text

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from realm.errors import CorpusError, RealmError, SnapshotError
 from realm.storage import arrays, locks
 from realm.storage.arrays import array_header, publish_array, read_array, write_array
-from realm.storage.generations import delete_unnamed, steadily
-from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, write_sealed
+from realm.storage.files import publish_directory, write_atomic
+from realm.storage.generations import advance_current, delete_unnamed, read_current, steadily
+from realm.storage.manifests import Errors, changed_files, file_hashes, read_note, read_sealed, write_note, write_sealed
 
 ERRORS = Errors(damaged=CorpusError, refused=SnapshotError)
 INT64 = np.dtype(np.int64)
@@ -146,3 +149,85 @@ def test_a_lock_whose_file_was_deleted_still_holds(tmp_path: Path, monkeypatch: 
             pass
     with locks.held(tmp_path, busy):
         pass
+
+
+@pytest.mark.parametrize("value", [{"em": 0.5, "recall": {1: 0.1, 20: 0.9}}, [{"question": "x"}, 3], []])
+def test_a_note_tells_every_change(tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any) -> None:
+    """Damaged it is passed over with a warning, and made again: another number is never shown."""
+    path = tmp_path / "finetune.json"
+    assert read_note(path) is None
+    write_note(path, value)
+    assert read_note(path) == json.loads(json.dumps(value)) and not caplog.records
+    whole = path.read_bytes()
+    for damaged in (whole.replace(b'"', b"!", 1), whole[:-9], bytes(len(whole)), whole.replace(b"}", b', "more": 1}', 1)):
+        path.write_bytes(damaged)
+        caplog.clear()
+        assert read_note(path) is None and str(path) in caplog.text and "damaged" in caplog.text
+    path.write_text(json.dumps(value), "utf-8")  # as earlier versions wrote it
+    assert read_note(path) == json.loads(json.dumps(value))
+
+
+def test_what_could_not_be_renamed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.replace", refused)
+    with pytest.raises(OSError, match="Input/output error"):
+        publish_array(tmp_path / "ids.npy", np.arange(3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_published_is_not_published_again(tmp_path: Path) -> None:
+    with publish_directory(tmp_path / "000001") as staging:
+        (staging / "a").write_text("1")
+    with pytest.raises(FileExistsError), publish_directory(tmp_path / "000001"):
+        pass
+    assert (tmp_path / "000001" / "a").read_text() == "1"
+
+
+def test_the_newest_generation_goes_forward_only(tmp_path: Path) -> None:
+    for number in (3, 2):
+        advance_current(tmp_path, number)
+    assert read_current(tmp_path) == 3
+
+
+def test_arrays_of_objects_are_not_read(tmp_path: Path) -> None:
+    """Their numbers would be pickles, which may run anything."""
+    np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
+        read_array(tmp_path / "ids.npy", (1,), np.dtype(object), ERRORS)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is synced and renamed, in its order: ("sync" or "rename", name of the file or directory)."""
+    seen: list[tuple[str, str]] = []
+    sync, rename, replace = os.fsync, os.rename, os.replace
+
+    def synced(descriptor: int) -> None:
+        seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        sync(descriptor)
+
+    def renamed(how: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+        def note(source: Path, target: Path) -> None:
+            seen.append(("rename", Path(target).name))
+            how(source, target)
+
+        return note
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed(rename))
+    monkeypatch.setattr(os, "replace", renamed(replace))
+    return seen
+
+
+def test_what_is_published_is_synced_before_and_after_its_rename(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    write_atomic(tmp_path / "a", "1")
+    publish_array(tmp_path / "b", np.arange(3))
+    with publish_directory(tmp_path / "c") as staging:
+        (staging / "inside").write_text("1")
+    for name, inside in (("a", []), ("b", []), ("c", [("sync", "inside")])):
+        whole = [*inside, ("sync", f"{name}.staging"), ("rename", name), ("sync", tmp_path.name)]
+        here, calls = calls[: len(whole)], calls[len(whole) :]
+        assert here == whole
+    assert not calls

@@ -16,7 +16,8 @@ from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
 from realm.nn.reader import Reader, read_candidates
-from realm.text.answers import is_whole, normalize_answer
+from realm.text.answers import is_whole
+from realm.text.scoring import Scoring, scoring_of
 
 BATCH = 16
 SPANS_KEPT = 64
@@ -71,7 +72,7 @@ class Answer:
         return self.p if self.confidence is None else self.confidence
 
     def abstaining(self, below: float) -> "Answer":
-        """This answer for somebody who wants none whose ``sureness`` is below a threshold."""
+        """This answer withheld if its ``sureness`` is below a threshold."""
         return replace(self, abstained=self.sureness < below)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,8 +162,8 @@ class Answerer:
             batch = list(questions[at : at + BATCH])
             tokens = self.inputs.store.tokenizer.encode(batch)
             found = self.source(batch, tokens, k)
-            for found_rows, log_p, none in zip(found.rows, *self._log_p(tokens, found), strict=True):
-                text, _, places = self._best_string(found_rows, log_p, ReadBlocks(self.inputs))
+            for question, found_rows, log_p, none in zip(batch, found.rows, *self._log_p(tokens, found), strict=True):
+                text, _, places = self._best_string(found_rows, log_p, ReadBlocks(self.inputs), scoring_of(question))
                 texts.append(text)
                 rows.append(tempered_mass(log_p.flatten(), none, places, temperatures))
         return texts, torch.stack(rows)
@@ -218,14 +219,16 @@ class Answerer:
         """One answer from [k] rows, [k, t, w] span log-probabilities, and that of no span."""
         read = ReadBlocks(self.inputs)
         evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read) for j, row in enumerate(rows) if row >= 0]
-        text, p, places = self._best_string(rows, log_p, read)
+        text, p, places = self._best_string(rows, log_p, read, scoring_of(question))
         confidence = None
         if self.temperature is not None:
             confidence = float(tempered_mass(log_p.flatten(), none, places, torch.tensor([self.temperature])))
         return Answer(question, text, p, tuple(evidence), self.versions, {}, confidence)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks) -> tuple[str, float, list[int]]:
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring) -> tuple[str, float, list[int]]:
         """The string with the most mass over the best spans, in the spelling of its best span; that mass; and the places of those spans.
+
+        Spans are one string where ``scoring`` takes them for equal.
 
         One that opens a bracket and does not close it, or runs into the next sentence, is an answer only where there is no other.
         """
@@ -241,7 +244,7 @@ class Answerer:
             row = int(rows[j])
             first, last = read.characters(row, start, start + width + 1)
             words = read.block(row).text[first:last]
-            key = normalize_answer(words) or words
+            key = scoring.form(words) or words
             spelling.setdefault(key, words)
             if is_whole(words):
                 whole.setdefault(key, words)

@@ -14,25 +14,26 @@ __all__ = ["Answer", "Explanation", "Hit", "Realm"]
 class Realm:
     """A trained run that answers questions with evidence.
 
-    >>> from realm import Realm
-    >>> realm = Realm.open("runs/demo")
-    >>> answer = realm.ask("What is the currency of Arvad?", k=3)
-    >>> any(answer.answer in evidence.text for evidence in answer.evidence)
-    True
-    >>> best = answer.evidence[0]
-    >>> best.text[best.start : best.end] == best.answer
-    True
-    >>> round(sum(evidence.p_z for evidence in answer.evidence), 3)
-    1.0
-    >>> [hit.doc_id for hit in realm.search("the currency of Arvad", k=2)]  # doctest: +ELLIPSIS
-    ['...', '...']
+    Examples:
+        >>> from realm import Realm
+        >>> realm = Realm.open("runs/demo")
+        >>> answer = realm.ask("What is the currency of Arvad?", k=3)
+        >>> any(answer.answer in evidence.text for evidence in answer.evidence)
+        True
+        >>> best = answer.evidence[0]
+        >>> best.text[best.start : best.end] == best.answer
+        True
+        >>> round(sum(evidence.p_z for evidence in answer.evidence), 3)
+        1.0
+        >>> [hit.doc_id for hit in realm.search("the currency of Arvad", k=2)]  # doctest: +ELLIPSIS
+        ['...', '...']
 
-    Documents can be added at any time, without training:
+        Documents can be added at any time, without training:
 
-    >>> realm.add_documents("more.jsonl")
-    1
-    >>> realm.ask("What is the currency of Novaria?").versions["corpus"]
-    2
+        >>> realm.add_documents("more.jsonl")
+        1
+        >>> realm.ask("What is the currency of Novaria?").versions["corpus"]
+        2
     """
 
     def __init__(self, run: OpenRun):
@@ -77,7 +78,7 @@ class Realm:
 
     @property
     def unsearchable(self) -> int:
-        """Blocks of the corpus that are not in the index yet, because somebody added documents only."""
+        """Blocks of the corpus that are not in the index yet, because documents were added without embedding them."""
         return self._current().unsearchable
 
     def _current(self) -> OpenRun:

@@ -1,4 +1,4 @@
-"""Python processes that we start: none of them imports from the directory where the user stands.
+"""Python processes that we start: none of them imports from the current directory.
 
 ``python -m`` and ``python -c``, which multiprocessing starts its processes with, look there first: a ``token.py`` beside somebody's
 documents would be run. Python's safe path (``-P``) leaves that out, and what the user put on ``PYTHONPATH`` stays.
@@ -25,14 +25,20 @@ def safely() -> Iterator[None]:
     """Python processes that others' code starts in this block get ``SAFE_PATH``. The environment is this process's only while it lasts:
     scripts that the user's own code starts may import what lies beside them.
     """
-    with _starting:
-        before = {name: os.environ.get(name) for name in SAFE_PATH}
-        os.environ.update(SAFE_PATH)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+    with _starting, environment(SAFE_PATH):
+        yield
+
+
+@contextmanager
+def environment(settings: dict[str, str]) -> Iterator[None]:
+    """These variables in this process's environment while the block lasts; then what was there before."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

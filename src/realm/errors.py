@@ -1,6 +1,6 @@
 """Errors that a user can cause and cure.
 
-Every one of them ends a command in one line on standard error and exit code 2 (see ``cli.py``); a traceback is a bug of ours.
+Every one of them ends a command in one line on standard error and exit code 2 (see ``cli.py``); a traceback is a bug.
 What does not live here: programming errors, which stay ordinary Python exceptions.
 """
 

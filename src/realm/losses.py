@@ -287,7 +287,7 @@ def distilled_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor
     """KL(softmax(log p(y|z,x) / temperature) || p(z|x)) with the encoder's side held fixed (perplexity distillation, Izacard et al. 2022).
 
     Unlike the posterior, the target does not depend on what the retriever believes already. Its gradient by f(x,z) is p(z|x) - target.
-    Arguments as in :func:`marginal_token_log_probs`; the divergence is 0 at the least where p(z|x) sums to 1.
+    Arguments as in :func:`marginal_token_log_probs`; the divergence is at least 0 where p(z|x) sums to 1.
     """
     kept = _candidates(log_p_z)
     target = candidate_log_probs(span_log_probs(target_log_probs.detach(), slots) / temperature, kept)

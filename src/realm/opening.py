@@ -142,7 +142,7 @@ class Networks:
             f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
             f'realm index search {self.paths.root} "..."'
         )
-        raise RunError("nothing here can read answers: the run has not been fine-tuned on questions", path=self.paths.root, cure=cure)
+        raise RunError("this run has no reader: it has not been fine-tuned on questions", path=self.paths.root, cure=cure)
 
 
 @dataclass(frozen=True)

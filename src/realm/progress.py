@@ -124,7 +124,7 @@ class Progress:
         self._write(text)
 
     def close(self) -> None:
-        """Write what is still to be said and give the terminal back. May be called twice; reporting after it starts anew."""
+        """Write what is still to be said and give the terminal back. May be called twice; reporting after it starts again."""
         self._flush()
         if self._live is not None:
             self._live.stop()

@@ -1,16 +1,20 @@
 """What a published stage of a run says about itself: ``stages/NAME/stage.json``, and the format of the whole run directory."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from realm.decoding import json_value
 from realm.errors import RunError
 from realm.paths import RunPaths
-from realm.storage.manifests import Errors
+from realm.storage.manifests import Errors, unsealed, write_sealed
 from realm.storage.sealed import check_sealed
+from realm.storage.sums import file_sum
 
+logger = logging.getLogger(__name__)
 RUN_FORMAT = 1
 STAGE_FILE = "stage.json"
+CONFIG_SUM = "config_xxh3"
 AGAIN = "Restore the file; realm verify RUN lists all that is damaged, realm repair RUN says what can be made again"
 
 
@@ -50,19 +54,36 @@ def require_run(paths: RunPaths) -> None:
     """
     if not paths.config.is_file():
         raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
-    check_run_format(paths)
+    facts = check_run_format(paths)
+    if facts.get(CONFIG_SUM) not in (None, file_sum(paths.config)):
+        logger.warning("%s: not as realm run wrote it. If you have edited it, all is well; else it is damaged: restore it", paths.config)
 
 
-def check_run_format(paths: RunPaths) -> None:
+def check_run_format(paths: RunPaths) -> dict[str, Any]:
     """Refuse a run directory of another version; one that no version has written to passes.
 
+    Returns:
+        What ``run.json`` says; nothing where it is not there.
+
     Raises:
-        RunError: ``run.json`` names another format or cannot be read.
+        RunError: ``run.json`` names another format, is damaged or cannot be read.
     """
-    path = paths.root / "run.json"
+    path = _run_file(paths)
     facts = _read(path)
-    if facts is not None:
-        _check_format(facts, path)
+    if facts is None:
+        return {}
+    values = unsealed(facts, DAMAGED, path, required=False) if isinstance(facts, dict) else {}
+    _check_format(values, path)
+    return values
+
+
+def write_run_format(paths: RunPaths, version: str) -> None:
+    """Say in ``run.json`` which format the run has and which version wrote it, with the checksum of ``config.toml`` as it is now."""
+    write_sealed(_run_file(paths), {"format": RUN_FORMAT, "version": version, CONFIG_SUM: file_sum(paths.config)})
+
+
+def _run_file(paths: RunPaths) -> Path:
+    return paths.root / "run.json"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

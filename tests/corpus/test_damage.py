@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,10 +16,7 @@ from realm.corpus.change.updates import add_documents, remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import manifest_path, read_manifest
 from realm.corpus.tagging.specs import load_tagger
-from realm.errors import CorpusError, RealmError
-
-FLIPS = 400
-"""Over all files of a corpus."""
+from realm.errors import CorpusError
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +63,6 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
-def test_no_flipped_bit_changes_what_a_corpus_says(whole: Path, corpus: Path) -> None:
-    expected, seen, silent = content(whole), 0, []
-    files = sorted(path for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
-    generator = np.random.default_rng(0)
-    for path in files:
-        damaged = corpus / path.relative_to(whole)
-        for bit in generator.integers(0, 8 * path.stat().st_size, FLIPS // len(files)).tolist():
-            flip(damaged, bit)
-            try:
-                if content(corpus) != expected:
-                    silent.append((damaged.name, bit))
-            except RealmError as error:
-                assert "\n" not in str(error)
-                seen += 1
-            shutil.copyfile(path, damaged)
-    assert not silent
-    assert seen > FLIPS // 3  # of the rest many are padding, white space, the list of rejected documents
-
-
 @pytest.mark.parametrize("column", ["text", "title", "doc_id", "token_ids", "span_chars", "block_id", "char_start"])
 def test_a_flipped_bit_in_any_column_is_seen(corpus: Path, column: str) -> None:
     store = BlockStore.open(corpus)
@@ -122,6 +99,13 @@ def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
     assert manifest_path(corpus, 2).exists() and current.read_text().startswith("3 ")
     flip(current, 0)  # 3 -> 2
     with pytest.raises(CorpusError, match=r"not a version number.*realm repair"):
+        BlockStore.open(corpus)
+
+
+def test_a_manifest_is_that_of_its_name(corpus: Path) -> None:
+    """Of another version it is whole, and its checksum is right."""
+    shutil.copyfile(manifest_path(corpus, 2), manifest_path(corpus, 3))
+    with pytest.raises(CorpusError, match="version 2"):
         BlockStore.open(corpus)
 
 

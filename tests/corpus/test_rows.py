@@ -11,6 +11,9 @@ from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_
 from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import Document
 from realm.corpus.store.lookup import block_key
+from realm.corpus.store.segments import language_of_document
+from realm.corpus.store.views import BatchView
+from realm.errors import CorpusError
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 
@@ -62,6 +65,7 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
                     row["span_sentence"].append(piece - begin)
                     row["span_hashes"].append(hash64(document.text[span.char_start : span.char_end]))
                 filled += length
+            row["lang"] = language_of_document(document.title, document.text)
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled
             expected.append(row)
@@ -71,3 +75,15 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
     assert rows.keys == [block_key(row["title"], row["text"]) for row in expected]
     assert [f"d{number}" for number in rows.documents] == [row["doc_id"] for row in expected]
     assert len(texts) < 2 or any(row["span_hashes"] for row in expected)
+
+
+def test_rows_of_an_earlier_version_get_their_language_when_they_are_written_anew() -> None:
+    rows = BlockRows()
+    document = Document("d", "首都", "北京是中国的首都。", "in", 1, [(0, 9)])
+    tokens = TOKENIZER.tokenize([document.text])
+    rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
+    now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
+    earlier = now.drop_columns(["lang"])
+    view = BatchView(earlier, "", CorpusError)
+    assert now.schema.names[-1] == "lang" and not view.has("lang") and BatchView(now, "", CorpusError).has("lang")
+    assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

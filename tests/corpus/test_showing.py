@@ -77,7 +77,7 @@ def test_show_source(say: Say, corpus: Path, tmp_path: Path, city_rows: CityRows
     assert "the source has no such record any more" in say("corpus", "show", corpus, "doc-4", "--source")
     source.unlink()
     shown = say("corpus", "show", corpus, "doc-2", "--source")
-    assert f"{source}: the source is not there any more. Put it back" in shown and "[[Rome]]" in shown
+    assert f"{source}: the source no longer exists. Put it back" in shown and "[[Rome]]" in shown
 
 
 def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJsonl) -> None:
@@ -98,7 +98,7 @@ def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJs
         again = read_again(block.source, block.line)
         assert again is not None and block.text in again.text
     assert read_again(str(jsonl), 2) is None and read_again(str(jsonl), 9) is None
-    with pytest.raises(DataError, match="not there any more"):
+    with pytest.raises(DataError, match="no longer exists"):
         read_again(blocks[0].source, 0)
     assert source_name("a/b\udce9") == "a/b\\xe9" and source_name("café") == "café"
 

@@ -132,9 +132,9 @@ def test_truncated_compression(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("<rss><channel/></rss>", "no MediaWiki XML dump"),
-        ("plain text", "no MediaWiki XML dump"),
-        ("", "no MediaWiki XML dump"),
+        ("<rss><channel/></rss>", "this is not a MediaWiki XML dump"),
+        ("plain text", "this is not a MediaWiki XML dump"),
+        ("", "this is not a MediaWiki XML dump"),
         ('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><mediawiki>&d;</mediawiki>', "document type"),
     ],
 )

@@ -85,6 +85,7 @@ WRITTEN = [
     "Rock-n-roll, 1,000 of the “Beatles” and the Lord of the Rings! Lord of Rings; café, cafe, CAFÉ.",
     "In New York-based New York, N.Y., a/an U.S. firm paid $5 (5.0 ~ 5) to J. R. R. Tolkien\u00a0today.",
     "東京 is Tokyo. Ωmega ᚠᚢ art ᚠ. '' -- art",
+    "Tesla’s Wardenclyffe–Shoreham line, pre-1990-based, 10-15 d'or; Côte-d'Or's é-é--é'x.",
 ]
 ASKED = [
     "art",
@@ -103,6 +104,7 @@ ASKED = [
     "j r r tolkien",
 ]
 ASKED += ["j r r tolkien", "Tolkien today", "Tokyo", "東京", "--", "nowhere at all", "ᚠ", "“Beatles” and lord"]
+ASKED += ["Tesla", "Wardenclyffe", "Shoreham line", "1990", "10", "or", "é", "x", "Côte d'Or"]
 
 
 @pytest.fixture(scope="module", params=["spaces", "bytes", "tiny"])

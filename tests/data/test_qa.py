@@ -53,7 +53,7 @@ def test_compressed_files_and_a_byte_order_mark(tmp_path: Path) -> None:
         ({"question": "Q", "answers": [3]}, "no answers"),
         ({"question": "Q", "answers": ["a"], "answer_type": "fuzzy"}, "answer_type 'fuzzy'"),
         ({"question": "Q", "answers": ["a"], "positive_ids": "d"}, "positive_ids is no list"),
-        (GOOD, "the id 'q1' stands twice"),
+        (GOOD, "the id 'q1' occurs twice"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, line: Any, problem: str) -> None:

@@ -57,6 +57,9 @@ ko · person · [이순신]은 임진왜란에서 싸웠다. · 누가 임진왜
 ko · place · 그 작가는 [서울]에서 태어났다. · 그 작가는 어디에서 태어났는가?
 ko · number · 이 탑의 높이는 [324미터]이다. · 이 탑의 높이는 몇 미터인가?
 ko · institution · 그 작가는 [서울대학교]를 졸업했다. · 그 작가는 어느 기관을 졸업했는가?
+ko · name · 그는 [붉은 깃발을] 들었다. · 그는 무엇을 들었는가?
+ko · name · 그 책은 [BBK의] 이야기를 낸다. · 그 책은 무엇의 이야기를 내는가?
+ko · date · 그 그림은 [1889년]에 팔렸다. · 그 그림은 언제 팔렸는가?
 """
 ROWS = [tuple(line.split(" · ")) for line in TABLE.strip().splitlines()]
 UNKNOWN = [

@@ -1,6 +1,7 @@
 """kNN beside REALM's own encoder: keys are states at masks, the sentence itself can be left out, and the verbs know a run."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from realm.knn.masked import MaskedNetwork, build_from_run, cloze_windows, fill,
 from realm.knn.session import Session, build
 from realm.knn.settings import Mixing
 from realm.knn.texts import TextOptions
+from realm.knn.windows import WindowSet
 
 
 @pytest.fixture
@@ -89,6 +91,31 @@ def test_the_verbs_know_a_run(tmp_path: Path, tiny_run: Path, capsys: pytest.Cap
     assert none["log_p"] == none["knn_log_p"] and none["accuracy"] == none["knn_accuracy"]
     small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--method", "known", "--keep", 0.5)
     assert small["keys"] == round(made["keys"] / 2)
+
+
+def test_a_datastore_of_a_removed_document_is_refused(
+    tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It filled masks with what was removed. An added document changes nothing that it holds."""
+    run, cloze = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "cloze.jsonl"
+    cloze.write_text('{"text": "The currency of Arvad is the [MASK].", "target": "Tirel"}\n', "utf-8")
+    ask = ["knn", "eval", str(tmp_path / "d"), str(cloze), "--a", "1", "--k", "1", "--json"]
+    assert main(["knn", "build", str(run), "--out", str(tmp_path / "d")]) == 0 and main(ask) == 0
+    assert main(["corpus", "add", str(run / "corpus"), str(tiny_run.parent / "more.jsonl")]) == 0 and main(ask) == 0
+    assert main(["corpus", "compact", str(run / "corpus")]) == 0 and main(ask) == 0
+    assert main(["corpus", "remove", str(run / "corpus"), "Arvad/1"]) == 0
+    capsys.readouterr()
+    assert main(ask) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error and "were removed from the corpus" in error and "realm knn build" in error
+    shutil.rmtree(tmp_path / "d")
+    assert main(["knn", "build", str(run), "--out", str(tmp_path / "d")]) == 0 and main(ask) == 0
+    windows = WindowSet(tmp_path / "d" / "windows")
+    decode = MaskedNetwork.open(run).inputs.store.tokenizer.decode
+    assert not any("currency of arvad" in decode(windows.window(number).ids.tolist()).lower() for number in range(len(windows)))
+    earlier = {name: value for name, value in windows.facts.items() if name != "read"}  # as an earlier version wrote them
+    monkeypatch.setattr(WindowSet, "facts", property(lambda self: earlier, lambda self, value: None), raising=False)
+    assert main(ask) == 0 and main(["corpus", "remove", str(run / "corpus"), "Arvad/0"]) == 0 and main(ask) == 2
 
 
 @pytest.mark.parametrize(

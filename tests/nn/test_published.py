@@ -249,7 +249,7 @@ def test_configurations_go_both_ways() -> None:
         ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
         ({"vocab_size": "30522"}, "vocab_size = '30522'"),
         ({"intermediate_size": True}, "intermediate_size = True"),
-        ({"num_attention_heads": 5}, "no multiple of num_attention_heads"),
+        ({"num_attention_heads": 5}, "not a multiple of num_attention_heads"),
         ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob = 1.5"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps = 'small'"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),

@@ -161,7 +161,10 @@ def test_a_part_that_kills_every_actor(
     monkeypatch.setattr(builders, "DEATHS", 1)
     request_index(model, paths, 2)
     said: list[str] = []
-    with FatalPool(1, said.append) as pool, pytest.raises(PoolError, match=r"2 actors died over rows 0 to 7\. .*goes on where"):
+    with (
+        FatalPool(1, said.append) as pool,
+        pytest.raises(PoolError, match=r"2 actors died over rows 0 to 7\. .*run the same command again"),
+    ):
         tick(run, pool, [])
     assert len(said) == 1
     assert not (paths.index / "000002").exists()

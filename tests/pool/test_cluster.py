@@ -12,19 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 
-from realm.config import dump_recipe, load_recipe
-from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.errors import ConfigError, MissingExtra, PoolError
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.pool import cluster as our
 from realm.pool.cluster import connected
 from realm.refresh import open_generation
-from realm.refresh.parameters import request_index
 
 Marked = Callable[..., dict[int, str]]
 
@@ -54,7 +48,7 @@ def test_an_empty_token_is_none(no_token: None, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "http://head:8265", ""])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(ConfigError, match="is no address of a Ray cluster"), connected(address):
+    with pytest.raises(ConfigError, match="is not the address of a Ray cluster"), connected(address):
         pass
 
 
@@ -115,20 +109,6 @@ def test_bound_to_loopback_with_a_token_and_no_statistics(cluster: None, marked:
         done = subprocess.run([sys.executable, "-c", client], env=environment, capture_output=True, text=True)
         assert (done.returncode == 0) == let_in, done.stderr
         assert let_in or "authentication" in done.stderr.lower()
-
-
-@pytest.fixture
-def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> RunPaths:
-    """A run whose trainer has asked for an index."""
-    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
-    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
-    paths.config.write_text(dump_recipe(recipe), "utf-8")
-    inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    torch.manual_seed(0)
-    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
-    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
-    return paths
 
 
 def command(paths: RunPaths, marker: str, temporary: str, *more: str) -> subprocess.Popen[str]:

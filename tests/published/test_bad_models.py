@@ -78,7 +78,7 @@ def test_pickles_as_weights(publish: Publish, refused: Refused, tmp_path: Path) 
     trap = tmp_path / "trap"
     directory = publish("embedder")
     (directory / "model.safetensors").write_bytes(pickle.dumps(Hostile(trap)))
-    assert "no whole safetensors file" in refused(directory)
+    assert "not a complete safetensors file" in refused(directory)
     (directory / "model.safetensors").unlink()
     weights = directory / "pytorch_model.bin"
     weights.write_bytes(pickle.dumps(Hostile(trap)))
@@ -150,7 +150,7 @@ def test_vocabularies(publish: Publish, refused: Refused) -> None:
     file.write_text("\n".join([*VOCABULARY, "more"]) + "\n")
     assert f"the tokenizer has {len(VOCABULARY) + 1} entries, and the weights have {len(VOCABULARY)}" in refused(directory)
     file.write_text("\n".join([*VOCABULARY[:-1], VOCABULARY[7]]) + "\n")
-    assert "vocab.txt:8: a wordpiece that comes again" in refused(directory)
+    assert "vocab.txt:8: a repeated wordpiece" in refused(directory)
     file.write_text("\n".join("mask" if piece == "[MASK]" else piece for piece in VOCABULARY) + "\n")
     assert "the vocabulary has no [MASK]" in refused(directory)
     file.write_bytes(b"\xff\xfe")

@@ -40,7 +40,8 @@ from realm.recipes.finetune.task import ReadingTask
 from realm.recipes.scoring import is_correct
 from realm.recipes.starting import with_new_reader
 from realm.recipes.warm import WarmTask
-from realm.storage.files import sha256_file, write_json
+from realm.storage.files import sha256_file
+from realm.storage.manifests import read_note, write_note
 from realm.train.metrics import MetricsLog
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -78,7 +79,7 @@ def trained(tiny_run: Path, recipe: Recipe, small_batches: None, tmp_path_factor
 
 
 def result(context: StageContext, name: str) -> dict[str, Any]:
-    return json.loads((context.paths.results / f"{name}.json").read_text("utf-8"))
+    return read_note(context.paths.results / f"{name}.json")
 
 
 def questions_of(context: StageContext) -> list[Question]:
@@ -201,7 +202,7 @@ def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.Monkey
     evaluate_baselines(trained)
     for name in BASELINES:
         assert result(trained, name) | {"seconds": 0} == rows[name] | {"seconds": 0}
-        write_json(trained.paths.results / f"{name}.json", rows[name])
+        write_note(trained.paths.results / f"{name}.json", rows[name])
     assert tree(trained.paths.root) == before
 
 

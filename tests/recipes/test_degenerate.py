@@ -97,9 +97,8 @@ def test_nothing_is_stated_twice(tmp_path: Path, write_tiny: Write, capsys: pyte
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
     assert main([*arguments, "--set", 'pretrain.masking="stated"']) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "can be masked with pretrain.masking = 'stated' {'stated nowhere else': " in said and said.endswith(
-        "set pretrain.masking to 'salient'."
-    )
+    assert re.search(r"can be masked with pretrain.masking = 'stated' \(.*\d stated nowhere else", said), said
+    assert said.endswith("set pretrain.masking to 'salient'.")
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

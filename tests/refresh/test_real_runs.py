@@ -166,7 +166,7 @@ def test_either_side_ends_cleanly_by_a_signal(
     other = pids["pretrain" if side == "refresh" else "refresh"]
     children = descendants(pids[side])
     assert end(pids[side], how) == CODES[how]
-    assert "run the same command again to go on" in (tmp_path / side).read_text()
+    assert "run the same command again to continue" in (tmp_path / side).read_text()
     assert not any(runs(child) for child in children)
     assert ended(other) is None, "the other side is somebody else's and goes on"
     pids[side] = started(side, str(run.root), says=tmp_path / side)

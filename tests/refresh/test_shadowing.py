@@ -10,16 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import realm
-from realm.config import dump_recipe, load_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.data.blocks import open_inputs
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
-from realm.refresh.parameters import request_index
 from realm.refresh.refresher_process import RefresherProcess
 from realm.storage.generations import published_generations
 
@@ -60,25 +53,17 @@ def test_the_planted_modules_are_run_where_python_lets_them(shadows: Callable[[]
     assert "token" in shadows()
 
 
-def test_the_refresher_beside_a_trainer(shadows: Callable[[], set[str]], tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
-    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
-    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
-    paths.config.write_text(dump_recipe(recipe), "utf-8")
-    inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    torch.manual_seed(0)
-    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
-    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
-    refresher = RefresherProcess(paths, 1, "cpu")
+def test_the_refresher_beside_a_trainer(shadows: Callable[[], set[str]], waiting_run: RunPaths) -> None:
+    refresher = RefresherProcess(waiting_run, 1, "cpu")
     try:
         until = time.monotonic() + 200
-        while not published_generations(paths.index) and not shadows() and time.monotonic() < until:
+        while not published_generations(waiting_run.index) and not shadows() and time.monotonic() < until:
             refresher.watch()
             time.sleep(0.1)
     finally:
         refresher.stop()
     assert not shadows()
-    assert published_generations(paths.index) == [1] and refresher.restarts == 0
+    assert published_generations(waiting_run.index) == [1] and refresher.restarts == 0
 
 
 def test_a_build_with_workers(shadows: Callable[[], set[str]], tmp_path: Path) -> None:

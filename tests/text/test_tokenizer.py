@@ -94,3 +94,48 @@ def test_errors_name_the_cure(tmp_path: Path) -> None:
         train_wordpiece(TEXTS, 5)
     with pytest.raises(DataError, match="no text"):
         train_wordpiece(["", "  "], 300)
+
+
+CHINESE = [
+    "战国无双是由光荣开发的游戏，丰富游戏内的剧情。" + "".join(map(chr, range(0x4E00 + 40 * n, 0x4E00 + 40 * n + 40))) for n in range(20)
+]
+KOREAN = ["임종석은 여의도에서 농민 시위를 주도했다. KBS가 1989년 2월에 보도했다."] * 5
+
+
+def test_no_han_character_is_lost_where_there_are_many() -> None:
+    tokenizer = train_wordpiece(CHINESE, 1200)  # more characters than a quarter of the entries
+    assert all(tokenizer.special.unk not in ids for ids in tokenizer.encode(CHINESE))
+    assert train_wordpiece([*TEXTS * 20, "錣"], 300).encode(["錣"])[0], "rare ones of other texts have no claim"
+
+
+def test_hangul_is_cut_into_syllables_of_which_none_is_lost() -> None:
+    tokenizer = train_wordpiece(KOREAN, 400)
+    _, offsets = tokenizer.encode_offsets("임종석이 KBS를")
+    assert ["임종석이 KBS를"[start:end] for start, end in offsets][:4] == list("임종석이")
+    assert tokenizer.cuts_characters
+    assert all(tokenizer.special.unk not in found for found in tokenizer.encode([*KOREAN, "석종임"]))
+
+
+def test_a_syllable_that_never_occurred_is_spelled_by_its_letters() -> None:
+    tokenizer = train_wordpiece(["각 난 돌 밥 국 논 길"] * 5, 300)
+    ids, offsets = tokenizer.encode_offsets("갈")
+    assert len(ids) > 1 and tokenizer.special.unk not in ids
+    assert set(offsets) == {(0, 1)}
+
+
+@pytest.mark.parametrize("text", ["東京タワーは日本の塔である。", "ภาษาไทยเป็นภาษาที่มีระดับเสียง", "हिन्दी में लिखा हुआ", "ကမ္ဘာ့ သမိုင်း"])
+def test_marks_that_spell_are_kept(text: str) -> None:
+    tokenizer = train_wordpiece([text] * 3, 300)
+    (ids,) = tokenizer.encode([text])
+    assert tokenizer.special.unk not in ids
+    assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+def test_texts_with_spaces_are_cut_as_bert_cuts_them() -> None:
+    assert not train_wordpiece(TEXTS, 300).cuts_characters
+    assert train_wordpiece(KOREAN, 400).sha256 == train_wordpiece(KOREAN, 400).sha256
+    for texts in (KOREAN, CHINESE):
+        tokenizer = train_wordpiece(texts, 400)
+        whole = tokenizer.tokenize(texts)
+        assert whole.ids.tolist() == [number for ids in tokenizer.encode(texts) for number in ids]
+        assert [whole.offsets(n) for n in range(len(texts))] == [tokenizer.encode_offsets(text)[1] for text in texts]

@@ -15,9 +15,18 @@ from typing import Any
 from realm.errors import RealmError
 
 USAGE, INTERRUPTED, TERMINATED = 2, 130, 143
-REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-CURE = "Make room or make the directory writable and run the same command again; everything published before is intact."
-DESCRIPTION = "REALM for your own documents: a retriever and a reader trained together, answers with evidence."
+INTACT = "and run the same command again; everything published before is intact."
+CURES = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), f"Make room or make the directory writable {INTACT}"
+    ),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"Allow more open files (ulimit -n), or ask for less at once, {INTACT}"),
+    errno.EXDEV: f"Put the whole directory on one file system, without links to others in it, {INTACT}",
+}
+"""What the user can cure of what the operating system refuses."""
+DESCRIPTION = (
+    "REALM for your own documents: a retriever and a reader trained together, answers with evidence. realm --version prints the version."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,13 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _ended_by_signals():
             _dispatch(arguments)
     except _Terminated:
-        print("terminated; run the same command again to go on", file=sys.stderr)
+        print("terminated; run the same command again to continue", file=sys.stderr)
         return TERMINATED
     except RealmError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     except PermissionError as error:  # wherever it happens, it is the user's to cure
         print(f"error: {error.filename}: {error.strerror}. Give a place that you may write to.", file=sys.stderr)
@@ -44,12 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `realm ask ... | head`: whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        if error.errno not in REFUSED:
+        if (line := refusal(error)) is None:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror}. {CURE}", file=sys.stderr)
+        print(f"error: {line}", file=sys.stderr)
         return USAGE
     return 0
+
+
+def refusal(error: OSError) -> str | None:
+    """What the operating system refuses, with the cure, in one line; None where nobody could cure it."""
+    cure = CURES.get(error.errno or 0)
+    where = f"{error.filename}: " if error.filename else ""
+    return None if cure is None else f"{where}{error.strerror}. {cure}"
 
 
 class _Terminated(BaseException):
@@ -102,10 +117,15 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _parse(verbs: dict[str, Callable[..., Any]], prog: str, about: str, arguments: list[str]) -> None:
+    from contextlib import nullcontext
+
     import tyro
 
+    from realm.cli.wrapping import wrapped_output
+
     config = (tyro.conf.FlagCreatePairsOff,)
-    tyro.extras.subcommand_cli_from_dict(verbs, prog=prog, description=about, args=arguments, config=config)
+    with wrapped_output() if {"-h", "--help"} & set(arguments) else nullcontext():
+        tyro.extras.subcommand_cli_from_dict(verbs, prog=prog, description=about, args=arguments, config=config)
 
 
 def _stub(name: str, about: str) -> Callable[[], None]:

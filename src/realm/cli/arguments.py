@@ -20,7 +20,9 @@ Settings = Annotated[
     tyro.conf.UseAppendAction,
     tyro.conf.arg(help="section.key=value over the recipe, such as --set pretrain.steps=100; may be repeated"),
 ]
-Workers = Annotated[int | None, tyro.conf.arg(help="processes; all cores that may be used if not given")]
+Place = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
+"""A path that may be left out."""
+Workers = Annotated[int | None, tyro.conf.arg(metavar="INT", help="processes; all cores that may be used if not given")]
 Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
 Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
 

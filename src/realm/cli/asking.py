@@ -5,18 +5,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Json, Names
+from realm.cli.arguments import Json, Names, Place
 from realm.cli.places import DEFAULT_BODY, Asked, Body, Served, parted, run_of
 
+Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
 Answer = Callable[[str], dict[str, Any]]
 PROMPT = "? "
 REMEMBERED = 1000
 
 
-def ask(asked: Asked, /, *, k: int = 5, abstain_below: float | None = None, body: Body = DEFAULT_BODY, json: Json = False) -> None:
+def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: Body = DEFAULT_BODY, json: Json = False) -> None:
     """Answer a question from a run, or from files and folders of documents, with its evidence.
 
     Documents are indexed once, and kept in a cache (realm cache); files that have changed are noticed. Without a question: a prompt on a
@@ -41,7 +44,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float | None = None, body
     cached = run not in places
     k = opened.require_k(min(k, opened.searchable) if cached else k)
     if opened.without_questions:
-        show.note(f"note: no question has taught this run: its reader has learnt to point from the documents alone{_own(opened.own_em)}")
+        show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
         below = opened.abstain_below if abstain_below is None else abstain_below
@@ -51,7 +54,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: float | None = None, body
         return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
 
     if cached and not opened.reads:
-        show.note(f"note: {body} finds documents and has not been taught to read answers in them; these are the nearest:")
+        show.note(f"note: {body} has no reader; these are the nearest blocks:")
         return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
@@ -121,20 +124,20 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    token_file: Path | None = None,
+    token_file: Place = None,
     allow_host: Names = (),
     without_token: bool = False,
     body: Body = DEFAULT_BODY,
 ) -> None:
-    """A web page and an HTTP API: questions, searches, explanations, and documents that come and go.
+    """Serve a web page and an HTTP API: questions, searches, explanations, and changes of documents.
 
     Args:
         places: a run directory, or files and folders of documents (as for realm ask).
         host: address to listen on; others than the loopback address need a token.
         port: port to listen on; 0 takes any that is free.
         token_file: a file with the token that requests must carry.
-        allow_host: a name that the server may be asked under, besides its address; may be repeated.
-        without_token: let everybody who reaches the address read and change everything.
+        allow_host: another host name that the server answers to, besides its address; may be repeated.
+        without_token: let everyone who reaches the address read and change everything.
     """
     from realm.errors import MissingExtra
 

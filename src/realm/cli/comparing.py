@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from realm.cli import show
-from realm.cli.arguments import Json, Paths, Recipe, Settings, overrides
+from realm.cli.arguments import Json, Paths, Place, Recipe, Settings, overrides
 from realm.progress import Progress
 from realm.ranks import place
 
@@ -12,21 +12,21 @@ def compare(
     recipe: Recipe,
     /,
     *,
-    out: Path | None = None,
+    out: Place = None,
     rows: str = "",
     retriever: Paths = (),
     seeds: int = 1,
     set: Settings = (),
     json: Json = False,
 ) -> None:
-    """Baselines beside REALM in one table, like the paper's Table 1; started again, it goes on.
+    """Train and measure baselines beside REALM in one table, like the paper's Table 1. If interrupted, run it again to continue.
 
     Args:
         recipe: a recipe file (TOML) with questions to learn from and to evaluate on.
         out: where everything is kept; runs/NAME-compare by default, after the recipe's file.
-        rows: only these, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; empty for all.
+        rows: only these rows, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; empty for all.
         retriever: a sentence-transformers directory to retrieve with, as a row of its own; may be repeated.
-        seeds: how many, from the recipe's own on.
+        seeds: how many, counted up from the recipe's own.
     """
     from realm.config import load_recipe
 
@@ -48,16 +48,16 @@ def ablate(
     *,
     rows: str = "table2",
     seeds: int = 3,
-    out: Path | None = None,
+    out: Place = None,
     table: bool = False,
     json: Json = False,
 ) -> None:
-    """Train and measure variants of a recipe, such as the rows of the paper's Table 2; started again, it goes on.
+    """Train and measure variants of a recipe, such as the rows of the paper's Table 2. If interrupted, run it again to continue.
 
     Args:
         recipe: a recipe file (TOML) with questions to evaluate on.
         rows: table2, own, all, or names separated by commas (docs/ablations.md lists them).
-        seeds: how many, from the recipe's own on.
+        seeds: how many, counted up from the recipe's own.
         out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
         table: only show the table of what is finished; nothing is trained.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Corpus, Json, Workers
+from realm.cli.arguments import Corpus, Json, Place, Workers
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class SourceFlags:
     """How the sources are read.
 
     Args:
-        format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; empty looks.
-        id_column: column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one.
-        title_column: column or JSON key with the title; empty looks for title.
-        text_column: column or JSON key with the text; empty looks for text or contents.
+        format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; empty: detected.
+        id_column: column or JSON key with the id; empty: id or _id; without one, rows are named by file and number.
+        title_column: column or JSON key with the title; empty: title.
+        text_column: column or JSON key with the text; empty: text or contents.
         strict: stop at the first document that cannot be used instead of counting it.
     """
 
@@ -69,7 +69,7 @@ def corpus_build(
     lowercase: bool = True,
     block_length: int = 288,
     tagger: str = "default",
-    gazetteer: Path | None = None,
+    gazetteer: Place = None,
     reading: Reading = SourceFlags(),
     workers: Workers = None,
     json: Json = False,
@@ -114,7 +114,7 @@ def corpus_add(
 
 
 def corpus_info(corpus: Corpus, /, *, json: Json = False) -> None:
-    """What a corpus holds, and whether it can teach a retriever."""
+    """Show what a corpus holds, and whether it can teach a retriever."""
     from realm.corpus.store.info import corpus_info as facts_of
 
     show.result(facts_of(corpus), json)
@@ -132,13 +132,13 @@ def corpus_update(
 def corpus_sync(
     corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
 ) -> None:
-    """Make a corpus hold what the sources hold: new documents come, changed ones are replaced, those that are gone go."""
+    """Make a corpus match its sources: add new documents, replace changed ones, remove missing ones."""
     from realm.corpus.change.updates import sync_documents
 
     _changed(sync_documents, corpus, sources, reading, workers, json)
 
 
-def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Path | None = None, json: Json = False) -> None:
+def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Place = None, json: Json = False) -> None:
     """Remove documents from a corpus: no search returns them from then on. Their text leaves the disk with realm corpus compact --purge.
 
     Args:
@@ -171,7 +171,7 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: Json = False
 def corpus_show(
     corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, source: bool = False, json: Json = False
 ) -> None:
-    """The sentences of one document, block by block, with the salient spans marked.
+    """Show the sentences of one document, block by block, with the salient spans marked.
 
     Args:
         document: the document's id.

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import corpus as corpora, knn, questions, show
-from realm.cli.arguments import Json, Places, Run, Text
+from realm.cli.arguments import Json, Place, Places, Run, Text
 from realm.errors import ConfigError
 from realm.progress import Progress
 
 
 def index_build(
-    places: Places, /, *, body: str = "", projection: int = 0, int8: bool = False, out: Path | None = None, json: Json = False
+    places: Places, /, *, body: str = "", projection: int = 0, int8: bool = False, out: Place = None, json: Json = False
 ) -> None:
     """Embed documents added since a run's index was made; or with --body, index documents as they are: no training, no questions.
 
@@ -41,7 +41,7 @@ def _opened(run: Path, progress: Progress) -> Any:
     """A run, its index built again where it is damaged or gone and what it is made of is whole."""
     from realm.errors import SnapshotError
     from realm.opening import open_run
-    from realm.pipeline.mending import restore_index
+    from realm.pipeline.needed_index import restore_index
 
     try:
         return open_run(run)
@@ -53,7 +53,7 @@ def _opened(run: Path, progress: Progress) -> Any:
 
 
 def index_info(run: Run, /, *, json: Json = False) -> None:
-    """What the index of a run holds, how it is searched, and its recall against exact search, measured on a sample."""
+    """Show what the index of a run holds, how it is searched, and its recall against exact search on a sample."""
     from realm.opening import open_run
 
     opened = open_run(run)
@@ -80,9 +80,9 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
 
 
 def tagger_eval(
-    file: Annotated[Path, tyro.conf.arg(metavar="FILE")], /, *, tagger: str = "", corpus: Path | None = None, json: Json = False
+    file: Annotated[Path, tyro.conf.arg(metavar="FILE")], /, *, tagger: str = "", corpus: Place = None, json: Json = False
 ) -> None:
-    """Score a tagger on sentences with marked spans, whatever their type.
+    """Score a tagger on sentences with marked spans, of any type.
 
     Args:
         file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
@@ -128,10 +128,12 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
     """Build the index of a run beside its trainer (pretrain.refresh = "external"), until pre-training has ended.
 
     Args:
-        once: end as soon as nothing is asked for.
+        once: end as soon as no index is requested.
         ray: embed by a pool of actors on Ray: a cluster on this machine, or that of ADDRESS (HOST:PORT of its head, or auto).
-        actors: of that pool.
+        actors: number of actors in that pool.
     """
+    from realm.pipeline.needed_index import whole_index
+
     with Progress() as progress:
         count = partial(progress.count, "index: blocks")
         if ray is None:
@@ -142,6 +144,7 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
             from realm.pool.builders import serve_pool
 
             serve_pool(run, ray, actors, once=once, say=progress.say, progress=count)
+        whole_index(run, progress, progress.say)
 
 
 def index_verify(run: Run, /, *, json: Json = False) -> None:
@@ -163,7 +166,7 @@ def index_verify(run: Run, /, *, json: Json = False) -> None:
 
 
 ABOUT = {
-    "cache": "What is kept of documents that are asked directly: info, clear.",
+    "cache": "The cache of documents that you ask directly: info, clear.",
     "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search, verify.",
@@ -173,14 +176,14 @@ ABOUT = {
 
 
 def cache_info(*, json: Json = False) -> None:
-    """What realm ask and realm serve keep of documents that are asked directly, the last asked first."""
+    """Documents in the cache of realm ask and realm serve, most recently asked first."""
     from realm.pipeline.cached import cache_directory, cached_runs, shared_bytes
 
     show.result({"directory": str(cache_directory()), "runs": cached_runs(), "weights": shared_bytes()}, json, show.cached)
 
 
 def cache_clear(places: Places = (), /, *, json: Json = False) -> None:
-    """Remove what is kept of documents that are asked directly: all, or that of these files and folders. They themselves stay.
+    """Delete the cache of these files and folders, or all of it. The documents themselves stay.
 
     Args:
         places: files or folders that were asked.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Datastore, Device, Json, Text
+from realm.cli.arguments import Datastore, Device, Json, Place, Text
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class MixFlags:
         metric: l2 or ip.
     """
 
-    settings: Path | None = None
+    settings: Place = None
     k: int = 32
     a: float = 0.25
     temperature: float = 10.0
@@ -116,7 +116,7 @@ def knn_build(
     windows: Windows = AS_MODEL,
     json: Json = False,
 ) -> None:
-    """Store (state, next token) pairs of a text. Killed, it goes on where it was when called again.
+    """Store (state, next token) pairs of a text. If killed, run it again to continue.
 
     Args:
         model: a directory or hub name of a causal or encoder-decoder model, a config.json for random weights, or a run.
@@ -161,11 +161,11 @@ def knn_eval(
     mix: Mix = FIXED,
     beams: int = 4,
     pruned: Smaller = (),
-    report: Path | None = None,
+    report: Place = None,
     windows: Windows = AS_MODEL,
     json: Json = False,
 ) -> None:
-    """Perplexity of held-out text with and without the datastore; of translations BLEU and chrF too; of a run how well it fills masks.
+    """Measure perplexity of held-out text with and without the datastore; for translations also BLEU and chrF; for a run filled masks.
 
     Args:
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
@@ -212,7 +212,7 @@ def knn_tune(
     temperature: tuple[float, ...] = (),
     metric: str = "l2",
     gate: bool = False,
-    report: Path | None = None,
+    report: Place = None,
     windows: Windows = AS_MODEL,
     json: Json = False,
 ) -> None:
@@ -280,7 +280,7 @@ def knn_generate(
     seed: int = 0,
     json: Json = False,
 ) -> None:
-    """Go on with a text, or translate it, with the neighbours mixed in.
+    """Continue a text, or translate it, with the neighbours mixed in.
 
     Args:
         text: a beginning, or a sentence to translate.

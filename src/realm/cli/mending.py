@@ -30,7 +30,7 @@ def verify(place: Place, /, *, json: Json = False) -> None:
 
 
 def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
-    """Make again what is damaged in a run or a corpus and can be made of what is whole: look-up tables, CURRENT, the index, and more.
+    """Rebuild the damaged parts of a run or a corpus that can be derived from undamaged ones: look-up tables, CURRENT, the index, and more.
 
     Args:
         yes: do it; without, only say what would be done.

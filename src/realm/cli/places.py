@@ -11,7 +11,7 @@ from realm.progress import Progress
 
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
-Body = Annotated[str, tyro.conf.arg(help="what searches and reads documents (realm models); a run has its own")]
+Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
 DEFAULT_BODY = "realm-minilm-en"
 
 
@@ -26,20 +26,22 @@ def run_of(places: list[Path], body: str) -> Path:
     """The run itself, or that of these documents in the cache, made or brought up to date.
 
     Raises:
-        ConfigError: nothing is named, or a run with something else.
+        ConfigError: no run and no documents are named, or a run with something else.
         DataError: there is no such file or folder, or nothing usable in it.
     """
     from realm.pipeline.cached import cached_run, is_run
 
     if not places:
-        raise ConfigError("nothing is named", cure="Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'.")
+        raise ConfigError(
+            "no run and no documents are named", cure="Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'."
+        )
     runs = [place for place in places if is_run(place)]
     if len(places) == 1 and (runs or not places[0].exists()):
         return places[0]  # what is not there is refused as a run is
     if runs:
-        raise ConfigError(f"{runs[0]} is a run, and is asked alone", cure="Name one run, or documents.")
+        raise ConfigError(f"{runs[0]} is a run and cannot be mixed with documents", cure="Name one run, or documents.")
     for place in places:
         if not place.exists():
-            raise DataError("no such file or folder", path=place, cure="Check the path; the question stands last, in quotes.")
+            raise DataError("no such file or folder", path=place, cure="Check the path; put the question last, in quotes.")
     with Progress(says=False) as progress:
         return cached_run(places, body, progress, lambda text: show.note(f"note: {text}"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Json, Run
+from realm.cli.arguments import Json, Place, Run
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ class QuestionFlags:
     """How question files are read.
 
     Args:
-        format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty looks.
-        question_column: column or key with the question; empty looks for question.
-        answers_column: column or key with the answers; empty looks for answers or answer.
-        id_column: column or key with the id; empty looks for id, and numbers the questions without one.
-        separator: what stands between the answers in a cell of a table; empty: a cell is one answer, or a list in brackets.
+        format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected.
+        question_column: column or key with the question; empty: question.
+        answers_column: column or key with the answers; empty: answers or answer.
+        id_column: column or key with the id; empty: id; questions without one are numbered.
+        separator: what separates the answers in a cell of a table; empty: a cell is one answer, or a list in brackets.
     """
 
     format: str = ""
@@ -46,7 +46,7 @@ Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
 
 
 def data_check(
-    qa: Qa, /, *, corpus: Path | None = None, match: str = "normalised", reading: Reading = QuestionFlags(), json: Json = False
+    qa: Qa, /, *, corpus: Place = None, match: str = "normalised", reading: Reading = QuestionFlags(), json: Json = False
 ) -> None:
     """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
 
@@ -62,10 +62,8 @@ def data_check(
     show.result(found, json)
 
 
-def data_convert(
-    sources: Sources, /, *, out: Path, dev: Path | None = None, reading: Reading = QuestionFlags(), json: Json = False
-) -> None:
-    """Write question files of any format as JSON lines, if wanted with the papers' development split taken out.
+def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: Reading = QuestionFlags(), json: Json = False) -> None:
+    """Write question files of any format as JSON lines; optionally split off the papers' development questions.
 
     Args:
         sources: files of questions.
@@ -86,12 +84,12 @@ def eval(
     read: int = 0,
     match: str = "",
     abstain_below: float = 0.0,
-    predictions: Path | None = None,
-    trec: Path | None = None,
+    predictions: Place = None,
+    trec: Place = None,
     reading: Reading = QuestionFlags(),
     json: Json = False,
 ) -> None:
-    """Exact match, F1 and recall of a run on any questions; without a reader, recall alone.
+    """Measure exact match, F1 and recall of a run on questions; without a reader, recall only.
 
     Args:
         qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.

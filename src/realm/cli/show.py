@@ -198,7 +198,8 @@ def explanation(value: dict[str, Any]) -> None:
 
 def evaluation(value: dict[str, Any]) -> None:
     """Rates of an evaluation: a table of answers and one of recall, a row for each dataset, and one of judged collections."""
-    rows = dict(value["datasets"]) | ({"together": value} if len(value["datasets"]) > 1 else {})
+    rows = dict(value["datasets"]) | {f"in {language or 'no language'}": r for language, r in value["languages"].items()}
+    rows |= {"together": value} if len(value["datasets"]) > 1 else {}
     if rows:
         depths = list(value["recall"])
         selective = {"coverage": "coverage", "selective EM": "selective_em"} if value["abstain_below"] else {}

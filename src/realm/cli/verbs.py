@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Device, Json, Names, Paths, Recipe, Run, Settings, Text, overrides
+from realm.cli.arguments import Device, Json, Names, Paths, Place, Recipe, Run, Settings, Text, overrides
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
 from realm.cli.groups import refresh
@@ -25,14 +25,14 @@ def align(
     run: Run,
     /,
     *,
-    out: Path | None = None,
+    out: Place = None,
     limit: int = 1000,
     k: int = 8,
     min_utility: float = 0.0,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
-    """Sentences with the documents that raised their likelihood, as JSON lines, in a run whose pre-training has ended.
+    """Write sentences with the documents that raised their likelihood, as JSON lines; pre-training must have ended.
 
     Args:
         out: the file to write; standard output by default.
@@ -98,11 +98,11 @@ def demo(
     set: Settings = (),
     json: Json = False,
 ) -> None:
-    """Show what this program is for, claim by claim, on a bundled atlas; started again, it goes on.
+    """Show training and answers, claim by claim, on a bundled atlas. If interrupted, run it again to continue.
 
     Args:
         dir: the run directory.
-        from_nothing: train networks that begin at random, instead of the released model.
+        from_nothing: train from random weights instead of the released model.
         long: the whole atlas and more steps; from nothing, more steps.
         stages: from nothing, only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
     """
@@ -113,7 +113,7 @@ def demo(
     if from_nothing:
         _demo_from_nothing(dir, long, _stages(stages), overrides(set), json)
         return
-    show.note(f"the demo works in {dir} on the CPU; interrupt it when you like and start it again to go on")
+    show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
         from realm.pipeline import run_demo
 
@@ -124,23 +124,21 @@ def demo(
 
 def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | None, changes: dict[str, dict[str, Any]], json: bool) -> None:
     with Progress() as progress:
-        progress.say(f"the demo trains in {directory} on the CPU; interrupt it when you like and start it again to go on")
+        progress.say(f"the demo trains in {directory} on the CPU; you can interrupt it and run it again to continue")
         from realm.pipeline import run_demo_from_nothing
 
         result = run_demo_from_nothing(directory, long=long, progress=progress, stages=stages, changes=changes)
     show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 
-def run(
-    recipe: Recipe, /, *, out: Path | None = None, stages: str = "", plan: bool = False, set: Settings = (), json: Json = False
-) -> None:
-    """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval; started again, it goes on.
+def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = False, set: Settings = (), json: Json = False) -> None:
+    """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval. If interrupted, run it again to continue.
 
     Args:
         recipe: a recipe file (TOML).
         out: the run directory; runs/NAME by default, after the recipe's file.
         stages: only these stages, separated by commas.
-        plan: only say what the run will take, after a short probe.
+        plan: only print the time, memory and disk that the run will take, after a short probe.
     """
     from realm.config import load_recipe
 
@@ -176,16 +174,16 @@ def _stage_verb(stage: str, about: str) -> Callable[..., None]:
     return verb
 
 
-warm = _stage_verb("warm", "The reading warm start of a run with a corpus: the encoder learns to fill a masked span from a block.")
-ict = _stage_verb("ict", "The inverse cloze task of a run with a corpus: a first retriever.")
-pretrain = _stage_verb("pretrain", "REALM pre-training of a run in which warm and ict have ended: retriever and encoder learn together.")
-finetune = _stage_verb("finetune", "Fine-tuning of a pre-trained run on questions: its config.toml names them.")
+warm = _stage_verb("warm", "Train the reading warm start of a run: the encoder learns to fill a masked span from a block.")
+ict = _stage_verb("ict", "Train the first retriever of a run by the inverse cloze task.")
+pretrain = _stage_verb("pretrain", "Pre-train a run in which warm and ict have ended: retriever and encoder learn together (REALM).")
+finetune = _stage_verb("finetune", "Fine-tune a pre-trained run on the questions that its config.toml names.")
 
 
 def explain(
-    run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), baseline: Path | None = None, json: Json = False
+    run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), baseline: Place = None, json: Json = False
 ) -> None:
-    """Which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
+    """Show which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
 
     Args:
         text: a sentence; each [MASK] in it stands for a whole span.

@@ -150,7 +150,7 @@ def _known(values: Values, allowed: Any, path: Path | None, what: str) -> None:
 
 def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
     if not isinstance(values, dict):
-        raise ConfigError(f"'{name}' is no section", path=path, cure=f"Write [{name}] and its keys below.")
+        raise ConfigError(f"'{name}' is not a section", path=path, cure=f"Write [{name}] and its keys below.")
     hints = get_type_hints(kind, include_extras=True)
     values = _without_removed(name, values, path)
     _known(values, hints, path, f"key in [{name}]")
@@ -161,5 +161,5 @@ def _without_removed(name: str, values: Values, path: Path | None) -> Values:
     """A section without keys of earlier versions that say what every run does now."""
     for key in [key for key in values if (name, key) in REMOVED]:
         if values[key] != REMOVED[name, key]:
-            raise ConfigError(f"'{name}.{key}' is no longer there", path=path, cure="Leave it out: a refresh embeds every block.")
+            raise ConfigError(f"'{name}.{key}' no longer exists", path=path, cure="Leave it out: a refresh embeds every block.")
     return {key: value for key, value in values.items() if (name, key) not in REMOVED}

@@ -47,13 +47,13 @@ class CorpusConfig:
     sources: FileList = ()
     """Files or folders of documents, or hf:owner/name; relative paths count from the recipe."""
     format: str = ""
-    """How all sources are to be read: jsonl, csv, html or another format of docs/data-formats.md; empty looks."""
+    """How all sources are to be read: jsonl, csv, html or another format of docs/data-formats.md; empty: detected."""
     id_column: str = ""
-    """Column or JSON key with the id; empty looks for id or _id, and names rows by file and number without one."""
+    """Column or JSON key with the id; empty: id or _id; without one, rows are named by file and number."""
     title_column: str = ""
-    """Column or JSON key with the title; empty looks for title."""
+    """Column or JSON key with the title; empty: title."""
     text_column: str = ""
-    """Column or JSON key with the text; empty looks for text or contents."""
+    """Column or JSON key with the text; empty: text or contents."""
     tokenizer: str = ""
     """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
     vocab_size: Annotated[int, Ge(200)] = 8000
@@ -217,5 +217,5 @@ def check_recipe(recipe: Recipe) -> None:
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)
     if recipe.model.hidden % recipe.model.heads:
-        raise ConfigError("'model.hidden' is no multiple of 'model.heads'")
+        raise ConfigError("'model.hidden' is not a multiple of 'model.heads'")
     training.check_finetune(recipe.finetune)

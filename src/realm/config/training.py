@@ -94,7 +94,7 @@ class PretrainConfig:
     """Spans hidden in a sentence that has so many; tokens does not count in spans."""
     exclude: bool | Literal["document"] = True
     """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the
-    retriever then learns to find only those."""
+    retriever then collapses to copying."""
     exclude_overlap: Count = 0
     """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
     proposals: Count = 0
@@ -106,8 +106,8 @@ class PretrainConfig:
     after_reader: Literal["both", "retriever"] = "both"
     """What learns after reader_first: both, or the retriever alone, by a reader that stays as it is: a fraction of the time."""
     documents: Literal["trained", "frozen"] = "trained"
-    """Whether the document side learns: trained (REALM: the index is made anew as it goes), or frozen: queries alone get an embedder that
-    learns, and the index of the first step is never stale."""
+    """Whether the document side learns: trained (REALM: the index is rebuilt as training goes on), or frozen: queries alone get an
+    embedder that learns, and the index of the first step is never stale."""
     questions: Share = 0.0
     """With pointer: how often a sentence is asked as a question, a question word and the words of a retrieved block that states it, too."""
     own_block: Share = 0.0
@@ -133,7 +133,7 @@ class PretrainConfig:
     refresh_every: Positive = 50
     """Steps between refreshes of the index."""
     held_out: Count = 100
-    """Sentences, at most a tenth, that are never trained on: what retrieval is worth is measured on them. 0 holds out none."""
+    """Sentences, at most a tenth, that are never trained on: what retrieval adds is measured on them. 0 holds out none."""
     eval_every: Positive = 100
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
@@ -289,5 +289,5 @@ def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | Fine
     if stage.steps < 0 or stage.lr <= 0:
         raise ConfigError(f"[{name}] needs steps >= 0 and lr > 0")
     if stage.batch % stage.accumulate:
-        problem = f"'{name}.batch' is {stage.batch}, no multiple of {name}.accumulate = {stage.accumulate}"
+        problem = f"'{name}.batch' is {stage.batch}, not a multiple of {name}.accumulate = {stage.accumulate}"
         raise ConfigError(problem, cure="A batch is computed in equal parts.")

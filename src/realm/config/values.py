@@ -52,6 +52,10 @@ def _absolute(name: str, base: Path) -> str:
     return str((base / Path(name).expanduser()).resolve()) if name and not name.startswith(HUB_PREFIX) else name
 
 
+TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
+"""Types of fields, in words."""
+
+
 def _kind(hint: Any) -> str:
     """In words: the field's choices, or else its type."""
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -59,7 +63,7 @@ def _kind(hint: Any) -> str:
     choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
     if choices:
         return f"is one of: {', '.join(choices + ['true', 'false'] * (bool in parts) + ['a number'] * (float in parts))}"
-    return f"takes {getattr(base, '__name__', base)}"
+    return f"is {TYPES.get(base if isinstance(base, type) else get_origin(base), base)}"
 
 
 def _range(hint: Any) -> str:

@@ -86,7 +86,7 @@ def _point_at(corpus: Path, version: int) -> None:
 
 
 def _go_back(corpus: Path, manifest: CorpusManifest, version: int) -> None:
-    """Publish an older version anew. Ids of blocks that came since are not given again: an index may hold them."""
+    """Publish an older version again. Ids of blocks that came since are not given again: an index may hold them."""
     with writer_lock(corpus):
         known = {info.name for info in manifest.segments}
         later = [path for path in (corpus / manifests.SEGMENTS_DIRECTORY).glob("*.arrow") if path.name not in known]
@@ -210,7 +210,7 @@ def _reads(view: BatchView, columns: Sequence[str]) -> bool:
 
 
 def _lookup_beside(path: Path, scratch: Path) -> tuple[Path, Path]:
-    """The look-up files of a segment, made anew below ``scratch``."""
+    """The look-up files of a segment, made again below ``scratch``."""
     reader = pa.ipc.open_file(pa.BufferReader(read_whole(path)))
     write_lookup(scratch / path.name, [reader.get_batch(number) for number in range(reader.num_record_batches)])
     return companions(scratch / path.name)

@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import errno
 import gzip
 import io
 import lzma
@@ -15,6 +16,8 @@ import pyarrow as pa
 import regex
 
 from realm.corpus.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
+from realm.errors import Interrupted
+from realm.storage.disk import says_nothing_of_the_file
 
 # Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
 LINE_LIMIT = 64 * 2**20
@@ -90,8 +93,8 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         try:
             while len(found) < size and (more := file.read(size - len(found))):
                 found += more
-        except DECOMPRESSION_ERRORS:
-            pass
+        except DECOMPRESSION_ERRORS as error:
+            refuse_passing(error, path)
     head = bytes(found)
     encoding = encoding_of(head)
     if encoding is None:
@@ -132,7 +135,8 @@ def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[i
                 yield found
     except UnicodeDecodeError:
         yield Rejected(str(path), number + 1, INVALID_UTF16)
-    except DECOMPRESSION_ERRORS:
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
         yield Rejected(str(path), number + 1, _damage(path))
 
 
@@ -152,7 +156,8 @@ def pieces(path: Path) -> Iterator[bytes | Rejected]:
                 yield piece
     except UnicodeDecodeError:
         yield Rejected(str(path), lines + 1, INVALID_UTF16)
-    except DECOMPRESSION_ERRORS:
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
         yield Rejected(str(path), lines + 1, _damage(path))
 
 
@@ -168,7 +173,8 @@ def read_document(path: Path) -> bytes | Rejected:
     try:
         with open_bytes(path) as file:
             data = file.read(LINE_LIMIT + 1)
-    except DECOMPRESSION_ERRORS:
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
         return Rejected(str(path), 0, _damage(path))
     return Rejected(str(path), 0, TOO_LONG) if len(data) > LINE_LIMIT else data
 
@@ -221,6 +227,18 @@ def _skip_line(file: Any, line: bytes) -> int:
         line = file.readline(_BUFFER)
         skipped += len(line)
     return skipped
+
+
+def refuse_passing(error: BaseException, path: Path) -> None:
+    """End the whole work over what says nothing of a source, or that its disk fails: documents that cannot be read now are not gone.
+
+    Raises:
+        Interrupted: it is of that kind.
+    """
+    if says_nothing_of_the_file(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
+        problem = f"could not be read: {getattr(error, 'strerror', None) or error}"
+        cure = "Nothing is changed; run the same command again, without this source if its disk fails"
+        raise Interrupted(problem, path=path, cure=cure) from error
 
 
 def _damage(path: Path) -> str:

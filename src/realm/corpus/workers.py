@@ -127,7 +127,7 @@ class Workers:
                 done, future = pending.popleft()
                 yield done, future.result()
         except BrokenProcessPool as error:
-            cure = "If memory ran out, take fewer --workers; the same command goes on where this one stopped"
+            cure = "If memory ran out, take fewer --workers; run the same command again to continue"
             raise Interrupted("a worker process died", cure=cure) from error
         finally:
             for _, future in pending:

@@ -48,7 +48,7 @@ def load_judged(folder: Path) -> Judged:
 def _only(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise DataError(f"{len(found)} files {pattern} where one belongs", path=folder, cure=CURE)
+        raise DataError(f"{len(found)} files {pattern} where one is expected", path=folder, cure=CURE)
     return found[0]
 
 

@@ -34,6 +34,11 @@ class Language:
     nouns_are_names: bool
 
     @property
+    def edges(self) -> tuple[str, ...]:
+        """Characters with which nothing begins or ends that could be asked for."""
+        return tuple(self.words["not_edges"])
+
+    @property
     def spaced(self) -> bool:
         """Whether spaces stand between its words."""
         return self.name != "zh"

@@ -13,6 +13,7 @@ import regex
 
 from realm.data.question_words import HANGUL, LANGUAGES, Language
 from realm.data.span_kinds import ENDS, NAME, TAGGER, counts, kind_of, unit_of
+from realm.text.korean import asking, particle_length
 
 MOST_WORDS = 25
 """Of a longer sentence only the clauses around the span are asked about."""
@@ -47,9 +48,11 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
     words = LANGUAGES[language]
     answer = sentence[start:end]
     start, end = _whole(sentence, start, end, words)
+    if words.name == "ko" and not HANGUL.match(sentence[end : end + 1]):
+        end -= particle_length(sentence[start:end])
     span, before, after = sentence[start:end], sentence[:start], sentence[end:]
     kind = kind_of(span, before, after, language)
-    if _is_inside(before, after, words):
+    if _is_inside(before, after, words) or span in words.words["not_asked"] or span.startswith(words.edges) or span.endswith(words.edges):
         return None
     before, after = _clause(*_without_brackets(before, after))
     before = _without_opener(before, words)
@@ -220,7 +223,10 @@ def _in_place(kind: str, asked: str, before: str, after: str, words: Language) -
             asked, after = instead, after[particle.end() :]
     statement = f"{before}{asked}{after}".strip(ENDS)
     ending = next((ending for ending in words.endings if statement.endswith(ending)), "")
-    statement = statement[: len(statement) - len(ending)] + words.endings.get(ending, "")
+    if ending:
+        statement = statement[: len(statement) - len(ending)] + words.endings[ending]
+    elif words.name == "ko":
+        statement = asking(statement)
     return f"{words.opens}{statement}{words.closes}"
 
 

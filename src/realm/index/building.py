@@ -18,7 +18,8 @@ from realm.decoding import json_value
 from realm.index.manifest import Shard, SnapshotFacts, fields_of
 from realm.index.shards import STORED, encode, shard_names, stored_width
 from realm.storage.arrays import array_header, publish_array
-from realm.storage.files import reached, write_json
+from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.files import make_directory, reached, write_json
 
 PROGRESS = "progress.json"
 HASHED_AT_ONCE = 1 << 24
@@ -63,7 +64,7 @@ class Building:
         build = cls(root, key, count, dtype, shard, dim)
         if not build._resumed():
             shutil.rmtree(root, ignore_errors=True)
-            root.mkdir(parents=True)
+            make_directory(root)
             build = cls(root, key, count, dtype, shard, dim)
         reached("build: begun", root)
         return build
@@ -137,7 +138,9 @@ class Building:
                     left -= len(block)
                 file.truncate(length)  # what came after the last note is not known to be whole
             return self._digest.hexdigest() == note["sha256"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if says_nothing_of_the_file(error):
+                raise
             return False
 
 

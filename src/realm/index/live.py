@@ -63,13 +63,13 @@ class LiveIndex:
         """As ``MipsIndex.info``, of the index as the corpus is now.
 
         Raises:
-            CorpusError: the corpus has been deleted, damaged or built anew.
+            CorpusError: the corpus has been deleted, damaged or rebuilt.
         """
         self._hide_removed()
         return self._index.info()
 
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or built anew."""
+        """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or rebuilt."""
         self._hide_removed()
         return self._index.search(queries, k, exclude)
 

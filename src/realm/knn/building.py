@@ -18,6 +18,7 @@ from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.knn.datastore import FACTS, FORMAT, INDEX, WINDOWS, Datastore, DatastoreFacts, owner
 from realm.knn.network import Network
 from realm.knn.windows import Window, WindowSet, write_windows
+from realm.storage.files import make_directory
 from realm.storage.locks import held
 from realm.storage.manifests import write_sealed
 
@@ -64,7 +65,7 @@ def build_datastore(directory: Path, network: Network, windows: Callable[[], Win
     Memory: the network, one batch of it, and one part of keys.
 
     Args:
-        windows: gives the windows, made anew or found in ``directory``; see ``ensure_windows``.
+        windows: gives the windows, made again or found in ``directory``; see ``ensure_windows``.
 
     Raises:
         SnapshotError: the directory holds another datastore, or the disk refuses.
@@ -73,7 +74,7 @@ def build_datastore(directory: Path, network: Network, windows: Callable[[], Win
     """
     dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
     forecast(0, 0, network.dim, dtype)  # refuses what cannot be before anything is read
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
 
     def busy(who: str) -> SnapshotError:
         return SnapshotError(f"another process{who} is building this datastore", path=directory, cure="Wait until it has ended")

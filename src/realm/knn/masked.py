@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from realm.config import load_recipe
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.cloze import ClozeText
 from realm.data.featurize import pad_batch
 from realm.decoding import json_value
-from realm.errors import DataError, RunError
+from realm.errors import DataError, RunError, SnapshotError
 from realm.index.base import RowIndex
 from realm.knn.building import DatastoreOptions, build_datastore, ensure_windows
 from realm.knn.datastore import Datastore, find_neighbours, read_facts
@@ -26,6 +27,7 @@ from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 from realm.knn.windows import Window
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
+from realm.storage.sums import array_sum
 from realm.text.files import open_text
 
 LONGEST_SPAN = 10
@@ -111,8 +113,31 @@ def build_from_run(directory: Path, network: MaskedNetwork, **how: Unpack[Datast
     store = network.inputs.store
     made_from = {"model": network.sha256, "corpus": store.manifest.corpus_id, "version": store.manifest.version}
     hidden = (window for _, window in span_windows(network.inputs))
-    windows = partial(ensure_windows, directory, made_from, hidden, lambda: {"skipped": 0})
+    read = {"below": store.manifest.next_block_id, "blocks_sum": _blocks_sum(store, store.manifest.next_block_id)}
+    windows = partial(ensure_windows, directory, made_from, hidden, lambda: {"skipped": 0, "read": read})
     return build_datastore(directory, network, windows, **how)
+
+
+def _blocks_sum(store: BlockStore, below: int) -> str:
+    """Tells the live blocks whose ids are below a number."""
+    ids = np.asarray(store.block_ids)[store.live]
+    return array_sum(ids[ids < below].astype(np.int64))
+
+
+def check_nothing_removed(datastore: Datastore, network: MaskedNetwork) -> None:
+    """Refuse a datastore that holds sentences of documents which the corpus no longer has. Added ones are only not in it.
+
+    Raises:
+        SnapshotError: since it was built documents were removed or changed; or an earlier version built it, of another corpus version.
+    """
+    store, facts = network.inputs.store, datastore.windows.facts
+    if (read := facts.get("read")) is not None:
+        gone = _blocks_sum(store, int(read["below"])) != read["blocks_sum"]
+    else:
+        gone = facts.get("made_from", {}).get("version") != store.version
+    if gone:
+        problem = "documents that it holds were removed from the corpus, or changed, since it was built"
+        raise SnapshotError(problem, path=datastore.path, cure="Delete it and build it again: realm knn build RUN --out DATASTORE")
 
 
 def evaluate_clozes(
@@ -126,12 +151,14 @@ def evaluate_clozes(
         model: the run, if it is no longer where the datastore found it.
 
     Raises:
-        SnapshotError: no usable datastore, or one of another run.
+        SnapshotError: no usable datastore, one of another run, or one that holds what the corpus no longer has.
         DataError: see ``cloze_windows``.
     """
     facts = read_facts(path)
     network = MaskedNetwork.open(Path(model or facts.model), layer=facts.layer, device=device)
-    index = Datastore.open(path, network).index(kind, mixing.metric)
+    datastore = Datastore.open(path, network)
+    check_nothing_removed(datastore, network)
+    index = datastore.index(kind, mixing.metric)
     rows = [fill(network, index, window, mixing) for file in files for window in cloze_windows(network.inputs, file)]
     without, right, plain, mixed = (np.array(column, float) for column in zip(*rows, strict=True))
     means = {"log_p": float(plain.mean()), "knn_log_p": float(mixed.mean()) if np.isfinite(mixed).all() else None}

@@ -85,7 +85,9 @@ def _unknown_rows(source: Datastore, network: Network | None, wanted: int, progr
     if network is None:
         raise ConfigError("what the model knows needs the model", cure="Name it.")
     if source.counts is not None:
-        raise SnapshotError("its keys were merged: what the model knows is no longer told", path=source.path, cure="Prune by known first")
+        raise SnapshotError(
+            "its keys were merged: the pairs that the model knows can no longer be found", path=source.path, cure="Prune by known first"
+        )
     scored = score_windows(network, source.windows, None, 0, progress)
     known = scored.log_probs[source.snapshot.block_ids]
     if not np.isfinite(known).all():

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: fetch a model's directory, upload one, and the card that stands at its door."""
+"""The Hugging Face hub: fetch a model's directory, upload one, and the model card."""
 
 import threading
 from contextlib import suppress

@@ -154,7 +154,8 @@ class RealmModel(nn.Module):
 
         Args:
             source: a directory, or a hub name.
-            revision, token: of the hub, as everywhere in huggingface_hub.
+            revision: of a model on the hub, as everywhere in huggingface_hub.
+            token: for the hub, likewise.
 
         Raises:
             RunError: no such model, another format, weights that do not fit the configuration, or files that changed since they were
@@ -223,8 +224,12 @@ class RealmModel(nn.Module):
 
         Args:
             repository: "owner/name"; made if it is not there.
-            tokenizer, card: as for :meth:`save_pretrained`.
-            private, revision, token, commit_message: as everywhere in huggingface_hub.
+            tokenizer: as for :meth:`save_pretrained`.
+            card: likewise.
+            private: as everywhere in huggingface_hub, as are the next three.
+            revision: the branch.
+            token: of the account.
+            commit_message: for the commit.
 
         Raises:
             RunError: the hub refuses or cannot be reached.

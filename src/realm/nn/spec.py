@@ -215,7 +215,7 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
             _check_sizes(value)
         elif name in _MOST and value is not None and not (isinstance(value, int) and 0 <= value <= _MOST[name]):
-            raise TypeError(f"{name} is {value!r}, and it is a number up to {_MOST[name]:,}")
+            raise TypeError(f"{name} is {value!r}, and must be a whole number from 0 to {_MOST[name]:,}")
 
 
 def _networks(values: Mapping[str, Any]) -> ModelSpec:

@@ -73,7 +73,7 @@ class Safetensors:
             self._file: Any = safe_open(path, framework="pt")
             self.shapes: dict[str, Shape] = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as error:
-            raise DataError(f"no whole safetensors file ({_first_line(error)})", path=path, cure=FETCH) from error
+            raise DataError(f"not a complete safetensors file ({_first_line(error)})", path=path, cure=FETCH) from error
 
     def read(self, name: str) -> Tensor:
         tensor: Tensor = self._file.get_tensor(name)
@@ -127,7 +127,7 @@ class Shards:
         try:
             places = json_value(index.read_text("utf-8"))["weight_map"]
             if not all(isinstance(n, str) and isinstance(f, str) and Path(f).name == f for n, f in places.items()):
-                raise ValueError("a name that is no plain file name")
+                raise ValueError("not a plain file name")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"no index of weights ({_first_line(error)})", path=index, cure=FETCH) from error
         files = {name: opener(index.parent / name) for name in sorted(set(places.values()))}

@@ -16,10 +16,10 @@ from realm.config import Recipe
 from realm.corpus.store.info import corpus_info
 from realm.errors import CorpusError, RunError, TrainingError
 from realm.paths import RunPaths
-from realm.pipeline.checks import check_corpus, check_questions
+from realm.pipeline.checks import check_corpus, check_questions, shared_questions
 from realm.pipeline.directory import FREE, alone, timed
 from realm.pipeline.evaluation import evaluate_stage
-from realm.pipeline.run import tell_corpus
+from realm.pipeline.run import tell_corpus, warn_of
 from realm.pipeline.shared_stages import Job, SharedStage, SharedStages
 from realm.progress import Progress
 from realm.recipes.ablations import PRETRAINED, Ablation, ablation_recipe
@@ -64,6 +64,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
     recipes = _recipes(recipe, ablations, seeds)
     with joined(timeout=recipe.run.rank_timeout, cuda=on_cuda(recipe)):
         check_questions(recipe)
+        on_first(lambda: warn_of(shared_questions(recipe), progress))
         with alone(root, "Wait until it has ended; --table shows what is finished."):
             shared = SharedStages(root, recipe, progress)
             facts = corpus_info(shared.paths.corpus)

@@ -27,7 +27,7 @@ from realm.paths import RunPaths
 from realm.pipeline.directory import stat_digest
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.storage.files import read_json, sha256_file, write_json
+from realm.storage.files import make_directory, read_json, sha256_file, write_json
 from realm.storage.locks import held
 from realm.storage.sums import file_sum
 
@@ -70,7 +70,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
     named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
-    root.mkdir(parents=True, exist_ok=True)
+    make_directory(root)
     with _alone(root):
         state, known = stat_digest(places), read_json(root / MARK) or {}
         if "asked" not in known:

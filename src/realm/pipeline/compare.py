@@ -18,7 +18,8 @@ from realm.progress import Progress
 from realm.recipes.baselines.rows import CONTENDERS, Contender, run_contender, sentence_contender
 from realm.recipes.context import open_context
 from realm.report.comparison import comparison, write_comparison
-from realm.storage.files import read_json, write_json
+from realm.storage.files import make_directory, write_json
+from realm.storage.manifests import read_note
 from realm.train.distributed import world
 
 SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
@@ -106,7 +107,7 @@ def _share(first: RunPaths, paths: RunPaths) -> None:
     """Let a run of another seed use the first one's corpus: it does not depend on the seed."""
     if first.root == paths.root or paths.corpus.exists():
         return
-    paths.root.mkdir(parents=True, exist_ok=True)
+    make_directory(paths.root)
     for name in SHARED:
         there, here = first.root / name, paths.root / name
         if there.is_dir() and not here.exists():
@@ -118,5 +119,5 @@ def _share(first: RunPaths, paths: RunPaths) -> None:
 def _zero_shot(paths: RunPaths, name: str) -> dict[str, Any] | None:
     """Recall before fine-tuning, of the two rows whose retriever is pre-trained here."""
     stage = {"orqa": "ict", "finetune": "pretrain"}.get(name)
-    row = read_json(paths.results / f"{stage}.json") if stage else None
+    row = read_note(paths.results / f"{stage}.json") if stage else None
     return {key: row.get(key) for key in ("recall", "recall_gold")} if isinstance(row, dict) else None

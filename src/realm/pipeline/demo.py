@@ -17,7 +17,7 @@ from typing import Any
 
 from realm.answerer import Answerer
 from realm.candidates import Source
-from realm.config import Recipe, build_recipe
+from realm.config import Recipe
 from realm.corpus.change.updates import add_documents, update_documents
 from realm.data.questions import load_questions
 from realm.data.questions.loading import write_questions
@@ -25,7 +25,7 @@ from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, asked, explained, first_of_each
+from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, asked, bundled_recipe, explained, first_of_each
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
@@ -34,6 +34,7 @@ from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
 from realm.stages import stage_facts
 from realm.storage.files import write_json
+from realm.storage.manifests import read_note, write_note
 
 FEW = 512
 """Questions that are learnt from."""
@@ -64,10 +65,8 @@ class Claim:
 
 
 def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
-    """The bundled recipe with some of its values changed, its paths counted from the demo's directory."""
-    name = "recipe-model-long.toml" if long else "recipe-model.toml"
-    values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
-    return build_recipe(values, path=Path(directory) / name, overrides=changes)
+    """The recipe of the released model, its paths counted from the demo's directory."""
+    return bundled_recipe("recipe-model-long.toml" if long else "recipe-model.toml", directory, changes)
 
 
 def run_demo(
@@ -120,10 +119,10 @@ def run_demo(
     summary = {"run": str(directory), "seconds": time.perf_counter() - started, "claims": {found.name: found.facts for found in shown}}
     write_json(directory / "demo.json", summary)
     answers = [answer for found in shown[1:] for answer in found.answers]  # the trained model's
-    write_json(paths.results / "answers.json", answers)
-    write_json(paths.results / "claims.json", [found.says for found in shown])
+    write_note(paths.results / "answers.json", answers)
+    write_note(paths.results / "claims.json", [found.says for found in shown])
     if explanation := next((found.explanation for found in shown if found.explanation), None):
-        write_json(paths.results / "explanation.json", explanation)
+        write_note(paths.results / "explanation.json", explanation)
     write_report(paths)
     return summary
 
@@ -257,7 +256,7 @@ def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequenc
 
 def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
     """What the evaluation of a stage found."""
-    found: dict[str, Any] = json.loads((paths.results / f"{stage}.json").read_text("utf-8"))
+    found: dict[str, Any] = read_note(paths.results / f"{stage}.json")
     return _told(found)
 
 

@@ -1,5 +1,5 @@
 """``realm demo --from-nothing``: from the bundled atlas to answered questions, an explained sentence, and a document added without
-retraining, by networks that begin at random."""
+retraining, by networks with random weights."""
 
 import json
 import tomllib
@@ -25,7 +25,8 @@ from realm.progress import Progress
 from realm.recipes.evaluate import answer_all
 from realm.recipes.scoring import Relevance
 from realm.report import write_report
-from realm.storage.files import read_json, write_json
+from realm.storage.files import write_json
+from realm.storage.manifests import read_note, write_note
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"
@@ -47,8 +48,12 @@ class DemoResult:
 
 
 def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
-    """The bundled recipe with some of its values changed, its paths counted from the demo's directory."""
-    name = "recipe-long.toml" if long else "recipe.toml"
+    """The recipe that starts from random weights, its paths counted from the demo's directory."""
+    return bundled_recipe("recipe-long.toml" if long else "recipe.toml", directory, changes)
+
+
+def bundled_recipe(name: str, directory: Path, changes: dict[str, dict[str, Any]] | None) -> Recipe:
+    """A recipe that the package brings, with some of its values changed, its paths counted from the demo's directory."""
     values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
     return build_recipe(values, path=Path(directory) / name, overrides=changes)
 
@@ -93,10 +98,10 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
     run = open_run(paths.root)
     questions = first_of_each(load_questions(paths.root / "atlas" / "qa_test.jsonl"))
     answers = asked(run, run.answerer, questions)
-    write_json(paths.results / "answers.json", answers)
+    write_note(paths.results / "answers.json", answers)
     explanation = explained(run)
     if explanation is not None:
-        write_json(paths.results / "explanation.json", explanation)
+        write_note(paths.results / "explanation.json", explanation)
     summary["added_document"] = _added(run, progress)
     write_json(paths.root / "demo.json", summary)
     write_report(paths)
@@ -141,7 +146,7 @@ def _added(run: OpenRun, progress: Progress) -> dict[str, Any]:
 
 def _results(paths: RunPaths) -> dict[str, Any]:
     """Stages and baselines of the contract; recall is gold recall."""
-    rows = {name: read_json(paths.results / f"{name}.json") for name in ("ict", "pretrain", "finetune", "closed_book", "bm25")}
+    rows = {name: read_note(paths.results / f"{name}.json") for name in ("ict", "pretrain", "finetune", "closed_book", "bm25")}
 
     def pick(name: str, *keys: str) -> dict[str, Any]:
         row = rows[name] or {}

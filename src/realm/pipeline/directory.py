@@ -19,9 +19,10 @@ from realm.paths import HUB_PREFIX, RunPaths
 from realm.progress import Progress
 from realm.recipes.context import STAGE_SECTIONS
 from realm.recipes.pretrain.sentences import given_corpus
-from realm.stages import RUN_FORMAT, check_run_format
-from realm.storage.files import read_json, sha256_file, write_atomic, write_json
+from realm.stages import CONFIG_SUM, check_run_format, write_run_format
+from realm.storage.files import make_directory, read_json, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
+from realm.storage.sums import file_sum
 from realm.text.tokenizer import TextTokenizer
 from realm.train.distributed import is_first, on_first
 
@@ -41,16 +42,16 @@ def claim_run(paths: RunPaths, recipe: Recipe) -> None:
     """
     if paths.root.exists() and not paths.root.is_dir():
         raise RunError("a file is here, not a run directory", path=paths.root, cure="Give another directory with --out.")
-    check_run_format(paths)
+    known = check_run_format(paths)
     if paths.config.exists():
         _check_same(paths, recipe)
     text = dump_recipe(recipe)
     if not paths.config.exists() or paths.config.read_text("utf-8") != text:
         write_atomic(paths.config, text)
-    if not (paths.root / "run.json").exists():
+    if known.get(CONFIG_SUM) != file_sum(paths.config):
         from realm import __version__
 
-        write_json(paths.root / "run.json", {"format": RUN_FORMAT, "version": __version__})
+        write_run_format(paths, __version__)
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def alone(root: Path, cure: str) -> Iterator[None]:
     def hold() -> None:
         if root.exists() and not root.is_dir():
             raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
-        root.mkdir(parents=True, exist_ok=True)
+        make_directory(root)
         stack.enter_context(held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure)))
 
     with ExitStack() as stack:
@@ -86,7 +87,7 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
 
 
 def _cure(paths: RunPaths, section: str) -> str:
-    """What to do where a section differs; what fine-tuning alone was made with can be made anew without what came before it."""
+    """What to do where a section differs; what fine-tuning alone was made with can be made again without what came before it."""
     if section != "finetune":
         return OTHER
     made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
@@ -142,9 +143,11 @@ def _build(
     """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
     from realm.corpus.build.builder import build_corpus
     from realm.corpus.build.options import BuildOptions
+    from realm.corpus.build.staging import remove_finished
     from realm.corpus.sources import SourceOptions
 
     if corpus.exists():
+        remove_finished(corpus)
         _check_sources(mark, sources, corpus)
         return False
     if not sources:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Sequence as SequenceOf
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,8 @@ class _Found:
 
 
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
-    """The ``eval --json`` object: rates over all questions, each dataset's under "datasets", each judged collection's under "judged".
+    """The ``eval --json`` object: rates over all questions, each dataset's under "datasets", each language's under "languages" where there
+    are several, each judged collection's under "judged".
 
     Without a reader only recall is known; the rates of answers are None.
 
@@ -90,10 +91,12 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         for name, one in found.items():
             write_trec(wanted.trec, name, one.rankings, relevance)
     judged = {name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()}
+    languages = _by_language(relevance, found.values())
     every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
     return {
         **_rates(every, depths),
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
+        "languages": {language: _rates(one, depths) for language, one in languages.items()},
         "judged": judged,
         "match": relevance.match,
         "abstain_below": wanted.abstain_below,
@@ -121,6 +124,19 @@ def _evaluate(
     k = run.require_k(wanted.read or run.recipe.read)
     readings = answer_all(run.answerer, relevance, questions, k, counting=counting)
     return _Found(rankings, [replace(reading, answer=reading.answer.abstaining(wanted.abstain_below)) for reading in readings])
+
+
+def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Found]:
+    """What was found for the questions of each language, in order of the alphabet; empty where all are of one language."""
+    parts: defaultdict[str, _Found] = defaultdict(lambda: _Found([], []))
+    languages: dict[int, str] = {}
+    for one in found:
+        for ranking in one.rankings:
+            languages[id(ranking.question)] = language = relevance.language(ranking.question)
+            parts[language].rankings.append(ranking)
+        for reading in one.readings:
+            parts[languages[id(reading.question)]].readings.append(reading)
+    return dict(sorted(parts.items())) if len(parts) > 1 else {}
 
 
 def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:

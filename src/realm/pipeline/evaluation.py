@@ -19,7 +19,8 @@ from realm.recipes.context import StageContext, load_stage, publish_index, retri
 from realm.recipes.evaluate import answer_all, evaluate_retrieval, reading_summary
 from realm.recipes.scoring import Relevance
 from realm.refresh import open_generation
-from realm.storage.files import files_sha256, read_json, write_json
+from realm.storage.files import files_sha256
+from realm.storage.manifests import read_note, write_note
 
 SHOWN = 8
 """Answers at most that are kept to be shown, evenly drawn from the file."""
@@ -33,14 +34,14 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
     known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match, *retrieval_facts(recipe, facts)]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
-    done = read_json(path)
+    done = read_note(path)
     if done is not None and done.get("fingerprint") == mark:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
     searched = retrieval_facts(recipe, facts) or ["dense"]
     row = {"name": stage, "fingerprint": mark, **found, "retrieval": dict(zip(("kind", "weight"), searched, strict=False))}
-    write_json(path, row | {"seconds": read_seconds(context.paths).get(stage)})
+    write_note(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
 
 
@@ -81,7 +82,7 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
     )
     shown = readings[:: -(-len(readings) // SHOWN)]
     below = reader.abstain_below
-    write_json(context.paths.results / "answers.json", [replace(r, answer=r.answer.abstaining(below)).to_dict() for r in shown])
+    write_note(context.paths.results / "answers.json", [replace(r, answer=r.answer.abstaining(below)).to_dict() for r in shown])
     return reading_summary(readings)
 
 

@@ -72,7 +72,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     paths, out = RunPaths(Path(run)), Path(out)
     recipe = read_run_recipe(paths)
     if out.exists():
-        raise RunError("there is something here already, and it is left as it is", path=out, cure="Choose another --out.")
+        raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another --out.")
     models = {stage: RealmModel.from_pretrained(paths.stage(stage)) for stage in ("pretrain", "finetune") if has_stage(paths, stage)}
     forms = _forms(models)
     if not forms:

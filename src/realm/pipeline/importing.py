@@ -25,7 +25,7 @@ from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
 from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import publish_parameters, refresh_index, snapshot_facts
-from realm.stages import RUN_FORMAT, STAGE_FILE
+from realm.stages import RUN_FORMAT, STAGE_FILE, write_run_format
 from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.storage.sealed import seal
 from realm.text.tokenizer import TextTokenizer
@@ -70,7 +70,7 @@ def import_published(
     """
     out, quiet = Path(out), progress or Progress(quiet=True)
     if out.exists():
-        raise RunError("there is something here already, and it is left as it is", path=out, cure="Choose another --out.")
+        raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another --out.")
     if not directories:
         raise ConfigError("no model to import", cure="Name the directory of a published model.")
     assembled = _assemble([load_published(Path(directory)) for directory in directories])
@@ -81,7 +81,7 @@ def import_published(
         write_atomic(paths.config, dump_recipe(recipe))
         from realm import __version__
 
-        write_json(staging / "run.json", {"format": RUN_FORMAT, "version": __version__})
+        write_run_format(paths, __version__)
         _stages(assembled, paths)
         result = {
             "run": str(out),

@@ -8,29 +8,26 @@ from typing import Any
 
 from realm.corpus.mending import corpus_damage
 from realm.corpus.store.manifest import CURRENT_FILE, TOKENIZER_DIRECTORY
-from realm.data.blocks import open_inputs
 from realm.decoding import json_value
 from realm.errors import RealmError, RunError
 from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
-from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.pipeline.cached import MARK
+from realm.pipeline.needed_index import index_parts
 from realm.progress import Progress
-from realm.refresh import EmbedOptions
-from realm.refresh.mending import IndexParts, index_damage, rebuild
-from realm.stages import DAMAGED, RUN_FORMAT, check_run_format, has_stage, stage_facts
+from realm.refresh.mending import index_damage
+from realm.stages import DAMAGED, check_run_format, stage_facts, write_run_format
 from realm.storage.damage import Damage
-from realm.storage.files import write_atomic, write_json
+from realm.storage.files import write_atomic
 from realm.storage.generations import QUARANTINE_SUFFIX
+from realm.storage.manifests import unsealed
 from realm.storage.sealed import SUMS, is_sealed, sealed_problems
 from realm.storage.sums import file_sum
 from realm.train.checkpoint import checkpoint_problem
 
 ROUNDS = 4
 """How often what was mended may show what could not be looked at before: a manifest, then what it names, then the index of that."""
-STAGES = ("finetune", "pretrain")
-"""Stages whose networks search, the last one first."""
 
 
 def verify(place: Path, progress: Progress) -> list[Damage]:
@@ -108,22 +105,18 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
 
 
 def _format(paths: RunPaths) -> Iterator[Damage]:
+    from realm import __version__
+
     try:
         check_run_format(paths)
     except RunError as error:
-        damaged = "cannot be read" in error.problem
-        mend = partial(_write_format, paths) if damaged else None
+        damaged = error.problem.startswith(("cannot be read", "damaged"))
+        mend = partial(write_run_format, paths, __version__) if damaged and paths.config.is_file() else None
         yield Damage(error.path or paths.root, error.problem, "write it again" if damaged else error.cure or "", mend)
     try:
         _recipe(paths)
     except RealmError as error:
         yield Damage(error.path or paths.config, error.problem, "Restore config.toml: what is missing in it was said by the recipe alone")
-
-
-def _write_format(paths: RunPaths) -> None:
-    from realm import __version__
-
-    write_json(paths.root / "run.json", {"format": RUN_FORMAT, "version": __version__})
 
 
 def _recipe(paths: RunPaths) -> Any:
@@ -163,31 +156,6 @@ def _copy_file(source: Path, target: Path) -> None:
     write_atomic(target, source.read_bytes())
 
 
-def index_parts(paths: RunPaths, progress: Progress) -> IndexParts | None:
-    """What the index of a run is made of; None in a run that has none.
-
-    Raises:
-        RealmError: recipe, corpus or the facts of the last stage are damaged.
-    """
-    if not paths.corpus.is_dir():
-        return None
-    recipe = read_run_recipe(paths)
-    inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
-    needed = None if last is None else stage_facts(paths, last).get("generation")
-    networks = partial(_networks, paths, last, queries_alone=recipe.pretrain.queries_alone)
-    options = EmbedOptions(bf16=recipe.run.bf16, threads=recipe.run.threads)
-    return IndexParts(paths, inputs, needed, networks, options, partial(progress.count, "index: blocks embedded"))
-
-
-def _networks(paths: RunPaths, stage: str | None, *, queries_alone: bool) -> RealmModel:
-    """The embedder of the documents as the last stage has it."""
-    if stage is None or (stage == "pretrain" and queries_alone):
-        raise RunError("no stage holds the networks that embedded the documents", path=paths.root)
-    model = RealmModel.from_pretrained(paths.stage(stage))
-    return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
-
-
 def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     if not paths.index.is_dir():
         return
@@ -200,23 +168,10 @@ def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
         yield from index_damage(parts)
 
 
-def restore_index(run: Path, progress: Progress) -> bool:
-    """Build the generation that a run's last stage searches again, under its number.
-
-    Returns:
-        Whether there is one.
-
-    Raises:
-        RealmError: what it is made of is damaged, too.
-    """
-    parts = index_parts(RunPaths(run), progress)
-    return parts is not None and rebuild(parts)
-
-
 def _notes(paths: RunPaths) -> Iterator[Damage]:
     """Small files that say something of the run, and its logs."""
     for path in sorted((*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json"))):
-        if path.name != "run.json" and (problem := _json_problem([path.read_bytes()])) is not None:
+        if path.name != "run.json" and (problem := _note_problem(path)) is not None:
             derived = path.parent in (paths.results, paths.answers) or path.name == "seconds.json"
             cure = "remove it: realm run makes it again" if derived else "Restore it; realm run writes it again where it needs it"
             yield Damage(path, problem, cure, path.unlink if derived else None)
@@ -224,6 +179,18 @@ def _notes(paths: RunPaths) -> Iterator[Damage]:
         lines = path.read_bytes().splitlines()[:-1]  # the last one may be on its way
         if (problem := _json_problem(lines)) is not None:
             yield Damage(path, problem, "Nothing is learnt from it: the report leaves out what cannot be read")
+
+
+def _note_problem(path: Path) -> str | None:
+    """What is wrong with a small file of JSON, which may have a checksum over itself."""
+    if (problem := _json_problem([path.read_bytes()])) is not None:
+        return problem
+    value = json_value(path.read_bytes())
+    try:
+        unsealed(value, DAMAGED, path, required=False) if isinstance(value, dict) else None
+    except RunError as error:
+        return error.problem
+    return None
 
 
 def _json_problem(texts: list[bytes]) -> str | None:

@@ -14,6 +14,7 @@ from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_memory, check_questions, shared_questions
 from realm.pipeline.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
+from realm.pipeline.needed_index import whole_index
 from realm.progress import Progress
 from realm.recipes.context import StageContext, on_cuda, open_context
 from realm.recipes.finetune.stage import run_finetune
@@ -92,7 +93,7 @@ class Alarms:
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
 WITHOUT_QUESTIONS = (
     "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
-    'realm index search {run} "..."; to go on, name question files in the recipe and start the same command again.'
+    'realm index search {run} "..."; to continue, name question files in the recipe and run the same command again.'
 )
 
 
@@ -110,7 +111,7 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
 
     Raises:
         RunError: another process trains in this directory.
-        RealmError: what the user can cure; the run goes on where it was when started again.
+        RealmError: what the user can cure; the run continues from its checkpoint when started again.
     """
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -141,6 +142,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     skipped: list[str] = []
     if set(wanted) - {"corpus"}:
         check_corpus(paths, loaded)
+        on_first(lambda: whole_index(paths.root, progress, progress.say))
         results, skipped = _train(open_run_context(paths, loaded, progress), wanted)
         on_first(lambda: str(write_report(paths)))
     progress.close()

@@ -16,6 +16,7 @@ from realm.pipeline.run import open_run_context
 from realm.progress import Progress
 from realm.recipes.context import StageContext, open_context
 from realm.stages import has_stage
+from realm.storage.files import make_directory
 from realm.train.distributed import on_first
 
 
@@ -124,7 +125,7 @@ class SharedStages:
         """Make the run directory with links to all that it does not make itself."""
         if has_stage(paths, job.stage):
             return
-        paths.root.mkdir(parents=True, exist_ok=True)
+        make_directory(paths.root)
         _link(paths.corpus, self.paths.corpus)
         if self.paths.sentences.exists():
             _link(paths.sentences, self.paths.sentences)
@@ -139,5 +140,5 @@ class SharedStages:
 def _link(link: Path, target: Path) -> None:
     """A relative link, so that the whole directory may move."""
     if not link.is_symlink():
-        link.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(link.parent)
         link.symlink_to(os.path.relpath(target, link.parent))

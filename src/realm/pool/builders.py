@@ -152,7 +152,7 @@ class BuilderPool:
                 self._reason = ": " + str(error).strip().splitlines()[-1]
         if not self._all or (not pending and not self._idle and time.monotonic() - self._since > START_SECONDS):
             there = ", ".join(f"{what} {amount:g}" for what, amount in package.cluster_resources().items() if what in ("CPU", "GPU"))
-            cure = "Ask for fewer --actors or refresher.threads, or add machines; the same command goes on where this one stopped"
+            cure = "Ask for fewer --actors or refresher.threads, or add machines; run the same command again to continue"
             raise PoolError(f"none of {self.count} actors is up (the cluster has {there}){self._reason}", cure=cure)
         return [one for one in found if one in pending]
 
@@ -225,7 +225,7 @@ class _Work:
             self._deaths[first] += 1
             self._again.append(item)
             if self._deaths[first] > DEATHS:
-                cure = "If memory ran out, lower refresher.threads or --actors; the same command goes on where this one stopped"
+                cure = "If memory ran out, lower refresher.threads or --actors; run the same command again to continue"
                 raise PoolError(f"{DEATHS + 1} actors died over {part}", cure=cure) from error
             self._pool.died(part)
         else:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.children import safely
+from realm.children import environment, safely
 from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
 
 LOCAL = "local"
@@ -78,7 +78,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
     # Where a local cluster keeps its sockets and logs.
     place = tempfile.TemporaryDirectory(prefix="realm-ray-", ignore_cleanup_errors=True) if local else nullcontext()
-    with _environment(settings), place as directory:
+    with environment(settings), place as directory:
         package = _imported_with(settings)
         options = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE, "_temp_dir": directory, "include_dashboard": False}
         try:
@@ -134,7 +134,7 @@ def _credentials(address: str) -> dict[str, str]:
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and "/" not in host):
         raise ConfigError(
-            f"'{address}' is no address of a Ray cluster", cure="Give HOST:PORT of its head, auto, or nothing for this machine"
+            f"'{address}' is not the address of a Ray cluster", cure="Give HOST:PORT of its head, auto, or nothing for this machine"
         )
     named = os.environ.get(TOKEN_PATH)
     file = Path(named) if named else Path.home() / ".ray" / "auth_token"
@@ -152,18 +152,3 @@ def _credentials(address: str) -> dict[str, str]:
 def _own_token() -> str:
     """For the local clusters of this process: Ray remembers the first token it saw."""
     return secrets.token_hex(32)
-
-
-@contextmanager
-def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Ray is set by the environment; what was there comes back."""
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -284,7 +284,7 @@ def publish_stage(
 
 
 def is_published(context: StageContext, stage: str, mark: str) -> bool:
-    """Whether the stage's result is there for exactly this recipe and corpus.
+    """Whether the stage's result is there for exactly this recipe and corpus. Checkpoints that a killed process left behind it are removed.
 
     Raises:
         RunError: a result is there that another recipe or corpus made; it is not touched.
@@ -298,6 +298,7 @@ def _is_published(context: StageContext, stage: str, mark: str) -> bool:
     if stage_facts(context.paths, stage)["fingerprint"] != mark:
         cure = "Start a new run with --out, or remove this directory to train the stage again."
         raise RunError(f"'{stage}' was trained with another recipe or corpus", path=context.paths.stage(stage), cure=cure)
+    CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
     return True
 
 

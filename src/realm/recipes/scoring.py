@@ -10,19 +10,22 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
-from realm.text.answers import exact_match, f1, padded, regex_match
+from realm.text.answers import padded_answers, padded_parts, regex_match
+from realm.text.languages import language_of
 from realm.text.patterns import PatternSearch
+from realm.text.scoring import scoring_of
 
 BOOTSTRAPS = 1000
 _DRAWN_AT_ONCE = 10_000_000
-WORDS_KEPT = 2**15
+WORDS_KEPT = 2**14
 """Blocks whose normalised words are kept, some 30 MB: what is found for one question is found for others, too."""
 
 
 def is_correct(prediction: str, question: Question) -> bool:
-    """Exact match as the official script defines it; regex answers match at the start of the raw prediction."""
-    match = regex_match if question.answer_type == "regex" else exact_match
-    return match(prediction, question.answers)
+    """Exact match as the official script of the question's language defines it; regex answers match at the start of the raw prediction."""
+    if question.answer_type == "regex":
+        return regex_match(prediction, question.answers)
+    return scoring_of(question.text).exact_match(prediction, question.answers)
 
 
 def exact_match_share(answers: SequenceOf[Answer], questions: SequenceOf[Question]) -> float:
@@ -31,8 +34,8 @@ def exact_match_share(answers: SequenceOf[Answer], questions: SequenceOf[Questio
 
 
 def f1_of(prediction: str, question: Question) -> float | None:
-    """Token F1; None for regex questions, which have no reference tokens."""
-    return f1(prediction, question.answers) if question.answer_type == "string" else None
+    """F1 as the official script of the question's language counts it; None for regex questions, which have no reference to count."""
+    return scoring_of(question.text).f1(prediction, question.answers) if question.answer_type == "string" else None
 
 
 def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
@@ -59,15 +62,14 @@ class Relevance:
         self.store = store
         self.match = match
         self.patterns = PatternSearch()
-        self._words = lru_cache(WORDS_KEPT)(lambda row: padded(store.block(row).text))
+        self._words = lru_cache(WORDS_KEPT)(lambda row: padded_parts(store.block(row).text))
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""
         if question.answer_type == "string" and self.match == "wordpiece":
             found = AnswerLocator(self.store, sorted({row for row in rows.tolist() if row >= 0}))
             return np.isin(rows, found.spans(answer_wordpieces(self.store, question)).rows)
-        needles = [padded(answer) for answer in question.answers] if self.match == "normalised" else list(question.answers)
-        needles = [needle for needle in needles if needle.strip()]
+        needles = padded_answers(question.answers) if self.match == "normalised" else [a for a in question.answers if a.strip()]
         return np.array([row >= 0 and self._holds(question, int(row), needles) for row in rows.tolist()], np.bool_)
 
     def _holds(self, question: Question, row: int, needles: list[str]) -> bool:
@@ -82,6 +84,11 @@ class Relevance:
     def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row belongs to one of the question's positive documents."""
         return np.isin(rows, self.gold_rows(question))
+
+    def language(self, question: Question) -> str:
+        """The language of the question's first positive document that the corpus has; else of the question, which is shorter to tell by."""
+        gold = self.gold_rows(question)
+        return self.store.language(int(gold[0])) if len(gold) else language_of(question.text)
 
     def gold_rows(self, question: Question) -> np.ndarray:
         """Rows of the question's positive documents that the corpus has, int64 [n]."""

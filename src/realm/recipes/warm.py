@@ -1,7 +1,7 @@
 """The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
 
 From nothing, an encoder that cannot copy yet ignores every document, so that no document helps and the retriever's gradient is noise. The
-stage ends by a test, not by a count: on held-out pairs the encoder must fill the span with the block given far more often than without.
+stage ends with a test: on held-out pairs the encoder must fill the span with the block given far more often than without.
 """
 
 from dataclasses import astuple, dataclass

@@ -135,12 +135,14 @@ class AsyncRefresh(IndexSource):
             if status != said:
                 said, heard = status, time.monotonic()
             if time.monotonic() - heard > self.context.schedule.deadline:
-                raise TrainingError(_silence(status, time.monotonic() - started), cure="See refresher.log; the run goes on where it was")
+                raise TrainingError(
+                    _silence(status, time.monotonic() - started), cure="See refresher.log; the run continues from its checkpoint"
+                )
             time.sleep(WAIT_SECONDS)
 
 
 def _silence(status: Status | None, waited: float) -> str:
-    """Who says nothing, and over what."""
+    """Describe which refresher timed out, and in what."""
     if status is None:
         return f"the index is too old and no refresher has started (realm refresh RUN): waited {waited:.0f} s"
     over = "" if status.generation is None else f" over generation {status.generation}, {status.done} of {status.total} blocks"

@@ -10,7 +10,7 @@ from pathlib import Path
 from realm.errors import SnapshotError
 from realm.index.building import PROGRESS
 from realm.index.manifest import MANIFEST, read_manifest
-from realm.storage.files import STAGING_SUFFIX, remove_staging
+from realm.storage.files import STAGING_SUFFIX, make_directory, remove_staging
 from realm.storage.generations import delete_unnamed, generation_numbers, generation_path
 from realm.storage.locks import LOCK_FILE, held
 
@@ -47,7 +47,7 @@ def deciding(index: Path) -> Iterator[None]:
 def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
-            index.mkdir(parents=True, exist_ok=True)
+            make_directory(index)
             stack.enter_context(held(index, lambda named: SnapshotError(f"another process{named} {does}", path=index, cure=cure), name))
         except OSError as error:
             raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error

@@ -21,6 +21,7 @@ from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path, publish_parameters, read_facts
 from realm.refresh.refresher import build_generation
 from realm.storage.damage import Damage
+from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.generations import (
     CURRENT,
     advance_current,
@@ -92,6 +93,8 @@ def _snapshot(parts: IndexParts, number: int) -> Snapshot | RealmError:
     try:
         return read_generation(generation_path(parts.paths.index, number), number, dict(parts.owner), verify=True)
     except RealmError as error:
+        if says_nothing_of_the_file(error):
+            raise
         return error
 
 
@@ -121,6 +124,8 @@ def _parameter_problem(parts: IndexParts, number: int, sha256: str) -> str | Non
     try:
         published = RealmModel.from_pretrained(directory) if directory.is_dir() else None
     except RealmError as error:
+        if says_nothing_of_the_file(error):
+            raise
         return error.problem
     if published is None:
         return "missing"

@@ -15,7 +15,7 @@ from realm.errors import SnapshotError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.locks import deciding
-from realm.storage.disk import writing
+from realm.storage.disk import says_nothing_of_the_file, writing
 from realm.storage.files import publish_directory, reached, remove_staging, write_atomic, write_json
 from realm.storage.generations import (
     building_numbers,
@@ -83,12 +83,14 @@ def publish_parameters(
 
 
 def read_facts(directory: Path) -> ParameterFacts | None:
-    """What ``publish_parameters`` said; None if there is no such file, or half of one."""
+    """What ``publish_parameters`` said; None if there is no such file, or half of one. Raises OSError: descriptors or memory ran out."""
     try:
         values = json_value((directory / FACTS).read_text("utf-8"))
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if says_nothing_of_the_file(error):
+            raise
         return None
 
 

@@ -80,7 +80,8 @@ class RefresherProcess:
             self._in_a_row += 1
             words = f"the refresher (process {self._process.pid}) died with code {self._process.returncode}: {self._last_words()}"
             if self._in_a_row > RESTARTS:
-                cure = f"Cure what it says in {self._paths.root / LOG}, or set pretrain.refresh to inline; the run goes on where it was"
+                log = self._paths.root / LOG
+                cure = f"Cure what {log} says, or set pretrain.refresh to inline; the run continues from its checkpoint"
                 raise TrainingError(words, cure=cure)
             logger.warning("%s; it is started again (%d of %d)", words, self._in_a_row, RESTARTS)
             self._not_before = time.monotonic() + 0.1 * 2**self._in_a_row

@@ -28,10 +28,10 @@ def claims_section(claims: list[str]) -> Html | None:
 
 
 def _answer(answer: dict[str, Any]) -> Html:
-    heading = tag("h3", answer.get("question", ""), class_="question")
+    heading = tag("h3", answer.get("question", ""), class_="question", dir="auto")
     p = tag("span", f"p = {short(number(answer.get('p')))}", class_="p")
     kept_back = tag("span", "kept back; closest: ", class_="note") if answer.get("abstained") else None
-    said = tag("p", kept_back, tag("strong", answer.get("answer") or "no answer"), _verdict(answer), p, class_="answer")
+    said = tag("p", kept_back, tag("strong", tag("bdi", answer.get("answer") or "no answer")), _verdict(answer), p, class_="answer")
     evidence = records(answer.get("evidence"))
     read = tag("ol", *map(_evidence, evidence[:SHOWN_EVIDENCE]), class_="evidence") if evidence else None
     more = f"{SHOWN_EVIDENCE} of the {len(evidence)} documents read are shown" if len(evidence) > SHOWN_EVIDENCE else None
@@ -49,9 +49,9 @@ def _verdict(answer: dict[str, Any]) -> Html | None:
 
 
 def _evidence(item: dict[str, Any]) -> Html:
-    title = tag("p", tag("b", item.get("title") or "untitled"), meter("p(z|x)", number(item.get("p_z"))), class_="source")
+    title = tag("p", tag("b", tag("bdi", item.get("title") or "untitled")), meter("p(z|x)", number(item.get("p_z"))), class_="source")
     start, end = item.get("start"), item.get("end")
-    return tag("li", title, tag("p", marked(str(item.get("text", "")), start, end)))
+    return tag("li", title, tag("p", marked(str(item.get("text", "")), start, end), dir="auto"))
 
 
 def marked(text: str, start: Any, end: Any) -> Html:
@@ -60,10 +60,14 @@ def marked(text: str, start: Any, end: Any) -> Html:
     if not usable:
         return join(clipped(text, LONGEST_TEXT))
     left, right = 0, len(text)
-    if len(text) > LONGEST_TEXT:  # whole words: from a space to a space, or all there is on that side
-        left = text.find(" ", max(0, start - CONTEXT), start) + 1 if start > CONTEXT else 0
-        right = max(text.rfind(" ", end, end + CONTEXT), end) if end + CONTEXT < len(text) else len(text)
+    if len(text) > LONGEST_TEXT:  # whole words: from a space to a space, or where it falls in a script without spaces
+        left = _border(text.find(" ", max(0, start - CONTEXT), start) + 1, start - CONTEXT) if start > CONTEXT else 0
+        right = _border(text.rfind(" ", end, end + CONTEXT), end + CONTEXT) if end + CONTEXT < len(text) else len(text)
     return join("… " if left else "", text[left:start], tag("mark", text[start:end]), text[end:right], " …" if right < len(text) else "")
+
+
+def _border(at_space: int, otherwise: int) -> int:
+    return at_space if at_space > 0 else otherwise
 
 
 def clipped(text: str, most: int) -> str:

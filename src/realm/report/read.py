@@ -1,5 +1,6 @@
 """What a run directory holds for its report. Anything may be missing or odd: the page then shows less, it never fails."""
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,9 +14,13 @@ from realm.decoding import toml_values
 from realm.errors import RealmError
 from realm.paths import RunPaths
 from realm.report.chart import Point
+from realm.stages import DAMAGED
 from realm.storage.files import read_json
+from realm.storage.manifests import read_note
+from realm.storage.sealed import check_sealed
 from realm.train.metrics import MetricsLog
 
+logger = logging.getLogger(__name__)
 STAGES = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
 """Order of stages and of result rows; others follow by name."""
 
@@ -61,11 +66,11 @@ class RunRecord:
 def read_run(paths: RunPaths) -> RunRecord:
     """Read metrics, results, stage facts, recipe and corpus manifest, whatever of them is there."""
     rows = _Rows(MetricsLog(paths.metrics).rows())
-    found = {path.parent.name: read_json(path) for path in sorted(paths.root.glob("stages/*/stage.json"))}
+    found = {path.parent.name: _facts(path) for path in sorted(paths.root.glob("stages/*/stage.json"))}
     facts = {name: value for name, value in found.items() if isinstance(value, dict)}
     names = sorted({*rows.columns, *facts}, key=_stage_order)
     stages = [StageRecord(n, facts.get(n, {}), dict(rows.columns[n]), _seconds(rows.times[n])) for n in names]
-    files = {path.stem: read_json(path) for path in sorted(paths.results.glob("*.json"))}
+    files = {path.stem: read_note(path) for path in sorted(paths.results.glob("*.json"))}
     answers, claims, explanation = (files.pop(name, None) for name in ("answers", "claims", "explanation"))
     results = [{**value, "name": str(value.get("name") or stem)} for stem, value in files.items() if isinstance(value, dict)]
     return RunRecord(
@@ -81,6 +86,16 @@ def read_run(paths: RunPaths) -> RunRecord:
         followed=[row for row in MetricsLog(paths.examples).rows() if isinstance(row, dict)],
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
+
+
+def _facts(path: Path) -> Any:
+    """What a stage says of itself; None where that is damaged, which a warning says."""
+    try:
+        check_sealed(path.parent, DAMAGED, path.name)
+    except RealmError as error:
+        logger.warning("%s: its stage is not shown: %s", path, error.problem)
+        return None
+    return read_json(path)
 
 
 class _Rows:

@@ -1,21 +1,23 @@
 """Documents over HTTP: all of a request or none of it, in the corpus and in the index when the call returns.
 
 A change is durable before it is acknowledged: the corpus publishes a version, the index a delta, both with fsync. A server that is killed
-in between finds the document in the corpus when it starts, and embeds it then.
+in between finds the document in the corpus when it starts, and embeds it then. What is large is read and embedded in a process of its own
+(``beside.py``).
 """
 
 import json
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
+from realm.serve import beside
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
 from realm.serve.shapes import Document
@@ -43,7 +45,7 @@ class Documents:
             Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too many changes wait.
             RealmError: the corpus or the index cannot be written to now.
         """
-        return self._store("added", documents, add_documents)
+        return self._store("added", documents)
 
     def replace(self, documents: Sequence[Document]) -> dict[str, Any]:
         """Replace documents that are there.
@@ -52,7 +54,7 @@ class Documents:
             Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text, 503 too many changes wait.
             RealmError: as for ``add``.
         """
-        return self._store("replaced", documents, update_documents)
+        return self._store("replaced", documents)
 
     def remove(self, ids: Sequence[str]) -> dict[str, Any]:
         """Remove documents: no answer that is given from now on holds them.
@@ -101,7 +103,7 @@ class Documents:
         following = start + limit if start + limit < total else None
         return {"documents": listed, "total": total, "next": following, "versions": current.versions}
 
-    def _store(self, kind: str, documents: Sequence[Document], change: Callable[..., Any]) -> dict[str, Any]:
+    def _store(self, kind: str, documents: Sequence[Document]) -> dict[str, Any]:
         """Write the documents to a file of the run and have the corpus read it, strictly. ``kind``: added or replaced."""
         ids = [canonical_line(document.id) for document in documents]
         empty = [given.id for given, name in zip(documents, ids, strict=True) if not name]
@@ -117,7 +119,7 @@ class Documents:
                 _refuse(404, "unknown", "not there", [name for name in ids if name not in there])
             with _written(self._serving.paths.root / UPLOADS, documents) as file:
                 try:
-                    change(store.path, [file], strict=True, workers=1)
+                    beside.change(self._serving.paths.root, kind, file)
                 except CorpusError as error:
                     if not error.problem.startswith("no usable document"):
                         raise

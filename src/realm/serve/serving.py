@@ -96,7 +96,7 @@ class Serving:
             if seen != self._seen:
                 opened = open_run(self.paths.root)
                 if opened.tuned is None and self.current.tuned is not None:
-                    raise RunError("the fine-tuned networks are gone; the ones in memory go on answering", path=self.paths.root)
+                    raise RunError("the fine-tuned networks are gone; answers come from those in memory", path=self.paths.root)
                 self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True

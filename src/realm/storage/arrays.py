@@ -1,5 +1,6 @@
 """``.npy`` files: published whole, mapped where they are large, checked when they are read. Never with pickles."""
 
+import math
 import os
 import threading
 from pathlib import Path
@@ -27,15 +28,31 @@ def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.nd
 
     Raises:
         OSError, ValueError: as np.load does.
+        MemoryError: there is too little for what the file holds.
     """
     import numpy as np
 
     with _PARSING:
         try:
             array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-        except (TokenError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+        except MemoryError as error:
+            if _is_whole(path):
+                raise
+            raise ValueError("its header says that it is larger than it is") from error
+        except (TokenError, SyntaxError, OverflowError, TypeError) as error:
             raise ValueError(f"its header cannot be read: {error}") from error  # a damaged one is no Python literal, or a huge shape
     return array
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file holds as many bytes as its header says: then it is memory that ran out."""
+    import numpy as np
+
+    with open(path, "rb") as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            return False
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        return file.tell() + math.prod(shape) * dtype.itemsize <= path.stat().st_size
 
 
 def worth_mapping(size: int) -> bool:

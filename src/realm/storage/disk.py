@@ -8,6 +8,13 @@ from pathlib import Path
 from realm.errors import Interrupted, SnapshotError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def says_nothing_of_the_file(error: BaseException) -> bool:
+    """Whether a file could not be read for want of descriptors or memory: it may be whole, and nothing may be done to it for that."""
+    found = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(found, MemoryError) or (isinstance(found, OSError) and found.errno in PASSING)
 
 
 @contextmanager

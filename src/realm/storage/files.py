@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from realm.decoding import json_value
+from realm.storage.disk import says_nothing_of_the_file
 
 POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
 """The moments at which a write can be cut off, with what is on the disk then."""
@@ -50,6 +51,20 @@ def fsync_directory(path: Path) -> None:
     fsync_file(path)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, durably: what is published in it later is not lost with its name.
+
+    Raises:
+        OSError: it cannot be made, or a file is in its place.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    fsync_directory(path.parent)
+
+
 def fsync_tree(path: Path) -> None:
     """Make every file and directory below ``path`` durable."""
     for directory, _, names in os.walk(path):
@@ -64,7 +79,7 @@ def publish_file(path: Path) -> Iterator[BinaryIO]:
 
     Readers see the old bytes or the new ones.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     try:
         with open(staging, "wb") as file:
@@ -92,10 +107,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file's value; None where there is none or a damaged one."""
+    """A JSON file's value; None where there is none or a damaged one. Raises OSError: descriptors or memory ran out."""
     try:
         return json_value(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as error:
+        if says_nothing_of_the_file(error):
+            raise
         return None
 
 
@@ -108,7 +125,7 @@ def publish_directory(final: Path) -> Iterator[Path]:
     """
     if final.exists():
         raise FileExistsError(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(final.parent)
     staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
     shutil.rmtree(staging, ignore_errors=True)
     try:

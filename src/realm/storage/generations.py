@@ -148,6 +148,7 @@ def remove(path: Path) -> None:
     try:
         os.rename(path, doomed)
         reached("generation: doomed", path)
+        fsync_directory(path.parent)  # before its files go: they would be missing under the old name
         shutil.rmtree(doomed, ignore_errors=True)
     except BaseException:  # a signal in the midst of it: what was begun is finished before the process ends
         shutil.rmtree(doomed, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from realm.errors import RealmError
 from realm.storage.files import sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"
+ITEMS = "items"
+"""Under which a list stands in a note."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,38 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bo
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
     """What :func:`write_sealed` was given. Raises RealmError: of ``errors``: damaged, too, if a byte of it changed."""
     return unsealed(read_object(path, errors), errors, path)
+
+
+def write_note(path: Path, value: dict[str, Any] | list[Any]) -> None:
+    """Publish something that is shown, or spares work, and that can be made again: an object or a list, with a checksum over itself."""
+    values = json.loads(json.dumps(value if isinstance(value, dict) else {ITEMS: value}))  # the checksum is over what will be read
+    write_sealed(path, values)
+
+
+def read_note(path: Path) -> Any:
+    """What :func:`write_note` was given, or an earlier version wrote without a checksum; None where nothing is there.
+
+    None, too, where it is damaged, which a warning says: whoever wants it makes it again.
+    """
+    if not path.exists():
+        return None
+    try:
+        value = json_value(path.read_bytes())
+        if not isinstance(value, dict):
+            return value
+        values = unsealed(value, _NOTES, path, required=False)
+    except (OSError, ValueError, RealmError) as error:
+        said = error.problem if isinstance(error, RealmError) else f"cannot be read: {error}"
+        logger.warning("%s: damaged, and passed over: %s. realm repair RUN removes it, realm run makes it again", path, said)
+        return None
+    return values[ITEMS] if values.keys() == {ITEMS} else values
+
+
+def _note(problem: object, path: Path) -> RealmError:
+    return RealmError(str(problem), path=path)
+
+
+_NOTES = Errors(damaged=_note, refused=_note)
 
 
 def _checksum(values: dict[str, Any]) -> str:

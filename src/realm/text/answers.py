@@ -11,8 +11,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
+
+import regex
 
 from realm.text.patterns import pattern_matches
+from realm.text.scripts import by_characters, characters_of, has_characters, word_ranges
 from realm.text.sentences import split_sentences
 from realm.text.words import STOPWORDS
 
@@ -91,7 +95,14 @@ a row, inside of words, too (published: Hugging Face's REALM); raw: the same cha
 release's retriever)."""
 
 Range = tuple[int, int]
-_TOKENS = re.compile(r"\S+")
+JOINING = frozenset("'’‐‑–—-")
+"""Marks that may join two words without white space: "Tesla's", "New York-based"."""
+_JOINING, _LETTER = "['’‐‑–—-]", r"[\p{L}\p{M}]"
+JOINTS = (rf"({_LETTER})({_JOINING})", rf"({_JOINING})({_LETTER})")
+"""A joining mark behind or before a letter, which is cut off as a part of its own; none in "1990-95"."""
+_CUTS = regex.compile(rf"(?<={_LETTER})(?={_JOINING})|(?<={_LETTER}{_JOINING})|(?={_JOINING}{_LETTER})|(?<={_JOINING})(?={_LETTER})")
+_BARRIER = "|"
+"""Between parts that a mark joins: no normalised word, so no answer goes across."""
 
 
 def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
@@ -103,38 +114,79 @@ def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
 def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
     """(start, end) of every place whose normalised words are an answer's, in order, as the text writes them.
 
-    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Deleted punctuation joins words, so
-    "New York" is not in "New York-based". Punctuation around a place is left out, and so are articles before and after it.
+    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Punctuation around a place is left
+    out, and so are articles before and after it. In a text of a script that puts no spaces between words, or glues particles to them,
+    every character counts as a word (``scripts.by_characters``).
+
+    Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
+    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark (``JOINTS``),
+    too, with none inside of it.
     """
-    words, owners = _words_of(text)
-    needles = {tuple(normalize_answer(answer).split()) for answer in answers} - {()}
-    found = {(owners[at], owners[at + len(needle) - 1]) for needle in needles for at in _word_places(words, needle)}
-    return sorted(set(token_ranges(text, found)))
+    needles = answer_forms(answers)
+    found: set[Range] = set()
+    for tokens, barriers in ((word_ranges(text), False), (token_parts(text), True)):
+        words, owners = _words_of([text[start:end] for start, end in tokens], barriers=barriers)
+        places = {(owners[at], owners[at + len(needle) - 1]) for needle in needles for at in _word_places(words, needle)}
+        found.update(place_range(text, tokens, first, last) for first, last in places)
+    return sorted(found)
 
 
-def token_ranges(text: str, tokens: Iterable[tuple[int, int]]) -> list[Range]:
-    """(start, end) of (first, last) tokens of a text, which stand between white space, without the punctuation around them."""
-    wanted = list(tokens)
-    ranges = [match.span() for match in _TOKENS.finditer(text)] if wanted else []
-    return [_without_punctuation(text, ranges[first][0], ranges[last][1]) for first, last in wanted]
+def answer_forms(answers: Iterable[str]) -> dict[tuple[str, ...], None]:
+    """The words of answers as they may stand in a text: of each those between white space, and those of a text read by characters, where
+    that says something else. Ordered, each once; none is empty."""
+    forms: dict[tuple[str, ...], None] = {}
+    for answer in answers:
+        forms[tuple(normalize_answer(answer).split())] = None
+        if has_characters(answer):
+            forms[tuple(word for token in characters_of(answer) for word in token_words(token))] = None
+    forms.pop((), None)
+    return forms
+
+
+def token_parts(text: str) -> list[Range]:
+    """(start, end) of what counts as a word of a text, with joining marks cut off."""
+    parts: list[Range] = []
+    for start, end in word_ranges(text):
+        cuts = [start, *(start + at for match in _CUTS.finditer(text[start:end]) if 0 < (at := match.start()) < end - start), end]
+        parts += pairwise(cuts)
+    return parts
+
+
+def place_range(text: str, tokens: Sequence[Range], first: int, last: int) -> Range:
+    """(start, end) of a text from the first to the last of these tokens, without the punctuation around them."""
+    return _without_punctuation(text, tokens[first][0], tokens[last][1])
 
 
 def padded(text: str) -> str:
-    """``normalize_answer`` of a text with a space on either side: whole words match whole words."""
-    return f" {normalize_answer(text)} "
+    """The normalised words of a text with a space on either side of each: whole words match whole words."""
+    if not by_characters(text):
+        return f" {normalize_answer(text)} "
+    words, _ = _words_of([text[start:end] for start, end in word_ranges(text)], barriers=False)
+    return f" {' '.join(words)} "
 
 
-def _words_of(text: str) -> tuple[list[str], list[int]]:
-    """The normalised words of a text, and for each the number of the token, counted between white space, that it comes from.
+def padded_answers(answers: Iterable[str]) -> list[str]:
+    """What is to be looked for in ``padded`` texts."""
+    return [f" {' '.join(form)} " for form in answer_forms(answers)]
+
+
+def padded_parts(text: str) -> str:
+    """The normalised words of a text and of its parts, so that ``padded`` of an answer is in it where ``normalised_ranges`` finds one."""
+    words, _ = _words_of([text[start:end] for start, end in token_parts(text)], barriers=True)
+    return f"{padded(text)}{_BARRIER} {' '.join(words)} "
+
+
+def _words_of(tokens: Iterable[str], *, barriers: bool) -> tuple[list[str], list[int]]:
+    """The normalised words of tokens, and for each the number of its token; a joining mark that stands alone is a barrier.
 
     Normalisation looks at nothing beyond white space, so token by token gives the same as all at once (a test compares them).
     """
     words: list[str] = []
     owners: list[int] = []
-    for number, token in enumerate(text.split()):
-        for word in token_words(token):
-            words.append(word)
-            owners.append(number)
+    for number, token in enumerate(tokens):
+        found = (_BARRIER,) if barriers and token in JOINING else token_words(token)
+        words += found
+        owners += [number] * len(found)
     return words, owners
 
 
@@ -161,7 +213,7 @@ def _without_punctuation(text: str, start: int, end: int) -> Range:
     return start, end
 
 
-BRACKETS = {")": "(", "]": "[", "}": "{"}
+BRACKETS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【", "》": "《", "〉": "〈", "」": "「", "』": "『"}
 
 
 def is_whole(text: str) -> bool:

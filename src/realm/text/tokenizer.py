@@ -7,18 +7,27 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.storage import files
 from realm.storage.manifests import Errors
 from realm.storage.sealed import check_sealed
-from realm.text.alphabet import can_continue_a_word, training_texts
-from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
+from realm.text.alphabet import (
+    CHARACTER_PATTERN,
+    CHARACTERS_SHARE,
+    can_continue_a_word,
+    continues_a_character,
+    read_texts,
+    training_texts,
+    writing_of,
+)
+from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -78,6 +87,11 @@ class TextTokenizer:
         self._words: WordCache | None = None
         self._json = backend.to_str(pretty=True)
         self.sha256 = hashlib.sha256(self._json.encode("utf-8")).hexdigest()
+
+    @cached_property
+    def cuts_characters(self) -> bool:
+        """Whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
+        return cuts_characters(json_value(self._json)["pre_tokenizer"])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text: no special tokens, no truncation."""
@@ -209,7 +223,9 @@ _NO_WORD = re.compile(r"\w{1000,}")
 def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> TextTokenizer:
     """Train BERT's kind of vocabulary: BERT normaliser, BERT pre-tokenizer, WordPiece; [PAD]=0, [UNK], [CLS], [SEP], [MASK].
 
-    The same texts give the same bytes, in every process and with any number of threads.
+    The same texts give the same bytes, in every process and with any number of threads. Texts in scripts without spaces between words, or
+    with particles glued to them (``alphabet.py``), are cut into characters, of which none that occurs is lost; those of Hangul that do
+    not occur are spelled by their letters.
 
     Args:
         texts: training texts; at most ``MAX_TRAINING_CHARS`` characters are read.
@@ -222,12 +238,16 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     """
     if not 200 <= vocab_size <= 1_000_000:
         raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    normalised, alphabet = training_texts(texts, normalizer, max_alphabet=max(vocab_size // 4, 64))
+    read = read_texts(texts)
+    writing = writing_of(read)
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if writing.keeps_marks else None)
+    whole = writing.whole[: int(CHARACTERS_SHARE * vocab_size)]
+    normalised, alphabet = training_texts(read, normalizer, max(vocab_size // 4, 64), whole)
     special = [names[0] for names in _KNOWN_NAMES.values()]
     # The trainer gives ids to continuation pieces ("##a") in the order of a randomly seeded hash map, and breaks ties between
     # merges by those ids. Listed up front they get their ids in our order, and training becomes a function of the texts.
-    continuations = [f"##{character}" for character in alphabet if can_continue_a_word(character)]
+    continues = continues_a_character if writing.characters else can_continue_a_word
+    continuations = [f"##{character}" for character in alphabet if continues(character)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         special_tokens=special + continuations,
@@ -236,11 +256,11 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
         show_progress=False,
     )
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learner.pre_tokenizer = _pre_tokenizer(writing.characters)
     learner.train_from_iterator((_NO_WORD.sub(" ", text) for text in normalised), trainer)
     vocabulary = learner.get_vocab(with_added_tokens=True)
     # A fresh tokenizer: in the learner the continuation pieces count as special tokens, here they are ordinary ones.
-    return _bert_tokenizer(vocabulary, lowercase)
+    return _bert_tokenizer(vocabulary, normalizer, characters=writing.characters)
 
 
 def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
@@ -260,17 +280,25 @@ def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     if len(vocabulary) != len(pieces):
         line = next(number for number, piece in enumerate(pieces, 1) if vocabulary[piece] != number - 1)
-        raise DataError("a wordpiece that comes again", path=file, line=line, cure="Fetch the model's vocab.txt again.")
+        raise DataError("a repeated wordpiece", path=file, line=line, cure="Fetch the model's vocab.txt again.")
     if lacking := [names[0] for names in _KNOWN_NAMES.values() if names[0] not in vocabulary]:
         raise DataError(f"the vocabulary has no {lacking[0]}", path=file, cure="Use the vocab.txt of a BERT.")
-    return _bert_tokenizer(vocabulary, lowercase)
+    return _bert_tokenizer(vocabulary, normalizers.BertNormalizer(lowercase=lowercase))
 
 
-def _bert_tokenizer(vocabulary: dict[str, int], lowercase: bool) -> TextTokenizer:
+def _pre_tokenizer(characters: bool) -> pre_tokenizers.PreTokenizer:
+    """BERT's, which parts Han characters; with ``characters`` it parts those of Hangul, kana, Thai and their like, too."""
+    words = pre_tokenizers.BertPreTokenizer()
+    if not characters:
+        return words
+    return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex(CHARACTER_PATTERN), behavior="isolated")])
+
+
+def _bert_tokenizer(vocabulary: dict[str, int], normalizer: normalizers.BertNormalizer, *, characters: bool = False) -> TextTokenizer:
     """BERT's normaliser, pre-tokenizer and layout of inputs around a vocabulary."""
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = _pre_tokenizer(characters)
     backend.decoder = decoders.WordPiece(prefix="##")
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",

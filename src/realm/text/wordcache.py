@@ -11,13 +11,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Encoding, Token, Tokenizer
 
-# Characters of the words in the cache, about 50 MB. Beyond them it starts anew: the frequent words are back after the next batch.
+from realm.text.alphabet import CHARACTER_PATTERN
+
+# Characters of the words in the cache, about 50 MB. Beyond them it starts again: the frequent words are back after the next batch.
 MAX_CHARS = 2_000_000
 # Code points of longer "words" (addresses, sentences of scripts without spaces) are not kept: they do not repeat.
 _LONGEST_KEPT = 40
@@ -153,10 +156,27 @@ def _plain_words(added: Sequence[str], backend: Tokenizer) -> re.Pattern[str]:
 
 
 def splits_at_spaces(backend: Tokenizer) -> bool:
-    """Whether the tokens of a text are those of its words between spaces, one after the other: BERT's normaliser and pre-tokenizer."""
+    """Whether the tokens of a text are those of its words between spaces, one after the other: BERT's normaliser and pre-tokenizer, and
+    what ``tokenizer.py`` trains for scripts without spaces, which cuts those words further."""
     parts = json.loads(backend.to_str())
-    kinds = [(parts[name] or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
+    kinds = [(parts[name] or {}).get("type") for name in ("normalizer", "model")]
     added = parts["added_tokens"]
-    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and not any(
-        token["lstrip"] or token["rstrip"] or " " in token["content"] for token in added
+    return (
+        kinds == ["BertNormalizer", "WordPiece"]
+        and cuts_words(parts["pre_tokenizer"])
+        and not any(token["lstrip"] or token["rstrip"] or " " in token["content"] for token in added)
     )
+
+
+def cuts_words(pre_tokenizer: Any) -> bool:
+    """Whether a pre-tokenizer, as tokenizer.json has it, is BERT's, alone or with the cut into characters behind it."""
+    return (pre_tokenizer or {}).get("type") == "BertPreTokenizer" or cuts_characters(pre_tokenizer)
+
+
+def cuts_characters(pre_tokenizer: Any) -> bool:
+    """Whether a pre-tokenizer, as tokenizer.json has it, cuts scripts without spaces into characters, as ``tokenizer.py`` makes it."""
+    if (pre_tokenizer or {}).get("type") != "Sequence":
+        return False
+    steps = pre_tokenizer["pretokenizers"]
+    cut = {"type": "Split", "pattern": {"Regex": CHARACTER_PATTERN}, "behavior": "Isolated", "invert": False}
+    return len(steps) == 2 and steps[0].get("type") == "BertPreTokenizer" and steps[1] == cut

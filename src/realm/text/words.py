@@ -4,14 +4,15 @@ from itertools import pairwise
 
 import regex
 
+from realm.text.scripts import UNSPACED
+
 _STOPWORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
 will with"""
 STOPWORDS = frozenset(_STOPWORDS.split())
 """Lucene's list."""
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}々〆ー"
-_HAS_UNSPACED = regex.compile(rf"[{_UNSPACED}]")
+_HAS_UNSPACED = regex.compile(rf"[{UNSPACED}]")
 _WORD = regex.compile(r"\w{2,}")
-_RUN_OR_WORD = regex.compile(rf"([{_UNSPACED}]+)|([^\W{_UNSPACED}]{{2,}})")
+_RUN_OR_WORD = regex.compile(rf"([{UNSPACED}]+)|([^\W{UNSPACED}]{{2,}})")
 
 
 def words(text: str) -> list[str]:

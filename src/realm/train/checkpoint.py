@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.saving import save_tensors
+from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.files import publish_directory, reached, remove_staging
 from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
 from realm.train.distributed import on_first
@@ -133,6 +134,7 @@ def checkpoint_problem(directory: Path) -> str | None:
 
     Raises:
         RunError: another version wrote it.
+        OSError: descriptors or memory ran out.
     """
     try:
         state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
@@ -146,6 +148,8 @@ def checkpoint_problem(directory: Path) -> str | None:
             raise
         return f"damaged (state.json {error.problem})"
     except (OSError, ValueError, KeyError, AttributeError) as error:
+        if says_nothing_of_the_file(error):
+            raise
         return f"incomplete ({error})"
     return f"damaged ({', '.join(damaged)})" if damaged else None
 

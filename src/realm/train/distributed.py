@@ -27,7 +27,7 @@ from realm.train.heartbeat import Heartbeat
 BUCKET = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
 PATIENT = timedelta(days=365)
-CURE = "Start the same command again: the stage goes on from its newest checkpoint."
+CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
 
 @dataclass

@@ -64,6 +64,6 @@ class Heartbeat:
         """End the process where it stands: its main thread waits in a collective that cannot be interrupted."""
         if self._ended.is_set():
             return
-        cure = "Start the same command again: the stage goes on from its newest checkpoint."
+        cure = "Start the same command again: the stage continues from its newest checkpoint."
         print(f"error: {problem}, and rank {self._rank} ends. {cure}", file=sys.stderr, flush=True)
         os._exit(LOST)

@@ -60,6 +60,7 @@ class _Stage:
         self.assert_ranks_equal(done)
         if is_first():
             rows = self.log.count(self.task.name)
+            self.log.sync()
             extra = {"task": self.task.state(), "window": self.window.state(), "best": self.best.state(), "rows": rows}
             self.checkpoints.save(done, self.task.model, self.optimizer, extra)
             self.best.prune([state.get("best") for state in self.checkpoints.states()])
@@ -68,11 +69,11 @@ class _Stage:
         """See that all ranks have the same weights.
 
         Raises:
-            TrainingError: they have not, so that what they learn from here on is nobody's.
+            TrainingError: they have not: the ranks have diverged.
         """
         if world() > 1 and len(set(exchange(state_sha256(self.task.model)))) > 1:
             cure = "Start all ranks with the same version, data and kind of device."
-            raise TrainingError(f"{self.task.name}: the ranks' weights differ at step {step}", cure=cure)
+            raise TrainingError(f"{self.task.name}: the ranks have diverged: their weights differ at step {step}", cure=cure)
 
     def resume(self) -> int:
         """Go back to the newest checkpoint. Returns its step, 0 without one."""
@@ -114,4 +115,5 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         stage.between(step)
     if is_first():
         stage.best.prune([])
+        log.sync()
     return step

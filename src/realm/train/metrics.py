@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.decoding import json_value
-from realm.storage.files import reached, write_atomic
+from realm.storage.files import fsync_directory, fsync_file, make_directory, reached, write_atomic
 from realm.train.sinks import Row as Row, Sink
 
 PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
@@ -36,7 +36,7 @@ class MetricsLog:
     def write(self, stage: str, step: int, **values: Any) -> None:
         """Append one row. Numbers are plain JSON, at any depth; NaN and infinity are written as null."""
         row = {"stage": stage, "step": step, **{k: _plain(v) for k, v in values.items()}, "time": round(time.time(), 3)}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         with open(self.path, "ab+") as file:
             # A killed process may have left half a line: the new row must not be glued to it.
             if file.tell() and (file.seek(-1, 2), file.read(1))[1] != b"\n":
@@ -45,6 +45,12 @@ class MetricsLog:
         reached("metrics: appended", self.path)
         for sink in self.sinks:
             sink.write(row)
+
+    def sync(self) -> None:
+        """Make all rows durable: what is published next says how many there are, or that there will be no more."""
+        if self.path.exists():
+            fsync_file(self.path)
+            fsync_directory(self.path.parent)
 
     def rows(self) -> Iterator[Row]:
         """Rows in the order written; a last line that a killed process left incomplete is passed over."""

@@ -128,7 +128,7 @@ class StepWindow:
         self.empty_windows, self.skipped = state["empty_windows"], state["skipped"]
 
     def close(self, lr: float) -> Metrics:
-        """The means over the window, which starts anew. Raises TrainingError: several windows in a row had no valid example."""
+        """The means over the window, which starts again. Raises TrainingError: several windows in a row had no valid example."""
         valid = [r for r in self.results if r[1] > 0]
         self.empty_windows = 0 if valid else self.empty_windows + 1
         if self.empty_windows >= self.options.patience:

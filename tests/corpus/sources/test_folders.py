@@ -128,7 +128,7 @@ def test_beir(tmp_path: Path) -> None:
     (tmp_path / "qrels").mkdir()
     assert ids(tmp_path) == ["d1", "d2"]
     (tmp_path / "corpus.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no BEIR folder. It holds corpus\.jsonl"):
+    with pytest.raises(DataError, match=r"not a BEIR folder. It holds corpus\.jsonl"):
         list(iter_documents(tmp_path, SourceOptions(format="beir")))
 
 
@@ -145,7 +145,7 @@ def test_errors_name_the_cure(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"unknown type of source.*{cure}"):
             iter_documents(tmp_path / name)
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(DataError, match=r"no regular file.*save the stream to a file"):
+    with pytest.raises(DataError, match=r"not a regular file.*save the stream to a file"):
         iter_documents(tmp_path / "pipe.jsonl")
     with pytest.raises(DataError, match=r"no \.txt, \.md, \.html, \.pdf or \.docx file"):
         (tmp_path / "none").mkdir()

@@ -96,7 +96,7 @@ def test_a_folder_is_not_read_for_the_hub(datasets: Any, tmp_path: Path, monkeyp
     (folder / "rows.jsonl").write_text('{"text": "What nobody asked for."}\n')
     monkeypatch.chdir(tmp_path)
     for name in ("owner/name", "owner/name::train"):
-        with pytest.raises(DataError, match=r"something of that name lies here.* without hf:"):
+        with pytest.raises(DataError, match=r"a file or folder of that name is here.* without hf:"):
             list(iter_documents(Path(f"hf:{name}")))
 
 

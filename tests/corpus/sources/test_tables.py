@@ -168,5 +168,5 @@ def test_no_rows(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
 
 def test_a_file_without_a_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\r2,B\r")
-    with pytest.raises(DataError, match=r"a\.csv:1: the first line is no header"):
+    with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
         seen(tmp_path / "a.csv")

@@ -74,7 +74,7 @@ def test_models_that_cannot_be_used_are_refused(classifier: Path, tmp_path: Path
     model.config.id2label = {number: f"LABEL_{number}" for number in range(len(LABELS))}
     model.save_pretrained(tmp_path / "unnamed")
     AutoTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "unnamed")
-    with pytest.raises(DataError, match="do not say what is outside a span"):
+    with pytest.raises(DataError, match="have no label for words outside a span"):
         TaggerPlan(f"hf:{tmp_path / 'unnamed'}")
 
 

@@ -113,7 +113,7 @@ def _check(out: Path) -> None:
     if os.path.lexists(out):
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
-        raise CorpusError(f"there is {kind} here already, and it is left as it is", path=out, cure=cure)
+        raise CorpusError(f"there is {kind} here already, and it was not changed", path=out, cure=cure)
 
 
 def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
@@ -192,7 +192,7 @@ def corpus_from_records(
 ) -> CorpusManifest:
     """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
 
-    Published embeddings belong to records by position, so nothing is packed anew, left out as a duplicate or dropped as empty.
+    Published embeddings belong to records by position, so nothing is packed again, left out as a duplicate or dropped as empty.
 
     Args:
         records: UTF-8 texts; iterated twice.

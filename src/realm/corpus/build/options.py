@@ -26,7 +26,7 @@ class BuildOptions:
         tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
-        source_options: format and columns of the sources, where they are not to be found by looking.
+        source_options: format and columns of the sources, where detection is not enough.
 
     Raises:
         ConfigError: ``block_length`` is too small.

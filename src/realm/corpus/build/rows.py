@@ -9,7 +9,7 @@ import pyarrow as pa
 from realm.corpus.build.packing import Pieces, hash64
 from realm.corpus.build.spool import Document
 from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import segment_schema
+from realm.corpus.store.segments import LANGUAGE, language_of_document, segment_schema
 
 
 class BlockRows:
@@ -89,6 +89,7 @@ class BlockRows:
         flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
         columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in ("doc_id", "title", "source")}
         columns["line"] = pa.array([document.line for document in self._documents], pa.int64())
+        columns[LANGUAGE] = pa.array([language_of_document(one.title, one.text) for one in self._documents], pa.string())
         columns["title_ids"] = _lists(np.cumsum([0, *map(len, self._title_ids)], dtype=np.int32), flat)
         return {name: column.take(rows) for name, column in columns.items()}
 

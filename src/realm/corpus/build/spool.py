@@ -85,7 +85,7 @@ class Spool:
 
     Args:
         path: a directory, made if it is not there.
-        resumable: take up what an interrupted process left there, and leave the same; else start anew.
+        resumable: take up what an interrupted process left there, and leave the same; else start again.
 
     Attributes:
         documents: number of documents.

@@ -32,19 +32,23 @@ class Staging:
 
     def __init__(self, root: Path):
         self.root = root
-        self.corpus, self.spool, self.mark = root / "corpus", root / "documents", root / "build.json"
+        self.corpus, self.spool, self.mark, self.segments = (root / name for name in ("corpus", "documents", "build.json", "segments.json"))
+
+    @classmethod
+    def beside(cls, out: Path) -> "Staging":
+        """That of a build of ``out``."""
+        return cls(out.with_name(f"{out.name}{files.STAGING_SUFFIX}"))
 
     def save_segments(self, manifest: CorpusManifest, batches: int) -> None:
         """Note that the segments of ``manifest`` are finished and hold the first ``batches`` batches of the spool."""
         files.fsync_tree(self.corpus)
-        files.write_json(self.root / "segments.json", {"batches": batches, "manifest": asdict(manifest)})
+        files.write_json(self.segments, {"batches": batches, "manifest": asdict(manifest)})
 
     def load_segments(self) -> tuple[CorpusManifest, int] | None:
         """What ``save_segments`` noted last; None if it was not called yet."""
-        path = self.root / "segments.json"
-        if not path.exists():
+        if not self.segments.exists():
             return None
-        value = json_value(path.read_text("utf-8"))
+        value = json_value(self.segments.read_text("utf-8"))
         return manifests.manifest_from_json(value["manifest"]), value["batches"]
 
 
@@ -58,9 +62,9 @@ def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], sa
         Interrupted: the disk is full.
         CorpusError: another process is building here.
     """
-    staging = Staging(out.with_name(f"{out.name}{files.STAGING_SUFFIX}"))
+    staging = Staging.beside(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(out.parent)
         staging.root.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
         problem = f"no directory can be made here ({getattr(error, 'strerror', None) or error})"
@@ -74,6 +78,14 @@ def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], sa
                 shutil.rmtree(staging.root, ignore_errors=True)
             raise
         files.rename_durably(staging.corpus, out)
+        shutil.rmtree(staging.root, ignore_errors=True)
+
+
+def remove_finished(out: Path) -> None:
+    """Delete what a build that was killed after it had published ``out`` left beside it: a copy of all documents."""
+    staging = Staging.beside(out)
+    ours = {staging.corpus.name, staging.spool.name, staging.mark.name, staging.segments.name, LOCK_FILE}
+    if (out / manifests.CURRENT_FILE).exists() and staging.root.is_dir() and ours.issuperset(os.listdir(staging.root)):
         shutil.rmtree(staging.root, ignore_errors=True)
 
 

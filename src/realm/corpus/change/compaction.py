@@ -27,7 +27,7 @@ Part = tuple[Segment, np.ndarray]
 
 
 def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
-    """Write the segments that have tombstones, or are small, anew without the removed rows, and publish that as a new version.
+    """Write the segments that have tombstones, or are small, again without the removed rows, and publish that as a new version.
 
     Without ``purge`` the files of the version before stay until the next change, for processes that are just opening it. Nothing is
     published where there is nothing to do.

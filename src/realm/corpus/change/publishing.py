@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from realm.corpus.build.staging import remove_finished
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.lookup import companions
@@ -33,6 +34,7 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
         Interrupted: the disk is full; nothing is changed.
     """
     manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
+    remove_finished(corpus)
     with writer_lock(corpus), full_disk_ends_cleanly(corpus):
         sweep(corpus, manifests.current_version(corpus) - 1)
         store = BlockStore.open_even_empty(corpus)

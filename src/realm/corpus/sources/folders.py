@@ -8,6 +8,7 @@ from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, R
 from realm.corpus.sources.detect import format_by_name
 from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS
 from realm.corpus.sources.options import SourceOptions
+from realm.corpus.streams import refuse_passing
 from realm.errors import DataError
 from realm.storage.files import STAGING_SUFFIX
 
@@ -59,7 +60,12 @@ def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
 def _walk(folder: Path) -> Iterator[Path | Rejected]:
     """Files in order of their path; folders that cannot be listed and links to folders as rejected."""
     unlisted: list[Rejected] = []
-    for directory, names, files in os.walk(folder, onerror=lambda error: unlisted.append(Rejected(str(error.filename), 0, UNREADABLE))):
+
+    def cannot_list(error: OSError) -> None:
+        refuse_passing(error, Path(error.filename))
+        unlisted.append(Rejected(str(error.filename), 0, UNREADABLE))
+
+    for directory, names, files in os.walk(folder, onerror=cannot_list):
         names[:] = sorted(name for name in names if not is_ours(os.path.join(directory, name)))
         yield from (
             Rejected(os.path.join(directory, name), 0, LINK_TO_FOLDER) for name in names if os.path.islink(os.path.join(directory, name))

@@ -64,7 +64,7 @@ def _load_hub(datasets: Any, name: str, source: Path) -> Any:
         raise DataError("no name of a dataset", path=source, cure="Write hf:owner/name, hf:owner/name:config or hf:owner/name:config:split")
     if os.path.lexists(repository):
         cure = f"To read that, give it without {HUB_PREFIX}; for the hub, run the command from elsewhere"
-        raise DataError("this is a name on the hub, and something of that name lies here", path=source, cure=cure)
+        raise DataError("this is a name on the hub, and a file or folder of that name is here", path=source, cure=cure)
     config, split = (*rest, "", "")[:2]
     return datasets.load_dataset(repository, config or None, split=split or None, streaming=True)
 

@@ -46,4 +46,4 @@ class SourceOptions:
 
 
 LOOK = SourceOptions()
-"""Everything is found by looking."""
+"""Everything is detected."""

@@ -12,7 +12,7 @@ from realm.corpus.sources.folders import beir_documents, read_folder
 from realm.corpus.sources.formats import FORMATS
 from realm.corpus.sources.hub import is_hub_name, is_saved_dataset, read_dataset
 from realm.corpus.sources.options import LOOK, SourceOptions
-from realm.corpus.streams import Cursor
+from realm.corpus.streams import Cursor, refuse_passing
 from realm.corpus.workers import Workers
 from realm.errors import DataError
 
@@ -39,7 +39,7 @@ def iter_documents(
     if not os.path.exists(source):
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
-        raise DataError("no regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
+        raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
     return _read_file(source, source.name, _format_of(source, options), options, workers, cursor)
 
 
@@ -63,7 +63,7 @@ def _read_directory(folder: Path, options: SourceOptions, workers: Workers | Non
     if documents is not None:
         return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
     if options.format == "beir":
-        raise DataError("no BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
+        raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
     return read_folder(folder, options, partial(_read_file, workers=workers))
 
 
@@ -73,7 +73,8 @@ def _read_file(
     """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:
         empty = path.stat().st_size == 0
-    except OSError:
+    except OSError as error:
+        refuse_passing(error, path)
         yield Rejected(str(path), 0, UNREADABLE)
         return
     if empty:
@@ -120,14 +121,14 @@ def read_again(source: str, line: int, options: SourceOptions = LOOK) -> SourceD
         options: what was said of the source when the document was made.
 
     Raises:
-        DataError: the source is not there any more, or cannot be read.
+        DataError: the source no longer exists, or cannot be read.
         MissingExtra: its kind needs a package that is not installed.
     """
     path = Path(source)
     if not is_hub_name(path) and not path.exists():
         where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"
         cure = f"Put it back{where} to see the original record"
-        raise DataError("the source is not there any more", path=source, cure=cure)
+        raise DataError("the source no longer exists", path=source, cure=cure)
     if path.is_file() and options.format == "beir":
         options = replace(options, format=None)  # it was said of the folder around the file
     for record in iter_documents(path, options):

@@ -44,7 +44,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
                 columns = find_columns(options, header, path)
             elif row:
                 cure = "It must name the columns, such as id,title,text, and end as lines do"
-                raise DataError("the first line is no header", path=path, line=line, cure=cure)
+                raise DataError("the first line is not a header", path=path, line=line, cure=cure)
         elif row != []:
             number += 1
             yield _record(row, header, columns, str(path), name, number, line)
@@ -145,7 +145,8 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
                     yield _decoded(dict(zip(columns.wanted, values, strict=True)), columns, str(path), name, number)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
+        streams.refuse_passing(error, path)
         # What was read before the damage stays.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
 

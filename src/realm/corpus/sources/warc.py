@@ -37,7 +37,8 @@ def read_warc(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
                     yield _page_record(record, str(path), number, options.document_seconds)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
-    except (ArchiveLoadFailed, AttributeError, ValueError, *streams.DECOMPRESSION_ERRORS):
+    except (ArchiveLoadFailed, AttributeError, ValueError, *streams.DECOMPRESSION_ERRORS) as error:
+        streams.refuse_passing(error, path)
         # The second and third are how warcio meets headers that a truncated file cuts.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest
+from realm.corpus.store.segments import LANGUAGE, language_of_document
 from realm.corpus.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -174,6 +175,14 @@ class BlockStore:
         """The document that the block at ``row`` is part of."""
         view, index = self._locate(row)
         return str(view.scalar("doc_id", index))
+
+    def language(self, row: int) -> str:
+        """The language of the document that the block at ``row`` is part of, as ``text.languages`` says it; of the block alone where an
+        earlier version wrote the corpus."""
+        view, index = self._locate(row)
+        if view.has(LANGUAGE):
+            return str(view.scalar(LANGUAGE, index))
+        return language_of_document(view.scalar("title", index), view.scalar("text", index))
 
     def block(self, row: int) -> Block:
         """The block at ``row``."""

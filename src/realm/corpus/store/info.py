@@ -138,6 +138,7 @@ def _shown(store: BlockStore, row: int) -> dict[str, Any]:
         "char_start": block.char_start,
         "source": block.source,
         "line": block.line,
+        "lang": store.language(row),
     }
 
 

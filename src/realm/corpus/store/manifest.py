@@ -171,7 +171,12 @@ def damage(what: str) -> Errors:
     def error(problem: object, path: Path) -> CorpusError:
         return CorpusError(f"damaged {what}: {problem}", path=path, cure=CURE)
 
-    return Errors(damaged=error, refused=error)
+    def refused(problem: object, path: Path) -> CorpusError:
+        return CorpusError(
+            f"{what}: {problem}", path=path, cure="Check the permissions, the disk, and how many files may be open (ulimit -n)"
+        )
+
+    return Errors(damaged=error, refused=refused)
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
@@ -184,10 +189,12 @@ def current_version(corpus: Path) -> int:
     path = corpus / CURRENT_FILE
     try:
         text = path.read_text(encoding="ascii")
-    except OSError as error:
+    except (PermissionError, FileNotFoundError, NotADirectoryError) as error:
         if any(corpus.glob("manifest-*.json")):
             raise CorpusError("missing: nothing says which version is in force", path=path, cure=f"Run: realm repair {corpus}") from error
         raise CorpusError("no corpus here", path=corpus, cure="Make one with: realm corpus build SOURCE --out CORPUS") from error
+    except OSError as error:
+        raise damage("version").unreadable(error, path) from error
     except ValueError:
         text = ""
     version = text.split(" ")[0].strip()

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from realm.corpus.store.lookup import SegmentLookup, flat_view
-from realm.corpus.store.manifest import CURE, SegmentInfo
-from realm.corpus.store.segments import segment_schema
+from realm.corpus.store.manifest import CURE, SegmentInfo, damage
+from realm.corpus.store.segments import LANGUAGE, segment_schema, with_language
 from realm.corpus.store.sums import DIGITS, column_sum, frame_sum, read_whole
 from realm.errors import CorpusError
+from realm.storage.disk import says_nothing_of_the_file
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,14 @@ class BatchView:
         return flat_view(self.column("block_id"))
 
     def select(self, keep: np.ndarray) -> pa.RecordBatch:
-        """A copy of the rows for which ``keep`` (bool [rows]) is true."""
+        """A copy of the rows for which ``keep`` (bool [rows]) is true, with all columns of this version."""
         for name in self._batch.schema.names:
             self.column(name)
-        return self._batch.filter(pa.array(keep))
+        return with_language(self._batch.filter(pa.array(keep)))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a column: an earlier version may have written the segment."""
+        return name in self._batch.schema.names
 
     def scalar(self, name: str, index: int) -> Any:
         """One value of a string or integer column. Raises CorpusError: text that is not UTF-8."""
@@ -138,8 +143,10 @@ class Segment:
             self._check_frames(0, -1)
             self._reader = pa.ipc.open_file(pa.BufferReader(self._whole))
         except (OSError, pa.ArrowInvalid) as error:
+            if isinstance(error, OSError) and says_nothing_of_the_file(error):
+                raise damage("segment").unreadable(error, self._path) from error
             raise self._damaged(str(error)) from error
-        missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)
+        missing = set(segment_schema(np.dtype(np.uint16)).names) - {LANGUAGE, *self._reader.schema.names}
         if missing:
             raise self._damaged(f"no column {', '.join(sorted(missing))}")
         if self._reader.num_record_batches != len(info.batch_rows):

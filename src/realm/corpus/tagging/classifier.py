@@ -59,7 +59,7 @@ def _place_of(model: str) -> str:
         return str(Path(model).expanduser().resolve())
     if os.path.lexists(model):
         cure = f"Write hf:./{model} for it; for the hub, run the command from elsewhere"
-        raise DataError(f"hf:{model} names a model on the hub, and something of that name lies here", cure=cure)
+        raise DataError(f"hf:{model} names a model on the hub, and a file or folder of that name is here", cure=cure)
     return model
 
 
@@ -92,7 +92,9 @@ class ClassifierTagger:
         self._labels = {int(number): str(label) for number, label in self._network.config.id2label.items()}
         if OUTSIDE not in self._labels.values():
             listed = ", ".join(sorted(self._labels.values())[:5])
-            raise DataError(f"the labels of '{model}' ({listed}) do not say what is outside a span", cure="Name labels O, B-..., I-...")
+            raise DataError(
+                f"the labels of '{model}' ({listed}) have no label for words outside a span", cure="Name labels O, B-..., I-..."
+            )
         longest = getattr(self._network.config, "max_position_embeddings", None) or DEFAULT_WINDOW
         self._window = max(min(longest, self._tokenizer.model_max_length, DEFAULT_WINDOW), 2 * SHARED)
 

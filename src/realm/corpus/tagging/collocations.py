@@ -13,6 +13,7 @@ from typing import Any
 import regex
 
 from realm.corpus.tagging.spans import TaggedSpan
+from realm.text.korean import is_grammar, particle_length
 
 # Units (characters, words, whole runs of Katakana) of the shortest and the longest term.
 SHORTEST = {"chars": 2, "words": 2, "katakana": 1}
@@ -174,7 +175,9 @@ class CollocationTagger:
         for first, stop in self._finder.find(units, kind):
             start = offset + sum(map(len, units[done:first])) + len(joint) * (first - done)
             offset = start + len(joint.join(units[first:stop]))
-            yield TaggedSpan(start, offset, "phrase")
+            # Korean glues particles to its words: they belong to the sentence, not to the term.
+            if kind != "words" or not is_grammar(units[first:stop]):
+                yield TaggedSpan(start, offset - (particle_length(units[stop - 1]) if kind == "words" else 0), "phrase")
             done, offset = stop, offset + len(joint)
 
 

@@ -101,7 +101,7 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
 
 
 def score(tagger: SpanTagger, sentences: Sequence[LabelledSentence]) -> dict[str, Any]:
-    """Precision, recall and F1 (0..1) of exact spans whatever their type, and the share of predicted spans that touch a marked one.
+    """Precision, recall and F1 (0..1) of exact spans of any type, and the share of predicted spans that touch a marked one.
 
     Spans of a kind that the file never marks (dates and numbers, in most sets of names) are left out and counted.
     """

@@ -104,7 +104,7 @@ def _made(part: str) -> SpanTagger | str:
 
 
 def _damage(problem: object, path: Path) -> CorpusError:
-    return CorpusError(f"damaged tagger: {problem}", path=path, cure="Build the corpus again; what is in it can still be asked")
+    return CorpusError(f"damaged tagger: {problem}", path=path, cure="Build the corpus again; the corpus can still be searched")
 
 
 _DAMAGED = Errors(damaged=_damage, refused=_damage)

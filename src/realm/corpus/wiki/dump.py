@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from realm.corpus.records import DAMAGED, UNREADABLE, Record, Rejected, document_or_rejected
-from realm.corpus.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes
+from realm.corpus.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes, refuse_passing
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
 from realm.corpus.workers import Workers, in_portions
+from realm.storage.disk import says_nothing_of_the_file
 
 PIECE = 1 << 16
 # The largest block of bzip2, in bytes.
@@ -60,6 +61,8 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             while piece := cast(io.BufferedReader, file).read1(PIECE):
                 yield piece
     except DECOMPRESSION_ERRORS as error:
+        if says_nothing_of_the_file(error):
+            raise
         raise DamagedData(str(error)) from error
 
 
@@ -156,7 +159,8 @@ def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPag
         yield reader.site, Rejected(str(path), reader.line, DAMAGED)
     except BrokenXml as broken:
         yield reader.site, Rejected(str(path), broken.line, BROKEN_XML)
-    except OSError:
+    except OSError as error:
+        refuse_passing(error, path)
         yield reader.site, Rejected(str(path), 0, UNREADABLE)
 
 

@@ -101,7 +101,7 @@ class PageReader:
 
     def _no_dump(self) -> DataError:
         cure = "Name a pages-articles dump, or convert the file to JSONL"
-        return DataError("this is no MediaWiki XML dump", path=self._path, line=self._parser.CurrentLineNumber, cure=cure)
+        return DataError("this is not a MediaWiki XML dump", path=self._path, line=self._parser.CurrentLineNumber, cure=cure)
 
     def _doctype(self, *_: object) -> None:
         cure = "MediaWiki dumps have none: take the declaration out"

@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
+from realm.text.scripts import has_characters
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import FIRST_UNSPACED, bare_entry, word_table
 
@@ -128,7 +129,7 @@ class _Pieces:
                 weight = weight * BASE % 2**64
             hashes.append(value)
             weights.append(weight)
-            spaced.append(not text or max(map(ord, text)) < FIRST_UNSPACED)
+            spaced.append(not text or not (max(map(ord, text)) >= FIRST_UNSPACED or (tokenizer.cuts_characters and has_characters(text))))
         special = np.array(astuple(tokenizer.special))
         return cls(words.starts, words.letters, np.array(spaced), np.array(hashes, np.uint64), np.array(weights, np.uint64), special)
 

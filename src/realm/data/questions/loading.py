@@ -118,7 +118,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
     """Every question of a file, plain or compressed (.gz, .xz).
 
     Raises:
-        DataError: the file is missing or has no question, or a row is malformed or an id stands twice; the message names file and line.
+        DataError: the file is missing or has no question, or a row is malformed or an id occurs twice; the message names file and line.
     """
     options = options or QuestionOptions()
     format = options.format or format_of(path)
@@ -130,7 +130,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
             continue
         question = question_of(row, path)
         if question.id in seen:
-            raise DataError(f"the id '{question.id}' stands twice", path=path, line=row.line, cure="Give every question its own id.")
+            raise DataError(f"the id '{question.id}' occurs twice", path=path, line=row.line, cure="Give every question its own id.")
         seen.add(question.id)
         found.questions.append(question)
         found.lines.append(row.line)

@@ -12,15 +12,15 @@ class QuestionOptions:
     """How question files are to be read; what is empty is looked at."""
 
     format: str = ""
-    """jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty looks at the file."""
+    """jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected."""
     question_column: str = ""
-    """Column or key with the question; empty looks for question."""
+    """Column or key with the question; empty: question."""
     answers_column: str = ""
-    """Column or key with the answers; empty looks for answers or answer."""
+    """Column or key with the answers; empty: answers or answer."""
     id_column: str = ""
-    """Column or key with the id; empty looks for id, and numbers the questions without one."""
+    """Column or key with the id; empty: id; questions without one are numbered."""
     separator: str = ""
-    """What stands between the answers in a cell of a table; empty: a cell is one answer, or a list in brackets."""
+    """What separates the answers in a cell of a table; empty: a cell is one answer, or a list in brackets."""
 
     def __post_init__(self) -> None:
         if self.format and self.format not in FORMATS:

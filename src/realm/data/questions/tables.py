@@ -107,7 +107,7 @@ def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"no row of a table ({error})", path=path, line=begin, cure="Check its quotes.") from error
+                raise DataError(f"not a row of a table ({error})", path=path, line=begin, cure="Check its quotes.") from error
             if any(cell.strip() for cell in cells):
                 yield begin, cells
 
@@ -134,4 +134,4 @@ def _answers(cell: str, separator: str, path: Path, line: int) -> list[Any]:
             continue
         if isinstance(value, list):
             return value
-    raise DataError("the answers begin with [ and are no list", path=path, line=line, cure="Write them as JSON, or give a --separator.")
+    raise DataError("the answers begin with [ and are not a list", path=path, line=line, cure="Write them as JSON, or give a --separator.")

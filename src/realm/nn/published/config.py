@@ -35,7 +35,7 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
     sizes = {name: _size(values, name, default, path) for name, default in _SIZES.items()}
     rates = {name: _rate(values, name, default, path) for name, default in _RATES.items()}
     if sizes["hidden_size"] % sizes["num_attention_heads"]:
-        raise _refused(f"hidden_size {sizes['hidden_size']} is no multiple of num_attention_heads {sizes['num_attention_heads']}", path)
+        raise _refused(f"hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads {sizes['num_attention_heads']}", path)
     if (positions := values.get("position_embedding_type", "absolute")) != "absolute":
         raise _refused(f"position_embedding_type '{positions}' is not supported; the published models have absolute positions", path)
     # A plain BERT's default is the exact GELU, a REALM's the approximation of the original code.

@@ -167,7 +167,7 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
     """
     sizes = [values.get(name, 0) for name in ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size")]
     if not all(isinstance(size, int) and size >= 0 for size in sizes):
-        raise ConfigError("a size that is no whole number", path=path, cure="Use the config.json that belongs to these weights.")
+        raise ConfigError("a size that is not a whole number", path=path, cure="Use the config.json that belongs to these weights.")
     vocabulary, positions, layers, hidden = sizes
     least = hidden * (vocabulary + positions + 4 * layers * hidden)  # of a layer only its attention: every family has that much
     held = sum(math.prod(shape) for shape in file.shapes.values())

@@ -29,7 +29,7 @@ from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask, one_document_nll
-from realm.storage.files import write_json
+from realm.storage.manifests import write_note
 from realm.text.tokenizer import TextTokenizer
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first
@@ -247,4 +247,4 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
     row |= {"train_em": sum(learnt) / max(1, len(learnt)), "reachable": reachable(context, test)}
     row |= {"seconds": time.perf_counter() - started}
-    write_json(context.paths.results / "closed_book.json", row)
+    write_note(context.paths.results / "closed_book.json", row)

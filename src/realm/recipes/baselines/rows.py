@@ -44,7 +44,8 @@ from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_corre
 from realm.recipes.starting import with_new_reader
 from realm.refresh import open_generation
 from realm.refresh.generation import Generation
-from realm.storage.files import files_sha256, read_json, write_json
+from realm.storage.files import files_sha256
+from realm.storage.manifests import read_note, write_note
 
 Row = dict[str, Any]
 
@@ -82,11 +83,11 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
-    done: Row | None = read_json(path)
+    done: Row | None = read_note(path)
     if done is None or done.get("fingerprint") != mark:
         row = contender.measure(context, load_datasets(files))
         done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **row}
-        write_json(path, done)
+        write_note(path, done)
     return done
 
 
@@ -206,7 +207,7 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     started = time.perf_counter()
     hits = share_correct(context, model, questions)
     seconds = time.perf_counter() - started
-    train_em = (read_json(context.paths.results / "closed_book.json") or {}).get("train_em")
+    train_em = (read_note(context.paths.results / "closed_book.json") or {}).get("train_em")
     return answer_facts(hits) | {
         "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
         "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},

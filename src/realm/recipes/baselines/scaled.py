@@ -16,7 +16,7 @@ from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.finetune.training import train_reader
 from realm.recipes.scoring import Relevance
 from realm.recipes.starting import with_new_reader
-from realm.storage.files import read_json, write_json
+from realm.storage.manifests import read_note, write_note
 from realm.train.distributed import on_first
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
@@ -71,7 +71,7 @@ def is_measured(context: StageContext, name: str) -> bool:
 
     def looked_up() -> bool:
         published = is_published(context, name, fingerprint(context, name, "pretrain"))
-        return published and read_json(context.paths.results / f"{name}.json") is not None
+        return published and read_note(context.paths.results / f"{name}.json") is not None
 
     return on_first(looked_up)
 
@@ -94,6 +94,6 @@ def run_bm25(context: StageContext) -> None:
         relevance, test = Relevance(context.store, context.recipe.eval.match), pooled(load_datasets(context.recipe.eval_files))
         row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k, context.count)
         row |= evaluate_answers(answerer, relevance, test, context.recipe.read, context.count)
-        write_json(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})
+        write_note(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})
 
     on_first(evaluate)

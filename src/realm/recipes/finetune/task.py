@@ -27,6 +27,7 @@ from realm.recipes.calibration import calibrate, fit_weight
 from realm.recipes.context import StageContext
 from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
+from realm.recipes.finetune.presence import Subjects, blocks_read, presence_scores
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
@@ -81,6 +82,11 @@ class ReadingTask(Task):
         """Counted over the corpus when the first example needs it: never at a rate of 0."""
         return Renaming(self.context.store)
 
+    @cached_property
+    def subjects(self) -> Subjects:
+        """Looked up when presence is learnt."""
+        return Subjects(self.context.store, self.questions)
+
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         """Retriever loss over the wide beam plus reader loss over the best few; a batch is averaged over its questions."""
         drawn = self.order.batch(step, self.section.batch, share)
@@ -120,10 +126,10 @@ class ReadingTask(Task):
         valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
         loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
-            unsure = (~holding & _held(self.elsewhere, items, read.rows))[some].to(loss.device)
-            telling, known = losses.presence_nll(
-                *_presence(spans, read.scores[some]), holding[some].to(loss.device), _read(spans) & ~unsure
-            )
+            held = holding[some]
+            told = torch.from_numpy(self.subjects.known(chosen, rows)) & ~(~held & _held(self.elsewhere, chosen, rows))
+            scores = presence_scores(spans, read.scores[some])
+            telling, known = losses.presence_nll(*scores, held.to(loss.device), told.to(loss.device) & blocks_read(spans))
             loss, found = loss + presence * telling, found | known
         everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
         return everyone.index_add(0, places, loss), everyone.bool().index_fill(0, places[found], True)
@@ -238,17 +244,6 @@ class ReadingTask(Task):
 def _held(places: list[Spans], items: list[int], rows: np.ndarray) -> Tensor:
     """Which blocks [b, c] hold one of the places of their question, bool [b, c]."""
     return torch.from_numpy(np.stack([np.isin(found, places[i].rows) for i, found in zip(items, rows, strict=True)]))
-
-
-def _read(spans: SpanScores) -> Tensor:
-    """The blocks that have spans, [b, k]."""
-    return spans.valid.flatten(2).any(-1)
-
-
-def _presence(spans: SpanScores, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of a reader that points: of a block's spans together and of "not here", [b, k] each; 0 where there are no spans."""
-    here = spans.logits.flatten(2).masked_fill(~spans.valid.flatten(2), float("-inf")).logsumexp(-1) - relevance
-    return here.masked_fill(~_read(spans), 0.0), spans.not_here
 
 
 def q_texts(questions: list[Question]) -> list[str]:

@@ -84,6 +84,7 @@ class Examples:
             shown["candidates"] = [c | {"text": c["text"][:EXCERPT]} for c in shown["candidates"]]
             self._log.write(STAGE, step, generation=view.generation.number, sentence=number, **shown)
             self.rows += 1
+        self._log.sync()  # a checkpoint counts them
 
     def restore(self, rows: int) -> None:
         """Keep only the first ``rows`` rows; of several ranks the first writes."""

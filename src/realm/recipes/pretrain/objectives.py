@@ -45,7 +45,7 @@ def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losse
     """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
 
     With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
-    candidates as they were weighed, the retriever from what the encoder makes of each candidate; neither reaches into the other.
+    candidates as they were weighed, the retriever from what the encoder makes of each candidate; gradients are not shared.
     """
     nll = LIKELIHOODS[section.marginal]
     if section.objective == "marginal":

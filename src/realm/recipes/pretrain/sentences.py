@@ -121,7 +121,8 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
         problem = f"{share:.1%} of {alone + recurring:,} sentences have words of another document, and no document helps to fill them"
         cure = "Add documents that speak of the same things, or set pretrain.masking to 'salient' or 'spans'."
         raise CorpusError(problem, path=sentences.store.path, cure=cure)
-    problem = f"no sentence has a span that can be masked with {choice} {dict(sentences.dropped)}"
+    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(sentences.dropped.items()))
+    problem = f"no sentence has a span that can be masked with {choice}" + (f" ({left_out})" if left_out else "")
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
     if sentences.dropped[NOWHERE_ELSE]:
         cure = "No document repeats what another one says: set pretrain.masking to 'salient'."

@@ -53,6 +53,7 @@ class SwapLog:
         row = as_row(swap_of(step, source))
         self.rows.append({"step": step, **row})
         self._log.write(STAGE, step, **row)
+        self._log.sync()  # there are few, and one that is missing makes the run one that cannot be repeated
 
     def restore(self, rows: list[dict[str, Any]]) -> None:
         """Take back the rows of a checkpoint."""

@@ -2,7 +2,7 @@
 
 import { api, server } from "./api.js";
 import { answerCard, evidenceList, hitList, timings } from "./evidence.js";
-import { byId, button, el, notice, show } from "./dom.js";
+import { byId, button, el, notice, own, show } from "./dom.js";
 import { count, plural, probability } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount, runFacts } from "./run-facts.js";
@@ -14,7 +14,7 @@ const STARTS = [
   ["#run", "This run", "What is served, what it reached, and the curves of its training."],
 ];
 const UNTAUGHT =
-  "No question has taught this run: its reader has learnt from documents alone. Read the evidence, too.";
+  "This run’s reader was trained on documents alone, not on questions. Read the evidence, too.";
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
 let without = []; // ids of the documents that are left out
@@ -155,8 +155,8 @@ function examples(known) {
     el(
       "li",
       {},
-      el("a", { href: linkTo(one.question, Number(byId("ask-k").value) || 5, []) }, one.question),
-      el("span", { class: "given" }, one.answer || "kept back"),
+      el("a", { href: linkTo(one.question, Number(byId("ask-k").value) || 5, []) }, own(one.question)),
+      el("span", { class: "given" }, own(one.answer || "kept back")),
       verdict(one),
     ),
   );

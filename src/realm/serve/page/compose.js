@@ -18,8 +18,8 @@ export function documentForm(given, done, cancel) {
       hint ? el("p", { class: "hint" }, hint) : null,
     );
   const id = el("input", { id: "new-id", type: "text", autocomplete: "off", required: true, readonly: given !== null });
-  const title = el("input", { id: "new-title", type: "text", autocomplete: "off" });
-  const text = el("textarea", { id: "new-text", rows: given === null ? 7 : 14, required: true });
+  const title = el("input", { id: "new-title", type: "text", dir: "auto", autocomplete: "off" });
+  const text = el("textarea", { id: "new-text", dir: "auto", rows: given === null ? 7 : 14, required: true });
   if (given !== null) [id.value, title.value, text.value] = [given.id, given.title, given.text];
   const said = el("div", { role: "status" });
   const send = el("button", { class: "primary" }, given === null ? "Add document" : "Save");

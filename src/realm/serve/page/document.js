@@ -37,7 +37,7 @@ function drawn(found, range, changed, redraw) {
     el(
       "header",
       {},
-      el("h2", {}, found.title || "untitled"),
+      el("h2", { dir: "auto" }, found.title || "untitled"),
       el(
         "p",
         { class: "note" },
@@ -68,7 +68,7 @@ function part(block, [from, to]) {
     "div",
     { class: "part" },
     el("span", { class: "number", title: "Block" }, String(block.block_id)),
-    el("p", {}, marked(block.text, start, end)),
+    el("p", { dir: "auto" }, marked(block.text, start, end)),
   );
 }
 

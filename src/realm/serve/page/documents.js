@@ -4,7 +4,7 @@ import { api, server } from "./api.js";
 import { askAgain, stale } from "./ask.js";
 import { documentForm, uploadForm } from "./compose.js";
 import { showDocument } from "./document.js";
-import { byId, button, el, notice, show } from "./dom.js";
+import { byId, button, el, notice, own, show } from "./dom.js";
 import { documentLink, hitList } from "./evidence.js";
 import { count, plural } from "./format.js";
 import { Place } from "./requests.js";
@@ -51,7 +51,7 @@ function again() {
     location.hash = old.link;
     askAgain();
   };
-  const text = () => el("p", {}, "Your last question was answered before this change: ", el("b", {}, old.question));
+  const text = () => el("p", {}, "Your last question was answered before this change: ", el("b", {}, own(old.question)));
   show(
     byId("documents-again"),
     old === null ? null : notice([text(), button("Ask it again and compare", follow, "primary")]),
@@ -70,6 +70,7 @@ function tools(composing, find = "") {
   const field = el("input", {
     id: "find",
     type: "search",
+    dir: "auto",
     placeholder: "Find documents by what they say",
     autocomplete: "off",
   });
@@ -111,8 +112,8 @@ function listed(found, start) {
     el(
       "li",
       {},
-      el("a", { href: `#documents?${new URLSearchParams({ id: row.id })}` }, row.title || "untitled"),
-      el("span", { class: "id" }, row.id),
+      el("a", { href: `#documents?${new URLSearchParams({ id: row.id })}` }, own(row.title || "untitled")),
+      el("span", { class: "id" }, own(row.id)),
     ),
   );
   const to = (first) => (first > 0 ? `#documents?start=${first}` : "#documents");

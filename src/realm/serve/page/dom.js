@@ -9,6 +9,9 @@ export function el(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
+/** A piece of a line that somebody else wrote, such as a title: in the direction of its own script, whatever stands around it. */
+export const own = (text) => el("bdi", {}, text);
+
 /** The same for SVG. */
 export function svg(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);

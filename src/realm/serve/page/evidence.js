@@ -1,10 +1,12 @@
 // Answers and the blocks they come from, with the answer marked where it stands.
 
-import { bar, button, copy, el, score } from "./dom.js";
+import { bar, button, copy, el, own, score } from "./dom.js";
 import { milliseconds, probability } from "./format.js";
 import { sureness } from "./wishes.js";
 
 const QUOTED = 140;
+/** Characters of the quotation that are given up for it to begin and end between words; scripts without spaces are cut where it falls. */
+const LONGEST_WORD = 30;
 
 /** Text with [start, end) marked. Offsets count code points, as everything the server says does. */
 export function marked(text, start, end, kind = "") {
@@ -40,8 +42,8 @@ function answerText(found, heading) {
   const best = found.evidence.find((item) => same(item.answer, found.answer)) ?? found.evidence[0];
   return [
     el("h2", { class: "kicker" }, heading),
-    el("p", { class: found.answer ? "said" : "said weak" }, found.answer || "no answer"),
-    best ? el("p", { class: "from" }, "from ", el("a", { href: markedAt(best) }, best.title || best.doc_id)) : null,
+    el("p", { class: found.answer ? "said" : "said weak", dir: "auto" }, found.answer || "no answer"),
+    best ? el("p", { class: "from" }, "from ", el("a", { href: markedAt(best) }, own(best.title || best.doc_id))) : null,
     el(
       "dl",
       { class: "scores" },
@@ -85,8 +87,8 @@ function evidence(item, found, leaveOut) {
   return el(
     "li",
     {},
-    el("h3", {}, el("a", { href: markedAt(item) }, item.title || "untitled"), el("span", { class: "id" }, item.doc_id)),
-    el("p", { class: "block" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
+    el("h3", {}, el("a", { href: markedAt(item) }, own(item.title || "untitled")), el("span", { class: "id" }, own(item.doc_id))),
+    el("p", { class: "block", dir: "auto" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
     el(
       "dl",
       { class: "scores" },
@@ -120,10 +122,14 @@ function citation(item, found) {
 /** The answer with some words around it. */
 function quote(item) {
   const points = Array.from(item.text);
-  let left = Math.max(0, item.start - QUOTED);
-  let right = Math.min(points.length, item.end + QUOTED);
+  const from = Math.max(0, item.start - QUOTED);
+  const to = Math.min(points.length, item.end + QUOTED);
+  let left = from;
+  let right = to;
   while (left > 0 && left < item.start && points[left - 1] !== " ") left++;
   while (right < points.length && right > item.end && points[right] !== " ") right--;
+  if (left - from > LONGEST_WORD) left = from;
+  if (to - right > LONGEST_WORD) right = to;
   return `${left > 0 ? "… " : ""}${points.slice(left, right).join("")}${right < points.length ? " …" : ""}`;
 }
 
@@ -136,10 +142,10 @@ export function hitList(hits) {
       el(
         "h3",
         {},
-        el("a", { href: documentLink(hit.doc_id) }, hit.title || "untitled"),
-        el("span", { class: "id" }, hit.doc_id),
+        el("a", { href: documentLink(hit.doc_id) }, own(hit.title || "untitled")),
+        el("span", { class: "id" }, own(hit.doc_id)),
       ),
-      el("p", { class: "block" }, hit.text),
+      el("p", { class: "block", dir: "auto" }, hit.text),
     ),
   );
   return el("ol", { class: "evidence" }, items);

@@ -1,7 +1,7 @@
 // The view "Explain": what each document does for the hidden words of a sentence.
 
 import { api } from "./api.js";
-import { bar, byId, el, notice, score, signedBar } from "./dom.js";
+import { bar, byId, el, notice, own, score, signedBar } from "./dom.js";
 import { clipped, probability, short, signed } from "./format.js";
 import { Place } from "./requests.js";
 import { chooseCount } from "./run-facts.js";
@@ -41,7 +41,7 @@ function drawn(found) {
       "article",
       { class: "card answer" },
       el("h2", { class: "kicker" }, "Filled in"),
-      el("p", { class: "cloze" }, filledIn(found)),
+      el("p", { class: "cloze", dir: "auto" }, filledIn(found)),
       el(
         "dl",
         { class: "scores" },
@@ -91,7 +91,7 @@ function filledIn(found) {
 function predictions(found) {
   if (!found.predictions.length) return null;
   const items = found.predictions.map((item) =>
-    el("li", {}, el("span", { class: "word" }, item.text), bar(item.p), el("span", { class: "number" }, short(item.p))),
+    el("li", {}, el("span", { class: "word", dir: "auto" }, item.text), bar(item.p), el("span", { class: "number" }, short(item.p))),
   );
   return [el("h3", { class: "small" }, "The model would fill in"), el("ol", { class: "predictions" }, items)];
 }
@@ -105,12 +105,12 @@ function candidate(item, scale) {
     el(
       "h3",
       {},
-      item.null ? "No document" : item.title || "untitled",
+      item.null ? "No document" : own(item.title || "untitled"),
       item.null ? null : el("span", { class: "id" }, `block ${item.block_id}`),
     ),
     item.null ? el("p", { class: "block weak" }, "What the model knows by itself.") : null,
-    !item.null && !long ? el("p", { class: "block" }, item.text) : null,
-    long ? el("details", { class: "block" }, el("summary", {}, clipped(text, EXCERPT)), el("p", {}, item.text)) : null,
+    !item.null && !long ? el("p", { class: "block", dir: "auto" }, item.text) : null,
+    long ? el("details", { class: "block", dir: "auto" }, el("summary", {}, clipped(text, EXCERPT)), el("p", { dir: "auto" }, item.text)) : null,
     el(
       "dl",
       { class: "scores four" },

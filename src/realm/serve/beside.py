@@ -1,0 +1,105 @@
+"""Large changes of documents, made in a process of their own: read, packed and embedded there, while the server goes on answering.
+
+What that takes in memory is that process's, and goes with it. The server opens what has been published, as it does when anybody else
+changes the corpus. The child ends with the server.
+
+    python -m realm.serve.beside RUN KIND FILE
+
+prints one line of JSON, {"embedded"}, or {"kind", "problem", "cure", "line"} of a RealmError.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from realm import errors
+from realm.children import python
+from realm.corpus.change.updates import add_documents, update_documents
+from realm.decoding import json_value
+from realm.errors import CorpusError, RealmError
+from realm.opening import open_run
+from realm.paths import RunPaths
+
+BESIDE_BYTES = 256 * 2**10
+"""Of a file of documents that is worth a process, which takes seconds to start."""
+NICE = 5
+"""Questions come first."""
+CHANGES: dict[str, Callable[..., object]] = {"added": add_documents, "replaced": update_documents}
+
+
+def change(run: Path, kind: str, file: Path) -> None:
+    """Take in a file of documents, strictly, with one worker: here where it is small, in a process of its own where it is not.
+
+    Args:
+        run: the run directory.
+        kind: of CHANGES.
+        file: JSONL with "id", "title" and "text".
+
+    Raises:
+        RealmError: as the change raises it; nothing is changed.
+    """
+    if file.stat().st_size < BESIDE_BYTES:
+        CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
+        return
+    child = subprocess.Popen(
+        python("realm.serve.beside", str(run), kind, str(file)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    with child:
+        assert child.stdin is not None and child.stdout is not None
+        said = _last_line(child.stdout.read())  # its end; its standard input stays open until then, and closes with this process
+    if "problem" in said:
+        raise _error_of(said)
+    if child.returncode:
+        problem = f"the process that took the documents in has ended with code {child.returncode}, maybe for want of memory"
+        raise CorpusError(problem, path=run, cure="Look which of them are there, and send the others in smaller requests")
+
+
+def _last_line(output: bytes) -> dict[str, Any]:
+    try:
+        value = json_value((output.splitlines() or [b"{}"])[-1])
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _error_of(said: dict[str, Any]) -> RealmError:
+    """The error that the child ended with. It names no file: the one of the request is gone."""
+    found = getattr(errors, str(said.get("kind")), None)
+    kind = found if isinstance(found, type) and issubclass(found, RealmError) else CorpusError
+    return kind(str(said["problem"]), line=said.get("line"), cure=said.get("cure"))
+
+
+def main(run: Path, kind: str, file: Path) -> int:
+    """The child. Returns the exit code."""
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    os.nice(NICE)
+    try:
+        CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
+    except RealmError as error:
+        print(json.dumps({"kind": type(error).__name__, "problem": error.problem, "cure": error.cure, "line": error.line}))
+        return 2
+    try:
+        embedded = open_run(run).with_added()[1]
+    except RealmError:  # the change is made; the server embeds it, and says what is wrong if it cannot either
+        embedded = 0
+    print(json.dumps({"embedded": embedded}))
+    return 0
+
+
+def _end_with(server: int) -> None:
+    """Wait for the end of standard input and end at once: what is half done was never published.
+
+    By its descriptor: the lock of a buffered reader would not be free when the interpreter ends.
+    """
+    while os.read(server, 1):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))

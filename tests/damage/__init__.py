@@ -1,0 +1,1 @@
+"""Damage of every kind to every kind of file that is written here."""

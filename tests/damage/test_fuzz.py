@@ -1,0 +1,131 @@
+"""Every kind of file that we write, damaged in every way: the same answers, one clear line, or a repair after which they are the same.
+
+Never another answer without a word, a traceback, or the end of the process. A sample runs always, 10,000 cases with ``make test-slow``.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import realm
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.change.updates import add_documents, remove_documents
+from realm.knn.masked import MaskedNetwork, build_from_run
+from realm.knn.pruning import prune
+from realm.opening import open_run
+from realm.paths import RunPaths
+from realm.pipeline.cached import cached_run
+from realm.stages import write_run_format
+
+from .fuzz import GOOD, SUBJECTS
+from .harms import HARMS, Drawer
+from .subjects import QUIET, write_checkpoints
+
+SEED = 38
+SAMPLE = 100
+CASES, CHUNK = 10_000, 500
+
+
+@pytest.fixture(scope="module")
+def world(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of everything: a run with hybrid search and an added document, a corpus of two segments with documents removed, a pruned
+    datastore, two checkpoints, a cache with an indexed folder."""
+    root = tmp_path_factory.mktemp("world")
+    run = Path(shutil.copytree(tiny_run, root / "run"))
+    config = (run / "config.toml").read_text("utf-8")
+    (run / "config.toml").write_text(config.replace('kind = "auto"\nweight', 'kind = "hybrid"\nweight'), "utf-8")
+    write_run_format(RunPaths(run), realm.__version__)
+    add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
+    open_run(run).with_added()
+    shutil.copytree(tiny_run / "stages" / "pretrain", root / "body")
+    _corpus(root)
+    prune(build_from_run(root / "unpruned", network := MaskedNetwork.open(tiny_run)), root / "datastore", "merge", 0.6, network=network)
+    write_checkpoints(root / "checkpoints")
+    (root / "notes").mkdir()
+    for name, money in (("arvad", "Tirel"), ("belmor", "crown")):
+        (root / "notes" / f"{name}.txt").write_text(f"People in {name} pay with the {money}. The winters are long.", "utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        cached_run([root / "notes"], str(root / "body"), QUIET)
+    return root
+
+
+def _corpus(root: Path) -> None:
+    for file, places in (("first.jsonl", [f"Arvad{n}" for n in range(12)]), ("more.jsonl", ["Belmor", "Carsin"])):
+        text = "The currency of {0} is the yen. In 1950 the winters of {0} were long."
+        rows = [{"id": place, "title": place, "text": text.format(place)} for place in places]
+        (root / file).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build_corpus([root / "first.jsonl"], root / "corpus", vocab_size=200, block_length=64, workers=1)
+    add_documents(root / "corpus", [root / "more.jsonl"])
+    remove_documents(root / "corpus", ["Arvad7"])
+    remove_documents(root / "corpus", ["Arvad3"])
+
+
+def run_chunk(world: Path, work: Path, first: int, count: int) -> list[dict[str, str]]:
+    """{"case", "outcome", "said"} of each case; one that ended the process is among them, and the rest is run by another."""
+    found: list[dict[str, str]] = []
+    while len(found) < count:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "damage.fuzz",
+            str(world),
+            str(work),
+            str(SEED),
+            str(first + len(found)),
+            str(count - len(found)),
+        ]
+        tests = Path(__file__).resolve().parents[1]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        found += [line for line in lines if "case" in line]
+        if done.returncode == 0:
+            break
+        if not lines or "begun" not in lines[-1]:
+            raise AssertionError(f"no case was begun: {done.stderr[-2000:]}")
+        found.append({"case": lines[-1]["begun"], "outcome": f"ENDED WITH {done.returncode}", "said": done.stderr[-1000:]})
+    return found
+
+
+def judge(found: list[dict[str, str]]) -> Counter[str]:
+    bad = [one for one in found if one["outcome"] not in GOOD]
+    assert not bad, "\n".join(f"{one['outcome']}: {one['case']}: {one['said'][-600:]}" for one in bad[:20])
+    return Counter(one["outcome"] for one in found)
+
+
+def test_every_kind_of_file_is_drawn(world: Path) -> None:
+    kinds = Drawer(world, SUBJECTS).kinds
+    for wanted in (
+        "segments/n.arrow",
+        "tombstones-n.npy",
+        "/CURRENT",
+        "config.toml",
+        "run.json",
+        "sparse.json",
+        "datastore.json",
+        "counts.npy",
+    ):
+        assert any(kind.endswith(wanted) or f"/{wanted}" in kind for kind in kinds), wanted
+    assert len({kind.rpartition("/")[2] for kind in kinds}) > 40
+
+
+def test_a_sample_of_damage_ends_well(world: Path, tmp_path: Path) -> None:
+    found = run_chunk(world, tmp_path, 0, SAMPLE)
+    assert len(found) == SAMPLE and judge(found)["same"] < SAMPLE // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6 * 3600)
+def test_ten_thousand_cases_of_damage_end_well(world: Path, tmp_path: Path) -> None:
+    found = [one for first in range(0, CASES, CHUNK) for one in run_chunk(world, tmp_path, first, CHUNK)]
+    outcomes = judge(found)
+    print(json.dumps({"cases": len(found), "seed": SEED, "outcomes": outcomes}))
+    assert len(found) == CASES and {one["case"].rpartition(": ")[2].split()[0] for one in found} == set(HARMS)

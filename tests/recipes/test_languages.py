@@ -1,0 +1,101 @@
+"""The recipes for Chinese and Korean, run to the end at toy size over documents in three scripts; recall by language."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.answerer import Answer
+from realm.config import build_recipe, dump_recipe
+from realm.opening import open_run
+from realm.pipeline import run_recipe
+from realm.pipeline.evaluate_run import Wanted, evaluate_run
+from realm.progress import Progress
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+CITIES = [("青川", "청천", "1901"), ("白河", "백하", "1912"), ("金山", "금산", "1923"), ("南湖", "남호", "1934"), ("东岭", "동령", "1945")]
+RIVERS = [("玉", "옥"), ("长", "장"), ("明", "명"), ("沙", "사"), ("平", "평")]
+SMALL = {
+    "run": {"threads": 1, "checkpoint_every": 0},
+    "corpus": {"block_length": 64, "vocab_size": 600},
+    "model": {"layers": 1, "hidden": 32, "intermediate": 64, "query_length": 32},
+    "warm": {"steps": 2, "least_steps": 0, "batch": 2},
+    "ict": {"steps": 2, "batch": 4},
+    "pretrain": {"steps": 2, "reader_first": 2, "batch": 2, "candidates": 3, "held_out": 0},
+    "finetune": {"steps": 2, "batch": 2, "eval_every": 10, "read": 2},
+}
+
+
+def documents() -> list[dict[str, str]]:
+    rows = []
+    for (chinese, korean, year), (river, stream) in zip(CITIES, RIVERS, strict=True):
+        text = f"{chinese}市位于{river}河边。{chinese}市在{year}年建立。{river}河流过{chinese}市，{chinese}市的人口是{year}人。"
+        rows.append({"id": f"zh-{chinese}", "title": f"{chinese}市", "text": text})
+        text = f"{korean}시는 {stream}강 옆에 있다. {korean}시는 {year}년에 세워졌다. {stream}강은 {korean}시를 지나며 인구는 {year}명이다."
+        rows.append({"id": f"ko-{korean}", "title": f"{korean}시", "text": text})
+    rows.append({"id": "ar-cairo", "title": "القاهرة", "text": "القاهرة هي عاصمة مصر وأكبر مدنها. تقع المدينة على نهر النيل."})
+    return rows
+
+
+def questions(language: str) -> list[dict[str, Any]]:
+    rows = []
+    for chinese, korean, year in CITIES:
+        name, asked = (chinese, f"{chinese}市在哪一年建立？") if language == "zh" else (korean, f"{korean}시는 언제 세워졌는가?")
+        answer = f"{year}年" if language == "zh" else f"{year}년"
+        rows.append({"id": name, "question": asked, "answers": [answer], "positive_ids": [f"{language}-{name}"]})
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module", params=[("chinese", "zh"), ("korean", "ko")], ids=["chinese", "korean"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    name, language = request.param
+    root = tmp_path_factory.mktemp(name)
+    values = tomllib.loads((RECIPES / f"{name}.toml").read_text("utf-8"))
+    for section, keys in SMALL.items():
+        values[section] |= keys
+    values["corpus"]["sources"] = [write(root / "docs.jsonl", documents())]
+    values["finetune"]["train"] = write(root / "train.jsonl", questions(language))
+    values["eval"]["qa"] = write(root / "qa.jsonl", questions(language))
+    write(root / "other.jsonl", questions("ko" if language == "zh" else "zh"))
+    (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
+    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
+    return language, root
+
+
+def test_the_recipe_runs_and_its_words_find(run: tuple[str, Path]) -> None:
+    _, root = run
+    found = json.loads((root / "run" / "results" / "finetune.json").read_text("utf-8"))
+    assert found["retrieval"]["kind"] == "hybrid" and found["recall_gold"]["5"] >= 0.9, found["recall_gold"]
+    assert found["recall"]["5"] >= 0.9 and found["n"] == 5 and 0 <= found["em"] <= found["f1"] <= 1
+    store = open_run(root / "run").inputs.store
+    assert all(store.tokenizer.special.unk not in store.token_ids(row).tolist() for row in range(len(store)))
+    assert store.tokenizer.cuts_characters
+
+
+def test_recall_by_language(run: tuple[str, Path]) -> None:
+    language, root = run
+    mine = evaluate_run(root / "run", Wanted((root / "qa.jsonl",), depths=(1, 5)))
+    assert mine["languages"] == {}, "one language is the whole"
+    both = evaluate_run(root / "run", Wanted((root / "qa.jsonl", root / "other.jsonl"), depths=(1, 5)))
+    assert list(both["languages"]) == ["ko", "zh"] and all(rates["n"] == 5 for rates in both["languages"].values())
+    assert both["languages"][language] == both["datasets"]["qa"]
+    shown = [both["languages"][name]["recall"]["5"] for name in ("ko", "zh")]
+    assert sum(shown) / 2 == pytest.approx(both["recall"]["5"])
+
+
+def test_answers_are_whole_characters_of_a_document(run: tuple[str, Path]) -> None:
+    language, root = run
+    opened, texts = open_run(root / "run"), {row["id"]: row["text"] for row in documents()}
+    assert {opened.inputs.store.language(row) for row in range(len(opened.inputs.store))} >= {"zh", "ko"}
+    answers: list[Answer] = opened.answerer.answer([row["question"] for row in questions(language)], k=2)
+    for answer in answers:
+        for evidence in answer.evidence:
+            begin = evidence.doc_start + evidence.start
+            assert texts[evidence.doc_id][begin : begin + len(evidence.answer)] == evidence.answer

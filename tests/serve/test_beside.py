@@ -1,0 +1,100 @@
+"""Large changes of documents are made in a process of their own: the server answers meanwhile, and neither reads nor embeds them."""
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.corpus.store.manifest import current_version
+from realm.paths import RunPaths
+from realm.serve import beside
+
+from .tools import document, served
+
+WAITING = """
+import runpy, sys, time
+from pathlib import Path
+
+gate = Path(sys.argv.pop(1))
+gate.with_name("begun").touch()
+while not gate.exists():
+    time.sleep(0.02)
+runpy.run_module("realm.serve.beside", run_name="__main__", alter_sys=True)
+"""
+NOVARIA = document("Novaria/0", "The currency of Novaria is the Belmor crown. Nobody lives there.", "Novaria")
+
+
+@pytest.fixture
+def all_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every change counts as large, and nothing in this process may read or embed documents."""
+
+    def here(*_: object, **__: object) -> None:
+        raise AssertionError("done in the server's own process")
+
+    monkeypatch.setattr(beside, "BESIDE_BYTES", 0)
+    monkeypatch.setattr(beside, "CHANGES", dict.fromkeys(beside.CHANGES, here))
+    monkeypatch.setattr("realm.refresh.additions.embed_parts", here)
+
+
+def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(call()))
+    thread.start()
+    return thread, answers
+
+
+def test_questions_are_answered_while_documents_are_taken_in(
+    run_copy: Path, tmp_path: Path, all_beside: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begun = tmp_path / "gate", tmp_path / "begun"
+    monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-P", "-c", WAITING, str(gate), *words])
+    with served(run_copy) as client:
+        thread, answers = in_thread(lambda: client.post("/v1/documents", json={"documents": [NOVARIA]}))
+        while not begun.exists() and thread.is_alive():
+            thread.join(0.02)
+        asked = client.post("/v1/search", json={"texts": ["Novaria"], "k": 12, "timeout_ms": 60_000})
+        assert asked.status_code == 200 and not answers, "the change is still under way"
+        assert "Novaria/0" not in {hit["doc_id"] for hit in asked.json()["results"][0]}
+        gate.touch()
+        thread.join()
+        assert answers[0].json()["documents"] == [{"id": "Novaria/0", "blocks": 1}]
+        hits = client.post("/v1/search", json={"texts": ["Novaria"], "k": 13}).json()["results"][0]
+        assert "Novaria/0" in {hit["doc_id"] for hit in hits}
+
+
+def test_documents_are_replaced_beside_the_answers(run_copy: Path, all_beside: None) -> None:
+    changed = document("Arvad/0", "People in Arvad pay with the dollar now.", "Arvad")
+    with served(run_copy) as client:
+        assert client.put("/v1/documents", json={"documents": [changed]}).status_code == 200
+        assert client.get("/v1/documents/Arvad/0").json()["blocks"][0]["text"] == changed["text"]
+
+
+def test_what_is_wrong_with_them_comes_back(run_copy: Path, all_beside: None) -> None:
+    before = current_version(RunPaths(run_copy).corpus)
+    with served(run_copy) as client:
+        again = client.post("/v1/documents", json={"documents": [{**NOVARIA, "id": "new", "text": "\u0001"}]})
+        assert again.status_code == 422 and again.json()["error"]["code"] == "invalid", again.text
+    assert current_version(RunPaths(run_copy).corpus) == before
+
+
+def test_a_killed_change_is_told_and_changes_nothing(run_copy: Path, all_beside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-c", dying])
+    before = current_version(RunPaths(run_copy).corpus)
+    with served(run_copy) as client:
+        refused = client.post("/v1/documents", json={"documents": [NOVARIA]})
+        assert refused.status_code == 503 and "code -9" in refused.json()["error"]["message"]
+        assert client.post("/v1/search", json={"texts": ["Novaria"], "k": 12}).status_code == 200
+    assert current_version(RunPaths(run_copy).corpus) == before and not list((run_copy / "uploads").glob("*.jsonl"))
+
+
+def test_small_changes_wait_for_no_process(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object) -> list[str]:
+        raise AssertionError("a process for one small document")
+
+    monkeypatch.setattr(beside, "python", started)
+    with served(run_copy) as client:
+        assert client.post("/v1/documents", json={"documents": [NOVARIA]}).status_code == 200

@@ -1,0 +1,47 @@
+"""A damaged checkpoint is never loaded: the older one is, and a warning says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from realm.train.checkpoint import CheckpointDirectory
+
+Harm = Callable[[Path], None]
+
+
+def flipped(name: str, place: Callable[[bytes], int]) -> Harm:
+    def harm(directory: Path) -> None:
+        data = bytearray((directory / name).read_bytes())
+        data[place(bytes(data))] ^= 1
+        (directory / name).write_bytes(data)
+
+    return harm
+
+
+HARMS: dict[str, Harm] = {
+    "a weight": flipped("weights.safetensors", lambda data: len(data) - 3),
+    "a moment": flipped("optimizer.safetensors", lambda data: len(data) - 3),
+    "what the task said": flipped("state.json", lambda data: data.index(b"7")),
+    "gone": lambda directory: (directory / "weights.safetensors").unlink(),
+    "empty": lambda directory: (directory / "state.json").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_older_one_is_loaded(tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(module.parameters())
+    kept: dict[int, list[float]] = {}
+    directory = CheckpointDirectory(tmp_path, fingerprint="one")
+    for step in (1, 2):
+        module(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        kept[step] = module.weight.flatten().tolist()
+        directory.save(step, module, optimizer, {"task": {"seen": 70 + step}})
+    HARMS[harm](tmp_path / "step-0000002")
+    found = directory.restore(module, optimizer)
+    assert found is not None and found.step == 1 and found.extra == {"task": {"seen": 71}}
+    assert module.weight.flatten().tolist() == kept[1] and "using an older one" in caplog.text
