@@ -20,6 +20,20 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+def end_with_stdin() -> None:
+    """This process ends at once when its standard input does, which the kernel closes with the process that started it. What is half done
+    then was never published.
+    """
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+
+
+def _end_with(descriptor: int) -> None:
+    """By its descriptor: the lock of a buffered reader would not be free when the interpreter ends."""
+    while os.read(descriptor, 1):
+        pass
+    os._exit(0)
+
+
 @contextmanager
 def safely() -> Iterator[None]:
     """Python processes that others' code starts in this block get ``SAFE_PATH``. The environment is this process's only while it lasts:

@@ -119,7 +119,7 @@ def test_every_kind_of_file_is_drawn(world: Path) -> None:
 
 def test_a_sample_of_damage_ends_well(world: Path, tmp_path: Path) -> None:
     found = run_chunk(world, tmp_path, 0, SAMPLE)
-    assert len(found) == SAMPLE and judge(found)["same"] < SAMPLE // 2
+    assert len(found) == SAMPLE and judge(found)["same"] < 2 * SAMPLE // 3, "much of what is drawn is noticed"
 
 
 @pytest.mark.slow

@@ -132,16 +132,6 @@ def known(number: int) -> Exception:
     return SnapshotError(f"generation {number} is none")
 
 
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "arvad.txt").write_text("People in Arvad pay with the Tirel. The winters are long.")
-    (folder / "belmor.txt").write_text("The currency of Belmor is the crown.")
-    return folder
-
-
 @pytest.mark.usefixtures("backwards")
 def test_documents_in_the_cache_are_followed(notes: Path, tiny_run: Path) -> None:
     body, quiet = str(tiny_run / "stages" / "pretrain"), Progress(quiet=True)

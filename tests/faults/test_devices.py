@@ -24,16 +24,6 @@ def far(*arguments: Any, **options: Any) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(arguments[0]))
 
 
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "arvad.txt").write_text("People in Arvad pay with the Tirel. The winters are long.")
-    (folder / "belmor.txt").write_text("The currency of Belmor is the crown.")
-    return folder
-
-
 def test_cached_runs_keep_weights_of_their_own(notes: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of weights lies on another device than a run: each run has its own copy, and is searched as ever."""
     body = str(tiny_run / "stages" / "pretrain")

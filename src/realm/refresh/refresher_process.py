@@ -8,15 +8,13 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import torch
 
-from realm.children import python
+from realm.children import end_with_stdin, python
 from realm.config import Recipe, RefresherConfig, load_recipe
 from realm.data.blocks import open_inputs
 from realm.errors import RealmError, TrainingError
@@ -122,7 +120,7 @@ class RefresherProcess:
 
 def main(root: Path, device: str) -> int:
     """The child: refresh until the parent has gone. Returns the exit code."""
-    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    end_with_stdin()
     try:
         paths = RunPaths(root)
         recipe = load_recipe(paths.config)
@@ -134,12 +132,6 @@ def main(root: Path, device: str) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _end_with(parent: IO[bytes]) -> None:
-    """Wait for the end of standard input and end at once: what is half built is taken up or removed by the next one."""
-    parent.read()
-    os._exit(0)
 
 
 if __name__ == "__main__":

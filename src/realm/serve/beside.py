@@ -12,13 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from realm import errors
-from realm.children import python
+from realm.children import end_with_stdin, python
 from realm.corpus.change.updates import add_documents, update_documents
 from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError
@@ -76,7 +75,7 @@ def _error_of(said: dict[str, Any]) -> RealmError:
 
 def main(run: Path, kind: str, file: Path) -> int:
     """The child. Returns the exit code."""
-    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    end_with_stdin()
     os.nice(NICE)
     try:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
@@ -89,16 +88,6 @@ def main(run: Path, kind: str, file: Path) -> int:
         embedded = 0
     print(json.dumps({"embedded": embedded}))
     return 0
-
-
-def _end_with(server: int) -> None:
-    """Wait for the end of standard input and end at once: what is half done was never published.
-
-    By its descriptor: the lock of a buffered reader would not be free when the interpreter ends.
-    """
-    while os.read(server, 1):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,8 +14,9 @@ from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import manifest_path, read_manifest
-from realm.corpus.tagging.specs import load_tagger
 from realm.errors import CorpusError
+
+from .subjects import about_corpus
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +42,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def corpus(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "corpus"))
-
-
-def content(corpus: Path) -> Any:
-    """Everything that the corpus answers."""
-    store = BlockStore.open(corpus)
-    rows = range(len(store))
-    tables = [(asdict(table) for table in (store.sentences(row), store.spans(row))) for row in rows]
-    lists = [[values.tolist() for table in pair for values in table.values()] for pair in tables]
-    tokens = [(store.token_ids(row).tolist(), store.title_ids(row).tolist(), store.span_hashes(row).tolist()) for row in rows]
-    found = {name: store.rows_of_document(name).tolist() for name in [*store.documents(), "Arvad3"]}
-    keys = [segment.lookup.keys.tolist() for segment in store.segments]
-    facts = [store.block_ids.tolist(), store.live.tolist(), store.documents(), store.version, asdict(store.manifest)]
-    return [store.block(row) for row in rows], lists, tokens, found, keys, facts, load_tagger(corpus / "tagger.json").state()
 
 
 def flip(path: Path, bit: int) -> None:
@@ -154,7 +141,7 @@ def test_a_corpus_of_the_version_before_opens_and_gets_checksums(
     whole: Path, corpus: Path, tmp_path: Path, without_sums: Callable[[Path], None]
 ) -> None:
     without_sums(corpus)
-    assert [block for block, _ in zip(*content(corpus)[:2], strict=True)] == content(whole)[0]
+    assert [block for block, _ in zip(*about_corpus(corpus)[:2], strict=True)] == about_corpus(whole)[0]
     manifest = compact_corpus(corpus)
     assert all(info.sums is not None for info in manifest.segments)
     assert read_manifest(corpus) == manifest and (corpus / "CURRENT").read_text().startswith(f"{manifest.version} ")
