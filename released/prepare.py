@@ -3,7 +3,8 @@
     python released/prepare.py DATA --out runs/realm-minilm-en-data
 
 Out come paragraphs.jsonl (of the SQuAD articles that questions are learnt from), train.jsonl and dev.jsonl (pooled questions; dev is held
-out of the same files), and data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that
+out of the same files), documents-train.jsonl and documents-dev.jsonl (those of them that name the paragraph they were asked of), and
+data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that
 is also a test or dev question, or shares eight words in a row with one, is left out, and so is one of the demo's. The last line is one
 JSON object.
 """
@@ -89,11 +90,12 @@ def main() -> None:
             facts[name] |= {"questions": len(questions), "taken": len(chosen)}
             kept += chosen
     random.Random(arguments.seed).shuffle(kept)
-    paragraphs, dev, train = (arguments.out / f"{name}.jsonl" for name in ("paragraphs", "dev", "train"))
+    paragraphs = arguments.out / "paragraphs.jsonl"
     paragraphs.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in articles(arguments.data)), "utf-8")
-    write_questions(dev, kept[:DEV])
-    write_questions(train, kept[DEV:])
-    outputs = {path.name: sha256_file(path) for path in (paragraphs, dev, train)}
+    for part, chosen in (("dev", kept[:DEV]), ("train", kept[DEV:])):
+        write_questions(arguments.out / f"{part}.jsonl", chosen)
+        write_questions(arguments.out / f"documents-{part}.jsonl", [question for question in chosen if question.positive_ids])
+    outputs = {path.name: sha256_file(path) for path in sorted(arguments.out.glob("*.jsonl"))}
     found = {"read": facts, "left_out_of": list(TESTED), "words_in_a_row": WORDS, "train": len(kept) - DEV, "dev": DEV, "sha256": outputs}
     write_json(arguments.out / "data.json", found)
     print(json.dumps(found))

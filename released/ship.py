@@ -2,8 +2,9 @@
 
     python released/ship.py runs/first runs/second --data runs/second-data --out src/realm/released/realm-minilm-en
 
-The first run started from the published body, each other one from what the run before it had learnt; one run alone will do, too. The same
-runs give the same files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
+The first run started from the published body, each other one from what the run before it had learnt; one run alone will do, too. A run that
+started from what was shipped before takes its directory as --data: the card goes on from what stands there. The same runs give the same
+files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
 """
 
 import argparse
@@ -29,6 +30,7 @@ BITS = {"embedder": 8, "reader": 8}
 
 LEAST_SECONDS = 180
 """A stage that took less is not told: it copied the weights of the run before."""
+TRAINED = ("pretrain", "finetune")
 CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
@@ -47,33 +49,43 @@ No question of these was taken that is also one of the sets it is tested on, or 
 
 ## What it cost
 
-{cost} ({device}, {threads} threads), besides the index of its documents. Made by realm {version}, torch {torch},
+{cost}, besides the index of its documents. Made by realm {version}, torch {torch},
 transformers {transformers}.
 What it answers: `benchmarks/released_model.py`, and a page in `benchmarks/results`.
 """
 
 
-def card(name: str, runs: list[RunPaths], data: dict[str, Any]) -> str:
+def facts_of(run: RunPaths) -> dict[str, Any]:
+    """What a run has learnt from, and what it cost."""
+    recipe, tuned = read_run_recipe(run), stage_facts(run, "finetune")
+    spent = read_seconds(run)
+    return {
+        "pretrain_steps": stage_facts(run, "pretrain")["steps"],
+        **{name: tuned[name] for name in ("questions", "steps")},
+        "batch": recipe.finetune.batch,
+        "seed": recipe.run.seed,
+        "hours": {stage: round(spent[stage] / 3600, 1) for stage in TRAINED if spent[stage] > LEAST_SECONDS},
+        "where": f"{recipe.run.device}, threads {recipe.run.threads}",
+    }
+
+
+def card(name: str, base: str, data: dict[str, Any]) -> str:
     """The model card, from what the runs and their data say of themselves."""
-    recipe = read_run_recipe(runs[0])
-    known = known_body(recipe.model.body)
-    read = data["read"] | data.get("more", {}).get("read", {})
+    known = known_body(base)
+    read, runs = data["read"] | data.get("more", {}).get("read", {}), data["runs"]
     rows = [f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in read.items()]
-    tuned = [(stage_facts(run, "finetune"), read_run_recipe(run).finetune.batch) for run in runs]
-    spent = [(stage, took) for run in runs for stage, took in read_seconds(run).items() if stage in ("pretrain", "finetune")]
+    spent = [f"{stage} {took} h ({run['where']})" for run in runs for stage, took in run["hours"].items()]
     return CARD.format(
         name=name,
-        base=recipe.model.body if known is None else known.repository,
+        base=base if known is None else known.repository,
         licence="" if known is None else known.licence,
-        pretrain_steps=stage_facts(runs[0], "pretrain")["steps"],
-        learnt=", then ".join(f"{facts['questions']:,} in {facts['steps']:,} steps of {batch}" for facts, batch in tuned),
-        seed=recipe.run.seed,
+        pretrain_steps=runs[0]["pretrain_steps"],
+        learnt=", then ".join(f"{run['questions']:,} in {run['steps']:,} steps of {run['batch']}" for run in runs),
+        seed=runs[0]["seed"],
         rows="\n".join(rows),
         words=data["words_in_a_row"],
         left_out=", ".join(data["left_out_of"]),
-        cost=", ".join(f"{stage} {took / 3600:.1f} h" for stage, took in spent if took > LEAST_SECONDS),
-        device=recipe.run.device,
-        threads=recipe.run.threads,
+        cost=", ".join(spent),
         version=__version__,
         torch=version("torch").partition("+")[0],
         transformers=version("transformers"),
@@ -95,19 +107,22 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
-    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, or label.py for a second run")
+    parser.add_argument("--data", type=Path, required=True, help="what prepare.py or label.py wrote, or what was shipped before")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
     runs = [RunPaths(run) for run in arguments.runs]
+    data["runs"] = [*data.get("runs", []), *map(facts_of, runs)]
+    body = read_run_recipe(runs[0]).model.body
+    base = known.base if (known := known_body(body)) is not None and known.base else body
     stage = runs[-1].stage("finetune")
     first, last = (RealmModel.from_pretrained(run.stage("finetune")) for run in (runs[0], runs[-1]))
     model = shipped(first, last, stage_facts(runs[-1], "finetune"))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    write_difference(model.state_dict(), read_run_recipe(runs[0]).model.body, arguments.out, BITS)
+    write_difference(model.state_dict(), base, arguments.out, BITS)
     write_json(arguments.out / "config.json", spec_to_json(model.spec))
     write_json(arguments.out / "data.json", data)
-    write_atomic(arguments.out / "README.md", card(arguments.out.name, runs, data))
+    write_atomic(arguments.out / "README.md", card(arguments.out.name, base, data))
     for file in stage.glob("tokenizer*.json"):
         shutil.copy(file, arguments.out / file.name)
     size = sum(path.stat().st_size for path in arguments.out.iterdir())

@@ -172,12 +172,16 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(
     ship = released("ship", monkeypatch, first, second, "--data", tmp_path, "--out", out)
     ship.main()
     files = {path.name: path.read_bytes() for path in out.iterdir()}
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "data.json").write_bytes(files["data.json"])
     shutil.rmtree(out)
     ship.main()
     assert files == {path.name: path.read_bytes() for path in out.iterdir()}, "bit for bit"
     assert {"README.md", "config.json", "data.json", "difference.safetensors", "tokenizer.json"} <= set(files)
     card = files["README.md"].decode()
     assert "| qa.jsonl | CC0 | 12 |" in card and "questions: 12 in 3 steps of 4, then 12 in 3 steps of 4" in card
+    released("ship", monkeypatch, second, "--data", tmp_path / "before", "--out", tmp_path / "later").main()
+    assert card.count("12 in 3 steps") + 1 == (tmp_path / "later" / "README.md").read_text("utf-8").count("12 in 3 steps")
     assert not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
     tuned, shipped = open_run(second), RealmModel.from_pretrained(out)
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
