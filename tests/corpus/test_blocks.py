@@ -116,6 +116,8 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
         BlockStore.open(tmp_path / "nowhere")
     manifest_file = corpus / "manifest-000002.json"
     good = manifest_file.read_text()
+    current = (corpus / "CURRENT").read_text()
+    (corpus / "CURRENT").write_text("2\n")  # says nothing of what the manifest holds
     for change, message in (
         ({"format": "realm-corpus/9"}, "realm-corpus/9"),
         ({"blocks": 0}, "empty"),
@@ -131,6 +133,7 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
     with pytest.raises(CorpusError, match="damaged manifest"):
         BlockStore.open(corpus)
     manifest_file.write_text(good)
+    (corpus / "CURRENT").write_text(current)
     segment = corpus / "segments" / "000002.arrow"
     data = segment.read_bytes()
     segment.write_bytes(data[:-100])

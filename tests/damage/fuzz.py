@@ -49,7 +49,7 @@ def _refused(case: Case, subject: Subject, error: RealmError, *, repair: bool) -
     if not mended:
         return ("one line", str(error)) if left else ("VERIFY FINDS NOTHING", str(error))
     try:
-        same = subject.asked() == subject.expected
+        same = subject.asked() in subject.mended
     except RealmError as again:
         return ("one line", str(again)) if left else ("REPAIR DOES NOT HELP", str(again))
     if same:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.tagging.specs import load_tagger
+from realm.corpus.tagging.specs import corpus_tagger
 from realm.errors import RealmError, RunError
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.opening import open_run
@@ -57,7 +57,7 @@ def about_corpus(corpus: Path) -> Any:
     found = {name: store.rows_of_document(name).tolist() for name in [*store.documents(), "Arvad3"]}
     keys = [segment.lookup.keys.tolist() for segment in store.segments]
     facts = [store.block_ids.tolist(), store.live.tolist(), store.documents(), store.version, asdict(store.manifest)]
-    tagger = load_tagger(corpus / "tagger.json").state()
+    tagger = corpus_tagger(corpus, store.manifest).state()
     return [[asdict(store.block(row)) for row in rows], lists, tokens, found, keys, facts, tagger]
 
 
@@ -132,15 +132,17 @@ class Subject:
         pristine: as it was published; never changed.
         work: where the copy is kept.
         ask: what a copy answers.
+        rebuilt: the same with what can be derived made again: BM25 weighs words by all documents, and by those that were there first
+            where others were added since.
     """
 
-    def __init__(self, pristine: Path, work: Path, ask: Callable[[Path], Any]):
+    def __init__(self, pristine: Path, work: Path, ask: Callable[[Path], Any], rebuilt: Path | None = None):
         self.pristine = pristine
         self.work = work
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(pristine, work)
         self._ask = ask
-        self.expected = self.asked()
+        self.mended = set() if rebuilt is None else {self._asked_of(rebuilt)}
+        self.expected = self._asked_of(pristine)
+        self.mended.add(self.expected)
         self._whole = self._stats()
         self.restore()
 
@@ -148,6 +150,12 @@ class Subject:
         """Its answers, as JSON, so that two are compared to the last bit. Raises what was raised."""
         torch.set_num_threads(1)  # a cached run that was made anew has set its own, on which last bits depend
         return json.dumps(self._ask(self.work), sort_keys=True, default=str)
+
+    def _asked_of(self, source: Path) -> str:
+        """The answers of a fresh copy."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(source, self.work)
+        return self.asked()
 
     def restore(self) -> None:
         """Make the copy what was published again, without touching what still is."""
@@ -186,7 +194,8 @@ def subjects_of(world: Path, work: Path) -> dict[str, Subject]:
         "checkpoints": about_checkpoints,
         "cache": lambda cache: about_cache(cache, world / "notes", world / "body"),
     }
-    return {name: Subject(world / name, work / name, ask) for name, ask in asks.items()}
+    rebuilt = {"run": world / "rebuilt"}
+    return {name: Subject(world / name, work / name, ask, rebuilt.get(name)) for name, ask in asks.items()}
 
 
 def one_line(error: RealmError | Iterable[str]) -> bool:

@@ -12,8 +12,9 @@ import pytest
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents
+from realm.corpus.mending import corpus_damage
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import manifest_path, read_manifest
+from realm.corpus.store.manifest import current_version, manifest_path, read_manifest
 from realm.errors import CorpusError
 
 from .subjects import about_corpus
@@ -87,6 +88,41 @@ def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
     flip(current, 0)  # 3 -> 2
     with pytest.raises(CorpusError, match=r"not a version number.*realm repair"):
         BlockStore.open(corpus)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Another corpus, at its version 2."""
+    for name in ("Dulwen", "Estrag"):
+        row = {"id": name, "title": name, "text": f"People in {name} trade wool since 1950."}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+    build_corpus([tmp_path / "Dulwen.jsonl"], tmp_path / "other", vocab_size=200, workers=1)
+    add_documents(tmp_path / "other", [tmp_path / "Estrag.jsonl"])
+    return tmp_path / "other"
+
+
+def test_what_is_in_force_in_another_corpus_is_not_so_here(corpus: Path, other: Path) -> None:
+    """Its CURRENT is whole in itself, and names a version that is here, too. Nothing is deleted by its word."""
+    whole, files = about_corpus(corpus), sorted(corpus.rglob("*.*"))
+    shutil.copyfile(other / "CURRENT", corpus / "CURRENT")
+    assert current_version(corpus) == 2 and manifest_path(corpus, 2).exists()
+    with pytest.raises(CorpusError, match=r"of another corpus.*realm repair"):
+        BlockStore.open(corpus)
+    with pytest.raises(CorpusError, match=r"of another corpus.*realm repair"):
+        add_documents(corpus, [other.parent / "Estrag.jsonl"])
+    assert sorted(corpus.rglob("*.*")) == files
+    (found,) = corpus_damage(corpus)
+    assert found.mend is not None
+    found.mend()
+    assert about_corpus(corpus) == whole
+
+
+def test_the_tagger_of_another_corpus_is_not_taken(corpus: Path, other: Path) -> None:
+    shutil.copyfile(other / "tagger.json", corpus / "tagger.json")
+    with pytest.raises(CorpusError, match="tagger of another corpus"):
+        add_documents(corpus, [other.parent / "Estrag.jsonl"])
+    (found,) = corpus_damage(corpus)
+    assert found.path == corpus / "tagger.json"
 
 
 def test_a_manifest_is_that_of_its_name(corpus: Path) -> None:

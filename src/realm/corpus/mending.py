@@ -19,7 +19,7 @@ from realm.corpus.store.lookup import companions, write_lookup
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo, damage, writer_lock
 from realm.corpus.store.sums import frame_sum, read_whole
 from realm.corpus.store.views import BatchView
-from realm.corpus.tagging.specs import load_tagger
+from realm.corpus.tagging.specs import corpus_tagger
 from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError
 from realm.storage import files
@@ -39,13 +39,12 @@ def corpus_damage(corpus: Path, tokenizers: Iterable[Path] = ()) -> list[Damage]
         tokenizers: directories that may hold a copy of the corpus's tokenizer.
     """
     try:
-        current = manifests.current_version(corpus)
-        manifest = manifests.read_manifest(corpus, current)
+        manifest = manifests.read_manifest(corpus)
     except CorpusError as error:
         return [_without_manifest(corpus, error)]
     return [
         *_tokenizer(corpus, manifest, tokenizers),
-        *_tagger(corpus),
+        *_tagger(corpus, manifest),
         *_tombstones(corpus, manifest),
         *(found for info in manifest.segments for found in _segment(corpus / manifests.SEGMENTS_DIRECTORY, info)),
         *_rejected(corpus),
@@ -82,7 +81,7 @@ def _whole_manifest(corpus: Path, version: int) -> CorpusManifest | None:
 
 def _point_at(corpus: Path, version: int) -> None:
     with writer_lock(corpus):
-        files.write_atomic(corpus / manifests.CURRENT_FILE, manifests.current_text(version))
+        manifests.point_at(corpus, version)
 
 
 def _go_back(corpus: Path, manifest: CorpusManifest, version: int) -> None:
@@ -132,9 +131,9 @@ def _copy_tokenizer(corpus: Path, copy: Path) -> None:
             seal(staging)
 
 
-def _tagger(corpus: Path) -> Iterator[Damage]:
+def _tagger(corpus: Path, manifest: CorpusManifest) -> Iterator[Damage]:
     try:
-        load_tagger(corpus / manifests.TAGGER_FILE)
+        corpus_tagger(corpus, manifest)
     except RealmError as error:
         cure = f"Answers do not need it, added documents do. {AGAIN} to add some"
         yield Damage(error.path or corpus / manifests.TAGGER_FILE, error.problem, cure)

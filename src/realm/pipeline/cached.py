@@ -27,8 +27,9 @@ from realm.paths import RunPaths
 from realm.pipeline.directory import stat_digest
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.storage.files import make_directory, read_json, sha256_file, write_json
+from realm.storage.files import make_directory, sha256_file
 from realm.storage.locks import held
+from realm.storage.manifests import read_note, write_note
 from realm.storage.sums import file_sum
 
 MARK = "documents.json"
@@ -72,17 +73,17 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     make_directory(root)
     with _alone(root):
-        state, known = stat_digest(places), read_json(root / MARK) or {}
+        state, known = stat_digest(places), read_note(root / MARK) or {}
         if "asked" not in known:
             if known.get("state") != state:  # a start that was killed, and the documents have changed since
                 for left in root.iterdir():
                     if left.is_dir():
                         shutil.rmtree(left)
-            write_json(root / MARK, {"state": state})
+            write_note(root / MARK, {"state": state})
             run_recipe(_recipe(places, body), root, stages=("corpus", "pretrain"), progress=progress)
             _share_weights(root)
-        elif known["state"] != state:
-            write_json(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
+        elif known.get("state") != state:
+            write_note(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
             sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
         if known.get("state") != state:  # else all of it was embedded, or this would be another state
             if rejected := read_manifest(root / "corpus").rejected:
@@ -91,7 +92,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
             opened = open_run(root)
             if opened.unsearchable:
                 opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
-        write_json(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
+        write_note(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
 
 
@@ -157,7 +158,7 @@ def cached_runs() -> list[dict[str, Any]]:
     without those of weights that it shares."""
     found = []
     for mark in cache_directory().glob(f"*/{MARK}"):
-        facts, root = read_json(mark) or {}, mark.parent
+        facts, root = read_note(mark) or {}, mark.parent
         if "asked" not in facts:
             continue
         try:
@@ -178,7 +179,7 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
     wanted = {str(source.resolve()) for source in sources}
     removed = freed = 0
     for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
-        if wanted and not wanted & set((read_json(root / MARK) or {}).get("sources", ())):
+        if wanted and not wanted & set((read_note(root / MARK) or {}).get("sources", ())):
             continue
         with _alone(root):
             freed += _own_bytes(root)

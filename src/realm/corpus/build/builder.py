@@ -38,7 +38,7 @@ from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import SEGMENT_ROWS, token_dtype
 from realm.corpus.tagging.collocations import CollocationCounts
 from realm.corpus.tagging.spans import SpanTagger, tag_all
-from realm.corpus.tagging.specs import TaggerPlan, save_tagger
+from realm.corpus.tagging.specs import TaggerPlan, give_tagger, save_tagger
 from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import in_portions, started
 from realm.errors import CorpusError, DataError
@@ -162,6 +162,7 @@ def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusMa
     content = "\n".join([*(info.sha256 for info in manifest.segments), manifest.tokenizer_sha256, str(manifest.block_length)])
     corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
     manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(directory, manifest))
+    give_tagger(directory, corpus_id)
     manifests.write_manifest(directory, manifest)
     return manifest
 

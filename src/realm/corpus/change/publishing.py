@@ -36,7 +36,7 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
     manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
     remove_finished(corpus)
     with writer_lock(corpus), full_disk_ends_cleanly(corpus):
-        sweep(corpus, manifests.current_version(corpus) - 1)
+        sweep(corpus, manifests.read_manifest(corpus).version - 1)  # nothing is deleted by the word of a damaged CURRENT
         store = BlockStore.open_even_empty(corpus)
         staging = corpus / f"change{files.STAGING_SUFFIX}"
         try:

@@ -25,7 +25,7 @@ from realm.corpus.store.info import changed_statistics
 from realm.corpus.store.lookup import BlockKeys, block_key
 from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.store.views import Segment
-from realm.corpus.tagging.specs import load_tagger
+from realm.corpus.tagging.specs import corpus_tagger
 from realm.corpus.workers import Workers, started
 from realm.errors import CorpusError
 from realm.storage import files
@@ -229,7 +229,7 @@ def _append(
     progress: Progress | None,
 ) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
-    tagger = load_tagger(store.path / manifests.TAGGER_FILE)
+    tagger = corpus_tagger(store.path, store.manifest)
     removed = np.concatenate([np.flatnonzero(~store.live), gone])
     dead = (block_key(block.title, block.text) for block in map(store.block, removed.tolist()))
     seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)

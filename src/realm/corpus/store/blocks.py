@@ -293,11 +293,11 @@ def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
 
 
 def _open_steadily(path: Path, before: BlockStore | None = None) -> BlockStore:
-    return steadily(partial(manifests.current_version, path), lambda version: _open_version(path, version, before), CorpusError)
+    return steadily(partial(manifests.current_version, path), lambda _: _open_in_force(path, before), CorpusError)
 
 
-def _open_version(path: Path, version: int, before: BlockStore | None) -> BlockStore:
-    manifest = manifests.read_manifest(path, version)
+def _open_in_force(path: Path, before: BlockStore | None) -> BlockStore:
+    manifest = manifests.read_manifest(path)
     tokenizer = before.tokenizer if before else TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
     if tokenizer.sha256 != manifest.tokenizer_sha256:
         raise CorpusError("the tokenizer is not the one the corpus was built with", path=path, cure="Build the corpus again")

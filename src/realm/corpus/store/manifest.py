@@ -18,7 +18,7 @@ from realm.storage.arrays import read_array
 from realm.storage.generations import CURRENT
 from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_object, unsealed, write_sealed
-from realm.storage.sums import array_sum, bytes_sum
+from realm.storage.sums import array_sum, bytes_sum, file_sum
 
 FORMAT = "realm-corpus/3"
 READ = ("realm-corpus/2", FORMAT)
@@ -185,7 +185,12 @@ def manifest_path(corpus: Path, version: int) -> Path:
 
 
 def current_version(corpus: Path) -> int:
-    """The version in force. Raises CorpusError: there is no corpus here, or ``CURRENT`` is damaged."""
+    """The version in force, as ``CURRENT`` says it. Raises CorpusError: there is no corpus here, or ``CURRENT`` is damaged."""
+    return _current(corpus)[0]
+
+
+def _current(corpus: Path) -> tuple[int, str | None]:
+    """The version in force, and the checksum of its manifest; None where an earlier version of this package wrote it."""
     path = corpus / CURRENT_FILE
     try:
         text = path.read_text(encoding="ascii")
@@ -197,15 +202,24 @@ def current_version(corpus: Path) -> int:
         raise damage("version").unreadable(error, path) from error
     except ValueError:
         text = ""
-    version = text.split(" ")[0].strip()
-    if not re.fullmatch(r"[0-9]{1,9}", version) or text not in (current_text(int(version)), f"{version}\n"):
-        raise CorpusError("damaged: not a version number", path=path, cure=f"Run: realm repair {corpus}")
-    return int(version)
+    number, *sums = text.split() or [""]
+    if re.fullmatch(r"[1-9][0-9]{0,8}", number):
+        if text in (f"{number}\n", _with_sum(number)):
+            return int(number), None
+        if sums and text == _with_sum(f"{number} {sums[0]}"):
+            return int(number), sums[0]
+    raise CorpusError("damaged: not a version number", path=path, cure=f"Run: realm repair {corpus}")
 
 
-def current_text(version: int) -> str:
-    """What ``CURRENT`` holds: the number, and a checksum of it since another number may be a version that is there."""
-    return f"{version} {bytes_sum(str(version).encode('ascii'))}\n"
+def _with_sum(text: str) -> str:
+    """A line with a checksum of it at its end: another number may be a version that is there."""
+    return f"{text} {bytes_sum(text.encode('ascii'))}\n"
+
+
+def point_at(corpus: Path, version: int) -> None:
+    """Make a version whose manifest is there the one in force. ``CURRENT`` has the checksum of that manifest: another corpus's is none of
+    this one's."""
+    files.write_atomic(corpus / CURRENT_FILE, _with_sum(f"{version} {file_sum(manifest_path(corpus, version))}"))
 
 
 def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
@@ -214,7 +228,8 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
     Raises:
         CorpusError: missing, damaged, or written by another version of this package.
     """
-    path = manifest_path(corpus, current_version(corpus) if version is None else version)
+    number, expected = _current(corpus) if version is None else (version, None)
+    path = manifest_path(corpus, number)
     try:
         value = read_object(path, damage("manifest"))
         if value.get("format") not in READ:
@@ -223,6 +238,8 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
         manifest = manifest_from_json(unsealed(value, damage("manifest"), path, required=value["format"] == FORMAT))
         if manifest_path(corpus, manifest.version) != path:
             raise ValueError(f"it is that of version {manifest.version}")
+        if expected is not None and file_sum(path) != expected:
+            raise CorpusError("damaged: it is that of another corpus", path=corpus / CURRENT_FILE, cure=f"Run: realm repair {corpus}")
         return replace(manifest, format=FORMAT)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damage("manifest").damaged(error, path=path) from error
@@ -249,7 +266,7 @@ def _sums(value: dict[str, Any] | None) -> SegmentSums | None:
 def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     """Publish ``manifest``: its file first, then ``CURRENT``."""
     write_sealed(manifest_path(corpus, manifest.version), asdict(manifest))
-    files.write_atomic(corpus / CURRENT_FILE, current_text(manifest.version))
+    point_at(corpus, manifest.version)
 
 
 def tombstones_name(version: int) -> str:

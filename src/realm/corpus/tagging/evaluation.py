@@ -9,7 +9,7 @@ from typing import Any
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.tagging.spans import SpanTagger, TaggedSpan, kind_of, spans_of, tag_all
-from realm.corpus.tagging.specs import DEFAULT, TaggerPlan, load_tagger
+from realm.corpus.tagging.specs import DEFAULT, TaggerPlan, corpus_tagger
 from realm.decoding import json_value
 from realm.errors import DataError
 from realm.text.files import open_text
@@ -95,8 +95,7 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
     elif spec:
         tagger = TaggerPlan(spec).learned_from(_sentences_of(BlockStore.open(corpus)))
     else:
-        manifests.read_manifest(corpus)
-        tagger = load_tagger(corpus / manifests.TAGGER_FILE)
+        tagger = corpus_tagger(corpus, manifests.read_manifest(corpus))
     return {"file": str(path), "sentences": len(sentences), **score(tagger, sentences)}
 
 

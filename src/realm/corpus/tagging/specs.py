@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.tagging.collocations import CollocationCounts, CollocationTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
@@ -108,6 +110,8 @@ def _damage(problem: object, path: Path) -> CorpusError:
 
 
 _DAMAGED = Errors(damaged=_damage, refused=_damage)
+CORPUS = "corpus_id"
+"""Under which a saved tagger says whose it is; those of earlier versions do not."""
 _AGAIN = "Build the corpus again, with a tagger of this version"
 
 
@@ -169,3 +173,18 @@ def load_tagger(path: Path) -> SpanTagger:
         return tagger_from_state(read_state(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"cannot read the corpus's tagger: {error}", path=path, cure=_AGAIN) from error
+
+
+def give_tagger(corpus: Path, corpus_id: str) -> None:
+    """Write into a corpus's tagger which corpus it is of."""
+    path = corpus / manifests.TAGGER_FILE
+    write_state(path, {**read_state(path), CORPUS: corpus_id})
+
+
+def corpus_tagger(corpus: Path, manifest: CorpusManifest) -> SpanTagger:
+    """The tagger of a corpus. Raises CorpusError: missing or damaged, or that of another corpus."""
+    path = corpus / manifests.TAGGER_FILE
+    tagger = load_tagger(path)
+    if read_state(path).get(CORPUS, manifest.corpus_id) != manifest.corpus_id:
+        raise CorpusError("it is the tagger of another corpus", path=path, cure=_AGAIN)
+    return tagger
