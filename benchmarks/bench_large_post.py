@@ -30,18 +30,23 @@ EVERY = 0.5
 """Seconds from one question to the next."""
 ALONE = 20.0
 LONGEST = 3600
+DOCUMENTS = 800
+"""Of one request: a server takes at most 1,000."""
 
 
 def some_documents(path: Path, size: int) -> list[dict[str, str]]:
-    """The first documents of a file whose JSON has about this many bytes, under names that are free."""
-    taken, bytes_taken = [], 0
-    for number, (_, row) in enumerate(json_lines(path, "Name a file of documents.")):
-        document = {"id": f"posted/{number}", "title": str(row["title"]), "text": str(row["text"])}
-        bytes_taken += len(json.dumps(document)) + 2
-        if bytes_taken > size:
-            break
-        taken.append(document)
-    return taken
+    """``DOCUMENTS`` made of the first texts of a file, whose JSON has about ``size`` bytes, under names that are free."""
+    made, texts = list[dict[str, str]](), list[str]()
+    for _, row in json_lines(path, "Name a file of documents."):
+        texts.append(str(row["text"]))
+        if sum(map(len, texts)) >= size // DOCUMENTS:
+            made.append({"id": f"posted/{len(made)}", "title": str(row["title"]), "text": " ".join(texts)})
+            texts = []
+            if len(made) % 10 == 0 and len(json.dumps({"documents": made})) > 0.98 * size:
+                break
+    while len(json.dumps({"documents": made})) > size:
+        made.pop()
+    return made
 
 
 def resident(pid: int, field: str = "VmRSS") -> float:
@@ -91,7 +96,7 @@ def asked(port: int, questions: list[str], over: threading.Event) -> list[float]
             if over.is_set():
                 return seconds
             began = time.perf_counter()
-            client.answer([question], k=5, timeout_ms=600_000)
+            client.answer([question], k=5, timeout_ms=60_000)
             seconds.append(time.perf_counter() - began)
             time.sleep(max(0.0, EVERY - seconds[-1]))
     return seconds
@@ -123,6 +128,8 @@ def measured(process: Any, port: int, questions: list[str], documents: list[dict
     threading.Thread(target=add).start()
     beside = spread(asked(port, questions, over))
     watch.end()
+    if not took:
+        raise SystemExit("the documents were not taken in")
     memory = {"server_before": base, "server_peak": watch.server, "server_after": resident(process.pid), "child_peak": watch.child}
     return {"alone": before, "beside": beside, "taken_in_seconds": took, "mib": {name: round(value) for name, value in memory.items()}}
 
