@@ -32,6 +32,7 @@ class Evidence:
 
     ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
     ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
+    ``path``, where a link led to the block: the titles (ids where there is none) of the page that the question found, and of this one.
     """
 
     doc_id: str
@@ -44,6 +45,7 @@ class Evidence:
     start: int
     end: int
     doc_start: int
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Answer:
     def abstaining(self, below: float) -> "Answer":
         """This answer withheld if its ``sureness`` is below a threshold."""
         return replace(self, abstained=self.sureness < below)
+
+    def along(self, paths: SequenceOf[tuple[str, ...]]) -> "Answer":
+        """This answer with the path to each of its evidence; none is said where ``paths`` is empty."""
+        led = [replace(evidence, path=path) for evidence, path in zip(self.evidence, paths, strict=False)]
+        return replace(self, evidence=tuple(led)) if led else self
 
     def to_dict(self) -> dict[str, Any]:
         """The object of ``ask --json`` and of the server; without ``asdict``, which takes longer than the JSON that is made of it."""
@@ -208,7 +215,19 @@ class Answerer:
             "read": time.perf_counter() - searched,
         }
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
-        return [replace(answer, timings_ms=timings) for answer in answers]
+        paths = [self._paths(found, i) for i in range(len(questions))]
+        return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
+
+    def _paths(self, found: Candidates, i: int) -> list[tuple[str, ...]]:
+        """``Evidence.path`` of each block that was read for a question, in their order; none where no links were followed."""
+        if found.via is None:
+            return []
+        pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
+        return [() if via < 0 else (self._name(via), self._name(row)) for via, row in pairs if row >= 0]
+
+    def _name(self, row: int) -> str:
+        block = self.inputs.store.block(row)
+        return block.title or block.doc_id
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         """Answers from what was found, p_z [b, k]; their timings are filled in later."""
