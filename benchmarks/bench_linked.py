@@ -6,8 +6,8 @@
 "two-hop" asks 200 questions composed of two facts of the bundled atlas ("What is the currency of the country in which Lake Atitlán lies?")
 over the atlas's articles among the paragraphs of 2WikiMultihopQA. "webquestions" asks WebQuestions' visible test questions over a share of
 Simple Wikipedia, drawn by hash, and the articles with answers that few hold (simplewiki_subset.py). Neither corpus has hyperlinks, so that
-edges are titles found in the text. "both" is the share of questions with a block of either page among the first so many; "reachable" the share
-where a block of the first page leads to one of the second. The last line is one JSON object.
+edges are titles found in the text. "both" is the share of questions with a block of either page among the first so many; "reachable" the
+share where a block of the first page leads to one of the second. The last line is one JSON object.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from common import result
 from realm.candidates import DenseCandidates
 from realm.config import build_recipe
 from realm.corpus.neighbours import Neighbours
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions, write_questions
 from realm.data.types import Question
 from realm.demo.articles import Ledger, write_domain
 from realm.demo.atlas import note_links, write_atlas
@@ -181,15 +181,16 @@ def two_hop(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
-    subset, data = arguments.scratch / "simplewiki.jsonl", arguments.data
-    asked = data / "webquestions/test_visible.jsonl.xz"
+    subset, asked, data = arguments.scratch / "simplewiki.jsonl", arguments.scratch / "asked.jsonl", arguments.data
+    everyone = load_questions(data / "webquestions/test_visible.jsonl.xz")
+    questions = random.Random(0).sample(everyone, min(arguments.asked, len(everyone)))
     if not subset.exists():
+        arguments.scratch.mkdir(parents=True, exist_ok=True)
+        write_questions(asked, questions)
         articles = data / "corpus/simplewiki_2021.jsonl.xz"
         command = [sys.executable, str(Path(__file__).with_name("simplewiki_subset.py")), str(articles), "--questions", str(asked)]
         subprocess.run([*command, "--share", str(arguments.share), "--common", str(arguments.common), "--out", str(subset)], check=True)
     run, seconds = indexed([subset], arguments.body, arguments.scratch / "webquestions")
-    everyone = load_questions(asked)
-    questions = random.Random(0).sample(everyone, min(arguments.asked, len(everyone)))
     rows = [measured(run, questions, arguments.read, hops) for hops in (0, 1)]
     return {"blocks": run.searchable, "asked": len(questions), "indexing_s": round(seconds), "rows": rows}
 

@@ -15,7 +15,7 @@ from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
-from realm.nn.reader import Reader, read_candidates
+from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.text.answers import is_whole
 from realm.text.scoring import Scoring, scoring_of
 
@@ -189,7 +189,7 @@ class Answerer:
         """
         assert isinstance(self.reader, Reader)
         with multiplying(found.scores.device.type, bf16=self.bf16):
-            scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+            scores = self._span_scores(tokens, found)
         spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
         if self.reader.spec.pointer:
             relevance = found.scores.masked_fill(~found.valid, float("-inf"))
@@ -200,6 +200,15 @@ class Answerer:
             none = torch.full_like(everything, float("-inf"))
         log_p = (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
         return log_p, none  # NaN where a question has no candidate at all, which none of its spans is
+
+    def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
+        """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
+        assert isinstance(self.reader, Reader)
+        if found.via is None:
+            return read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+        asked = [one for of_question in found.asked for one in of_question]
+        scores = read_candidates(self.reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
+        return SpanScores(*(part.unflatten(0, found.rows.shape).squeeze(2) for part in (scores.logits, scores.valid, scores.not_here)))
 
     def _batch(self, questions: list[str], k: int) -> list[Answer]:
         started = time.perf_counter()

@@ -39,7 +39,7 @@ class Candidates:
     k is the number asked for, or that of the documents where there are fewer.
     ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
     with their gradient; None from such a source. ``via`` [b, k] is the row of the block whose link led to a candidate, NO_ROW where the
-    question found it itself; None from a source that follows no links.
+    question found it itself; None from a source that follows no links. ``asked`` are the wordpieces with which each candidate is then read.
     """
 
     rows: np.ndarray
@@ -48,9 +48,11 @@ class Candidates:
     query_emb: Tensor | None = None
     proposals: Proposals | None = None
     via: np.ndarray | None = None
+    asked: SequenceOf[SequenceOf[SequenceOf[int]]] = ()
 
     def best(self, k: int) -> "Candidates":
-        return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=None if self.via is None else self.via[:, :k])
+        via, asked = None if self.via is None else self.via[:, :k], [one[:k] for one in self.asked]
+        return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=via, asked=asked)
 
     def best_with(self, right: Tensor, k: int) -> "Candidates":
         """The k best; where none of them is right, the best right one takes the last one's place.
@@ -119,10 +121,12 @@ class DenseCandidates(Source):
         k = min(k, len(self.index))
         found = self.direct(texts, questions, max(k, FIRST))
         scores, rows = found.scores.detach().float().cpu().numpy(), found.rows
-        reached = self._pages().follow(texts, questions, rows[:, :FIRST], scores[:, :FIRST], self.embedded)
+        pages = self._pages()
+        reached = pages.follow(texts, questions, rows[:, :FIRST], scores[:, :FIRST], self.embedded)
         chosen = [merged(rows[i], scores[i], reached[i], k) for i in range(len(texts))]
         rows, values, via = (np.stack(part) for part in zip(*chosen, strict=True))
-        return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via)
+        asked = [[pages.extended(texts[i], questions[i], row) for row in via[i].tolist()] for i in range(len(texts))]
+        return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via, asked=asked)
 
     def _pages(self) -> LinkedPages:
         """What follows links over the generation that is searched now; fine-tuning may put another in its place."""

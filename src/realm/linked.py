@@ -1,7 +1,8 @@
 """Answers that stand one link away: from the blocks that a question finds to the blocks they lead to.
 
 A path is a block z1 that the question x finds and a neighbour z2 of it. Its score is s(x, z1) + s(x + z1, z2), where x + z1 is the question
-followed by the title of z1 and the sentence of it that shares most words with the question. Vectors of blocks are those of the index.
+followed by the title of z1 and the sentence of it that shares most words with the question. Vectors of blocks are those of the index. The
+reader reads z2 with x + z1 as its question, too: what it asks for is then named.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +89,9 @@ class LinkedPages:
         return found[here], places[here]
 
     def extended(self, text: str, question: Sequence[int], row: int) -> list[int]:
-        """Wordpieces of x + z1, not cut to a question's length."""
+        """Wordpieces of x + z1, not cut to a question's length; of x alone where ``row``, that of z1, is NO_ROW."""
+        if row == NO_ROW:
+            return list(question)
         store = self.inputs.store
         table, block, asked = store.sentences(row), store.block(row), set(words(text))
         shared = [len(asked.intersection(words(block.text[start:end]))) for start, end in table.chars.tolist()]
