@@ -15,7 +15,7 @@ from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
-from realm.nn.reader import Reader, read_candidates
+from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.text.answers import is_whole
 from realm.text.scoring import Scoring, scoring_of
 
@@ -32,6 +32,7 @@ class Evidence:
 
     ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
     ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
+    ``path``, where a link led to the block: the titles (ids where there is none) of the page that the question found, and of this one.
     """
 
     doc_id: str
@@ -44,6 +45,7 @@ class Evidence:
     start: int
     end: int
     doc_start: int
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Answer:
     def abstaining(self, below: float) -> "Answer":
         """This answer withheld if its ``sureness`` is below a threshold."""
         return replace(self, abstained=self.sureness < below)
+
+    def along(self, paths: SequenceOf[tuple[str, ...]]) -> "Answer":
+        """This answer with the path to each of its evidence; none is said where ``paths`` is empty."""
+        led = [replace(evidence, path=path) for evidence, path in zip(self.evidence, paths, strict=False)]
+        return replace(self, evidence=tuple(led)) if led else self
 
     def to_dict(self) -> dict[str, Any]:
         """The object of ``ask --json`` and of the server; without ``asdict``, which takes longer than the JSON that is made of it."""
@@ -182,7 +189,7 @@ class Answerer:
         """
         assert isinstance(self.reader, Reader)
         with multiplying(found.scores.device.type, bf16=self.bf16):
-            scores = read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+            scores = self._span_scores(tokens, found)
         spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
         if self.reader.spec.pointer:
             relevance = found.scores.masked_fill(~found.valid, float("-inf"))
@@ -193,6 +200,15 @@ class Answerer:
             none = torch.full_like(everything, float("-inf"))
         log_p = (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
         return log_p, none  # NaN where a question has no candidate at all, which none of its spans is
+
+    def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
+        """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
+        assert isinstance(self.reader, Reader)
+        if found.via is None:
+            return read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+        asked = [one for of_question in found.asked for one in of_question]
+        scores = read_candidates(self.reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
+        return SpanScores(*(part.unflatten(0, found.rows.shape).squeeze(2) for part in (scores.logits, scores.valid, scores.not_here)))
 
     def _batch(self, questions: list[str], k: int) -> list[Answer]:
         started = time.perf_counter()
@@ -208,7 +224,19 @@ class Answerer:
             "read": time.perf_counter() - searched,
         }
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
-        return [replace(answer, timings_ms=timings) for answer in answers]
+        paths = [self._paths(found, i) for i in range(len(questions))]
+        return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
+
+    def _paths(self, found: Candidates, i: int) -> list[tuple[str, ...]]:
+        """``Evidence.path`` of each block that was read for a question, in their order; none where no links were followed."""
+        if found.via is None:
+            return []
+        pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
+        return [() if via < 0 else (self._name(via), self._name(row)) for via, row in pairs if row >= 0]
+
+    def _name(self, row: int) -> str:
+        block = self.inputs.store.block(row)
+        return block.title or block.doc_id
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         """Answers from what was found, p_z [b, k]; their timings are filled in later."""

@@ -22,6 +22,7 @@ from realm.index.hybrid import HybridSearch, Proposals
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
 from realm.index.sparse import open_sparse
+from realm.linked import FIRST, LinkedPages, merged
 from realm.nn.embedder import Embedder
 from realm.retrieval import Retriever
 
@@ -37,7 +38,8 @@ class Candidates:
 
     k is the number asked for, or that of the documents where there are fewer.
     ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
-    with their gradient; None from such a source.
+    with their gradient; None from such a source. ``via`` [b, k] is the row of the block whose link led to a candidate, NO_ROW where the
+    question found it itself; None from a source that follows no links. ``asked`` are the wordpieces with which each candidate is then read.
     """
 
     rows: np.ndarray
@@ -45,9 +47,12 @@ class Candidates:
     embed_seconds: float = 0.0
     query_emb: Tensor | None = None
     proposals: Proposals | None = None
+    via: np.ndarray | None = None
+    asked: SequenceOf[SequenceOf[SequenceOf[int]]] = ()
 
     def best(self, k: int) -> "Candidates":
-        return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k])
+        via, asked = None if self.via is None else self.via[:, :k], [one[:k] for one in self.asked]
+        return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=via, asked=asked)
 
     def best_with(self, right: Tensor, k: int) -> "Candidates":
         """The k best; where none of them is right, the best right one takes the last one's place.
@@ -90,7 +95,12 @@ class DenseCandidates(Source):
         index: the search over them.
         inputs: corpus and featuriser.
         exclude: int64 [m], ids of blocks that no question gets; None: every live block may be a candidate.
+
+    Attributes:
+        hops: links that are followed from what a question finds, 0 or 1; in training mode none.
     """
+
+    hops = 0
 
     def __init__(self, embedder: Embedder, snapshot: Snapshot, index: MipsIndex, inputs: BlockInputs, exclude: np.ndarray | None = None):
         super().__init__()
@@ -99,8 +109,32 @@ class DenseCandidates(Source):
         self.index = index
         self.inputs = inputs
         self.exclude = exclude
+        self._linked: LinkedPages | None = None
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """The k best live blocks for each question, of what it finds and, with ``hops``, of what links lead to from there (linked.py).
+
+        Arguments as for ``direct``.
+        """
+        if not self.hops or self.training:
+            return self.direct(texts, questions, k)
+        k = min(k, len(self.index))
+        found = self.direct(texts, questions, max(k, FIRST))
+        scores, rows = found.scores.detach().float().cpu().numpy(), found.rows
+        pages = self._pages()
+        reached = pages.follow(texts, questions, rows[:, :FIRST], scores[:, :FIRST], self.embedded)
+        chosen = [merged(rows[i], scores[i], reached[i], k) for i in range(len(texts))]
+        rows, values, via = (np.stack(part) for part in zip(*chosen, strict=True))
+        asked = [[pages.extended(texts[i], questions[i], row) for row in via[i].tolist()] for i in range(len(texts))]
+        return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via, asked=asked)
+
+    def _pages(self) -> LinkedPages:
+        """What follows links over the generation that is searched now; fine-tuning may put another in its place."""
+        if self._linked is None or self._linked.snapshot is not self.snapshot:
+            self._linked = LinkedPages(self.inputs, self.snapshot, self.exclude)
+        return self._linked
+
+    def direct(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         """The k best live blocks for each question; the gradient of a score reaches the embedder through the question's side.
 
         Args:
@@ -213,6 +247,7 @@ def make_source(
     kind: str,
     weight: float = EVEN,
     exclude: np.ndarray | None = None,
+    hops: int = 0,
 ) -> DenseCandidates:
     """The source that a recipe's [retrieval] asks for.
 
@@ -221,10 +256,15 @@ def make_source(
         directory: the run's ``index/``.
         kind: dense, sparse or hybrid.
         weight: as for ``HybridCandidates``.
+        hops: as for ``DenseCandidates``.
     """
+    parts = embedder, snapshot, index, inputs, exclude
     if kind == "dense":
-        return DenseCandidates(embedder, snapshot, index, inputs, exclude)
-    return HybridCandidates(embedder, snapshot, index, inputs, exclude, directory=directory, weight=weight, dense=kind != "sparse")
+        source = DenseCandidates(*parts)
+    else:
+        source = HybridCandidates(*parts, directory=directory, weight=weight, dense=kind != "sparse")
+    source.hops = hops
+    return source
 
 
 class ScaledSource(Source):

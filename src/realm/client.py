@@ -24,7 +24,10 @@ class Versions(TypedDict):
 
 
 class Evidence(TypedDict):
-    """One block that was read; ``start`` and ``end`` are offsets of ``answer`` in ``text``, and ``text`` starts at ``doc_start``."""
+    """One block that was read; ``start`` and ``end`` are offsets of ``answer`` in ``text``, and ``text`` starts at ``doc_start``.
+
+    ``path``, where a link led to it: the titles of the page that the question found, and of this one.
+    """
 
     doc_id: str
     block_id: int
@@ -36,6 +39,7 @@ class Evidence(TypedDict):
     start: int
     end: int
     doc_start: int
+    path: list[str]
 
 
 class Answer(TypedDict):

@@ -223,7 +223,8 @@ class OpenRun:
         assert embedder is not None
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
         kind, weight = kind or recipe.retrieval_kind, self.networks.sparse_weight
-        source = make_source(embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weight=weight, exclude=exclude)
+        hops, beside = recipe.retrieval.hops, self.paths.index
+        source = make_source(embedder, snapshot, index, self.inputs, beside, kind=kind, weight=weight, exclude=exclude, hops=hops)
         return source.eval()
 
     @cached_property
@@ -293,7 +294,7 @@ class OpenRun:
         """
         self.require_k(k)
         store = self.inputs.store
-        found = self.source(texts, store.tokenizer.encode(list(texts)), k)
+        found = self.source.direct(texts, store.tokenizer.encode(list(texts)), k)
         return [
             tuple(Hit.of(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
             for rows, scores in zip(found.rows, found.scores, strict=True)
@@ -310,7 +311,7 @@ class OpenRun:
             ConfigError: as for ``require_k``.
         """
         self.require_k(k)
-        found = self.source([text], self.inputs.store.tokenizer.encode([text]), k)
+        found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), k)
         known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
         explained = []
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):

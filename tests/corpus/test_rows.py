@@ -36,7 +36,12 @@ def numbers(sentence: str) -> Any:
 @pytest.mark.parametrize("texts", [TEXTS, TEXTS[1:2], TEXTS[:1], []])
 @pytest.mark.parametrize("room", [7, 30])
 def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int) -> None:
-    documents = [Document(f"d{number}", f"T{number}", text, "in", number, split_sentences(text)) for number, text in enumerate(texts)]
+    documents = [
+        Document(
+            f"d{number}", f"T{number}", text, "in", number, split_sentences(text), links=((text[:2], 7), ("not in it", 8)) * (number % 2)
+        )
+        for number, text in enumerate(texts)
+    ]
     sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
     tokens, rows, expected, position = TOKENIZER.tokenize(sentences), BlockRows(), [], 0
     for number, document in enumerate(documents):
@@ -66,6 +71,7 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
                     row["span_hashes"].append(hash64(document.text[span.char_start : span.char_end]))
                 filled += length
             row["lang"] = language_of_document(document.title, document.text)
+            row["links"] = [7] if document.links and begin == 0 else []
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled
             expected.append(row)
@@ -77,13 +83,13 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
     assert len(texts) < 2 or any(row["span_hashes"] for row in expected)
 
 
-def test_rows_of_an_earlier_version_get_their_language_when_they_are_written_anew() -> None:
+def test_rows_of_an_earlier_version_get_what_they_lack_when_they_are_written_anew() -> None:
     rows = BlockRows()
     document = Document("d", "首都", "北京是中国的首都。", "in", 1, [(0, 9)])
     tokens = TOKENIZER.tokenize([document.text])
     rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
     now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
-    earlier = now.drop_columns(["lang"])
+    earlier = now.drop_columns(["lang", "links"])
     view = BatchView(earlier, "", CorpusError)
-    assert now.schema.names[-1] == "lang" and not view.has("lang") and BatchView(now, "", CorpusError).has("lang")
+    assert now.schema.names[-2:] == ["lang", "links"] and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
     assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

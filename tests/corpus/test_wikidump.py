@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import realm.corpus.wiki.dump as wikidump
-from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Rejected, SourceDocument
+from realm.corpus.links import title_key
+from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Redirect, Rejected, SourceDocument
 from realm.corpus.wiki.dump import BROKEN_XML, DISAMBIGUATION, LIST, DamagedData, iter_pages, read_pieces, read_wikidump, why_left_out
 from realm.corpus.wiki.names import Namespaces
 from realm.corpus.wiki.pages import WikiPage
@@ -62,6 +63,7 @@ def test_articles_and_what_is_left_out(tmp_path: Path) -> None:
     records = list(read_wikidump(path))
     assert records == [
         SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4),
+        Redirect(str(path), 7, title_key("Old name"), title_key("Cat")),
         Rejected(str(path), 12, EMPTY_TEXT),
     ]
 

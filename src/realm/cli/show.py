@@ -170,7 +170,8 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
         before, after = ("…" if first else "") + text[first:start], text[end:last] + ("…" if last < len(text) else "")
-        head = f"  {number}. {evidence['title']} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
+        name = " -> ".join(evidence["path"]) or evidence["title"]
+        head = f"  {number}. {name} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
         _print(Text.assemble(head, before, _shown(text[start:end], "bold underline"), after))
     _print("")
 

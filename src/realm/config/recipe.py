@@ -137,6 +137,9 @@ class RetrievalConfig:
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that from then on."""
+    hops: Annotated[int, Interval(ge=0, le=1)] = 0
+    """Links that answering and evaluation follow from the blocks that a question finds: 0, or 1 for questions whose answer stands on a page
+    that the first one leads to. Half of what is read is then what links lead to. Training follows none."""
 
 
 @dataclass(frozen=True)

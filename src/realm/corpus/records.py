@@ -1,17 +1,37 @@
-"""What a reader yields: documents as their source has them, and records that cannot be used, with the reason."""
+"""What a reader yields: documents as their source has them, redirects, and records that cannot be used, with the reason."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from realm.corpus.links import Links, bounded
 
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document."""
+    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these."""
 
     doc_id: str
     title: str
     text: str
     path: str
     line: int
+    links: Links = ()
+    links_cut: bool = False
+
+    def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
+        """The document with its links: of each the words that carry it and the key of its target."""
+        kept, cut = bounded(links)
+        return replace(self, links=kept, links_cut=cut)
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """A name that stands for another: keys of both."""
+
+    path: str
+    line: int
+    name: int
+    target: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +43,7 @@ class Rejected:
     reason: str
 
 
-Record = SourceDocument | Rejected
+Record = SourceDocument | Redirect | Rejected
 
 BAD_JSON = "bad json"
 NOT_AN_OBJECT = "not an object"
@@ -49,10 +69,13 @@ BAD_ROW = "bad row of a table"
 BAD_HTML = "html that cannot be parsed"
 ENCRYPTED = "needs a password"
 LINK_OUT = "link out of the folder"
+TOO_MANY_LINKS = "more links than are kept"
+PARTLY_USED = frozenset({TOO_MANY_LINKS})
+"""Reasons under which something of a document is left out, and not the document."""
 LINK_TO_FOLDER = "link to a folder"
 
 
-def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> Record:
+def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> SourceDocument | Rejected:
     """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
     if doc_id is None:
         return Rejected(path, line, MISSING_ID)

@@ -136,8 +136,9 @@ def source_over(
         facts: of the stage whose end fitted the weight of sparse search.
     """
     recipe, snapshot = context.recipe, generation.snapshot
-    kind, weight = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts)
-    return make_source(embedder, snapshot, generation.index, context.inputs, (paths or context.paths).index, kind=kind, weight=weight)
+    kind, weight, hops = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts), recipe.retrieval.hops
+    index, beside = generation.index, (paths or context.paths).index
+    return make_source(embedder, snapshot, index, context.inputs, beside, kind=kind, weight=weight, hops=hops)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
@@ -146,9 +147,10 @@ def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType(
     Args:
         facts: of the stage that searches, for the weight that was fitted when it ended.
     """
+    hops = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
-        return []
-    return [recipe.retrieval_kind, *([sparse_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else [])]
+        return hops
+    return [recipe.retrieval_kind, *([sparse_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []), *hops]
 
 
 STAGE_SECTIONS = {

@@ -49,7 +49,8 @@ def _verdict(answer: dict[str, Any]) -> Html | None:
 
 
 def _evidence(item: dict[str, Any]) -> Html:
-    title = tag("p", tag("b", tag("bdi", item.get("title") or "untitled")), meter("p(z|x)", number(item.get("p_z"))), class_="source")
+    name = " → ".join(str(title) for title in as_list(item.get("path"))) or item.get("title") or "untitled"
+    title = tag("p", tag("b", tag("bdi", name)), meter("p(z|x)", number(item.get("p_z"))), class_="source")
     start, end = item.get("start"), item.get("end")
     return tag("li", title, tag("p", marked(str(item.get("text", "")), start, end), dir="auto"))
 

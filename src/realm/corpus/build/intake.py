@@ -11,11 +11,22 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
-from realm.corpus.records import DUPLICATE_ID, EMPTY_ID, EMPTY_TEXT, TOO_MANY_SENTENCES, Record, Rejected, SourceDocument
+from realm.corpus.records import (
+    DUPLICATE_ID,
+    EMPTY_ID,
+    EMPTY_TEXT,
+    TOO_MANY_LINKS,
+    TOO_MANY_SENTENCES,
+    Record,
+    Redirect,
+    Rejected,
+    SourceDocument,
+)
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.reading import source_name
 from realm.corpus.store.keys import Keys
@@ -102,13 +113,15 @@ class _TakenIn:
     Attributes:
         documents: of ``spool.SCHEMA``: cheap to hand from process to process.
         positions: of each document in the chunk.
-        rejected: (position, record).
+        rejected: (position, record); also of documents that are taken in without all of their links.
+        redirects: uint64 [r, 2], keys of names and of what they stand for.
         forms: counts of the words' surface forms.
     """
 
     documents: pa.RecordBatch
     positions: list[int]
     rejected: list[tuple[int, Rejected]]
+    redirects: np.ndarray
     forms: dict[str, int]
 
 
@@ -150,6 +163,7 @@ def take_in(
     results = workers.in_order(chunks, partial(_take_in_chunk, count_forms), partial, (_take_in_chunk, count_forms))
     for number, (chunk, taken) in enumerate(results, 1):
         spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.add_redirects(taken.redirects)
         spool.place = chunk.place
         if casing is not None:
             casing.merge(taken.forms)
@@ -176,17 +190,24 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
     documents: list[Document] = []
     positions: list[int] = []
     rejected: list[tuple[int, Rejected]] = []
+    redirects: list[tuple[int, int]] = []
     casing = CasingCounts()
     for position, record in enumerate(chunk.records):
+        if isinstance(record, Redirect):
+            redirects.append((record.name, record.target))
+            continue
         made = _canonical_document(record) if isinstance(record, SourceDocument) else record
         if isinstance(made, Rejected):
             rejected.append((position, made))
             continue
+        if isinstance(record, SourceDocument) and record.links_cut:
+            rejected.append((position, Rejected(record.path, record.line, TOO_MANY_LINKS)))
         documents.append(made)
         positions.append(position)
         if count_forms:
             casing.add(made.text[start:end] for start, end in made.sentences)
-    return _TakenIn(documents_batch(documents), positions, rejected, casing.drain())
+    pairs = np.array(redirects, np.uint64).reshape(-1, 2)
+    return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.drain())
 
 
 def _canonical_document(record: SourceDocument) -> Document | Rejected:
@@ -201,7 +222,7 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     if len(sentences) > MOST_SENTENCES:
         return Rejected(record.path, record.line, TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
-    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless)
+    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless, record.links)
 
 
 def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

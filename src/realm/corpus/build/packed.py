@@ -4,7 +4,7 @@ What a document becomes depends on nothing but itself; which blocks are duplicat
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, make_pieces
 from realm.corpus.build.rows import BlockRows
-from realm.corpus.build.spool import Document, SpoolBatch
+from realm.corpus.build.spool import Document, SpoolBatch, redirects_in
+from realm.corpus.links import Redirects
 from realm.corpus.store import manifest as manifests, segments
 from realm.corpus.store.segments import segment_schema, token_dtype
 from realm.corpus.tagging.spans import SpanTagger, tag_all
@@ -75,11 +76,12 @@ class Packer:
     def __init__(self, tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int):
         self._tokenizer = tokenizer
         self._tagger = tagger
+        self._redirects: tuple[Path, Redirects] | None = None
         self.block_length = block_length
 
     def __call__(self, batch: SpoolBatch) -> PackedBatch:
         """Read a batch and pack it; one call of the tokenizer for all sentences of ``PORTION_CHARS``."""
-        documents = batch.documents()
+        documents = self._with_targets(batch)
         made, ids, counts = [Pieces() for _ in documents], [np.empty(0, np.uint32)], PackingCounts()
         titles = [title[: self.block_length // 4] for title in self._tokenizer.encode([document.title for document in documents])]
         rooms = [self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title) for title in titles]
@@ -96,6 +98,16 @@ class Packer:
             rows.add(document, title, pieces, fill_blocks(pieces.lengths, room))
         columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
         return PackedBatch(columns, b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
+
+    def _with_targets(self, batch: SpoolBatch) -> list[Document]:
+        """The documents of a batch, their links led through the redirects of the whole spool, which is complete."""
+        spool = batch.path.parent
+        if self._redirects is None or self._redirects[0] != spool:
+            self._redirects = spool, Redirects(redirects_in(spool))
+        documents = batch.documents()
+        keys = self._redirects[1].resolve(np.array([key for document in documents for _, key in document.links], np.uint64)).tolist()
+        targets = iter(keys)
+        return [replace(one, links=tuple((words, next(targets)) for words, _ in one.links)) if one.links else one for one in documents]
 
 
 def packer_elsewhere(corpus: str, block_length: int) -> Packer:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
-from realm.corpus.records import Rejected
+from realm.corpus.records import PARTLY_USED, Rejected
 from realm.decoding import json_value
 from realm.errors import DataError
 
@@ -27,8 +27,8 @@ class RejectedList:
         self.counts: Counter[str] = Counter()
 
     def add(self, record: Rejected) -> None:
-        """Count and list one record. Raises DataError: ``strict`` was asked for."""
-        if self._strict:
+        """Count and list one record. Raises DataError: ``strict`` was asked for, and the document is not used."""
+        if self._strict and record.reason not in PARTLY_USED:
             cure = "Repair the record, or build without --strict to leave it out"
             raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
         self._add_line(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False), record.reason)

@@ -1,5 +1,6 @@
 """Packed blocks as rows of a segment: positions are gathered document by document and turned into columns all at once."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 from realm.corpus.build.packing import Pieces, hash64
 from realm.corpus.build.spool import Document
 from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import LANGUAGE, language_of_document, segment_schema
+from realm.corpus.store.segments import LANGUAGE, LINKS, language_of_document, segment_schema
 
 
 class BlockRows:
@@ -30,6 +31,7 @@ class BlockRows:
         self._pieces = Pieces()
         self._hashes: list[int] = []
         self._span_hashes: list[int] = []
+        self._links: list[list[int]] = []
 
     def add(self, document: Document, title_ids: Sequence[int], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
         """Append the blocks of the batch's next document.
@@ -49,6 +51,7 @@ class BlockRows:
             self._sizes.append(last - first)
             self.documents.append(number)
             self.keys.append(block_key(document.title, block_text))
+        self._links += links_of_blocks(document, [(pieces.starts[first], pieces.ends[last - 1]) for first, last in blocks])
         if blocks:
             self._hashes += [hash64(text[start:end]) for start, end in zip(pieces.starts, pieces.ends, strict=True)]
             self._span_hashes += [hash64(text[span.char_start : span.char_end]) for span in pieces.spans]
@@ -79,6 +82,7 @@ class BlockRows:
             "sentence_tokens": _lists(piece, sentence_tokens),
             "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
             **self._span_columns(piece, token, starts),
+            LINKS: pa.array(self._links, pa.list_(pa.uint64())),
         }
         schema = segment_schema(dtype)
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
@@ -105,6 +109,26 @@ class BlockRows:
             "span_sentence": _lists(offsets, sentence.astype(np.int32)),
             "span_hashes": _lists(offsets, np.array(self._span_hashes, np.uint64)),
         }
+
+
+def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Keys of the links of each block: a link is the block's in which its words begin, looked for behind the link before it.
+
+    Args:
+        document: its links in their order; those whose words do not stand in its text are left out.
+        ranges: chars of each block, ascending.
+    """
+    found: list[list[int]] = [[] for _ in ranges]
+    starts, behind = [start for start, _ in ranges], 0
+    for words, key in document.links if ranges else ():
+        at = document.text.find(words, behind)
+        if at < 0:
+            at = document.text.find(words, 0, behind + len(words))
+        if at < 0:
+            continue
+        behind = max(behind, at)
+        found[max(bisect_right(starts, at) - 1, 0)].append(key)
+    return found
 
 
 def _lists(offsets: np.ndarray, values: np.ndarray) -> pa.Array:

@@ -10,8 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from realm.corpus.links import Links
 from realm.decoding import json_value
 from realm.errors import CorpusError
 from realm.storage import files
@@ -25,6 +27,8 @@ SCHEMA = pa.schema(
         ("line", pa.int64()),
         ("sentences", pa.list_(pa.int64())),
         ("caseless", pa.bool_()),
+        ("anchors", pa.list_(pa.string())),
+        ("targets", pa.list_(pa.uint64())),
     ]
 )
 
@@ -32,7 +36,7 @@ SCHEMA = pa.schema(
 @dataclass(frozen=True)
 class Document:
     """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read;
-    ``caseless`` whether one of its sentences is mostly written in a script without letter case."""
+    ``caseless`` whether one of its sentences is mostly written in a script without letter case; ``links`` are in its order."""
 
     doc_id: str
     title: str
@@ -41,6 +45,7 @@ class Document:
     line: int
     sentences: list[tuple[int, int]]
     caseless: bool = False
+    links: Links = ()
 
 
 @dataclass(frozen=True)
@@ -68,16 +73,36 @@ class SpoolBatch:
 def _from_batch(batch: pa.RecordBatch) -> list[Document]:
     columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
     return [
-        Document(doc_id, title, text, source, line, list(zip(flat[::2], flat[1::2], strict=True)), caseless)
-        for doc_id, title, text, source, line, flat, caseless in zip(*columns, strict=True)
+        Document(
+            doc_id,
+            title,
+            text,
+            source,
+            line,
+            list(zip(flat[::2], flat[1::2], strict=True)),
+            caseless,
+            tuple(zip(anchors, keys, strict=True)),
+        )
+        for doc_id, title, text, source, line, flat, caseless, anchors, keys in zip(*columns, strict=True)
     ]
 
 
 def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
     """``documents`` as rows of ``SCHEMA``."""
-    columns = {name: [getattr(document, name) for document in documents] for name in SCHEMA.names}
+    columns = {name: [getattr(document, name, ()) for document in documents] for name in SCHEMA.names}
+    columns["anchors"] = [[words for words, _ in document.links] for document in documents]
+    columns["targets"] = [[key for _, key in document.links] for document in documents]
     columns["sentences"] = [list(chain.from_iterable(sentences)) for sentences in columns["sentences"]]
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+_REDIRECTS = ".redirects.npy"
+
+
+def redirects_in(directory: Path) -> np.ndarray:
+    """The redirects that a spool's finished parts hold, uint64 [r, 2], in order."""
+    parts = [np.load(path, allow_pickle=False) for path in sorted(directory.glob(f"*{_REDIRECTS}"))]
+    return np.concatenate([np.empty((0, 2), np.uint64), *parts])
 
 
 class Spool:
@@ -101,6 +126,7 @@ class Spool:
         self._parts = 0
         self._batches: list[SpoolBatch] = []
         self._in_part = 0
+        self._redirects: list[np.ndarray] = []
         self.documents = self.text_bytes = 0
         self.place: tuple[int, ...] = (0, 0, 0, 0)
         self.complete = False
@@ -124,6 +150,11 @@ class Spool:
         self.documents += batch.num_rows
         self.text_bytes += batch.column("text").nbytes
 
+    def add_redirects(self, pairs: np.ndarray) -> None:
+        """Append redirects: uint64 [r, 2], the key of each name and of what it stands for."""
+        if len(pairs):
+            self._redirects.append(pairs)
+
     def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
         """Make everything so far durable, so that another process can go on from here.
 
@@ -137,6 +168,9 @@ class Spool:
             self._sink.close()
             self._writer = None
         self.complete = complete
+        if self._redirects:
+            np.save(self._redirects_path(self._parts + 1), np.concatenate(self._redirects))
+            self._redirects.clear()
         if self._resumable:
             self._save_facts({"rejected": list(rejected), "forms": dict(forms)})
         self._parts += 1
@@ -157,9 +191,15 @@ class Spool:
         for batch in self._batches:
             yield from batch.columns().column("doc_id").to_pylist()
 
+    def redirects(self) -> np.ndarray:
+        """All redirects of the parts that have ended, uint64 [r, 2]."""
+        return redirects_in(self._path)
+
     def _save_facts(self, more: dict[str, Any]) -> None:
         if self._part_path().exists():
             files.fsync_file(self._part_path())
+        if (redirects := self._redirects_path(self._parts + 1)).exists():
+            files.fsync_file(redirects)
         facts = {"documents": self.documents, "text_bytes": self.text_bytes, "place": self.place, "complete": self.complete}
         files.write_json(self._facts_path(self._parts + 1), facts | more)
 
@@ -170,7 +210,8 @@ class Spool:
             except (ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
                 cure = "Remove this directory and run the same command again"
                 raise CorpusError("what an interrupted build left is damaged", path=self._path, cure=cure) from error
-        self._part_path().unlink(missing_ok=True)
+        for left in (self._part_path(), self._redirects_path(self._parts + 1)):
+            left.unlink(missing_ok=True)
 
     def _take_up_part(self) -> None:
         """A finished part. Its rows are looked at as a whole: Arrow trusts offsets, and ends the process where they are wrong."""
@@ -189,6 +230,9 @@ class Spool:
 
     def _part_path(self) -> Path:
         return self._path / f"{self._parts + 1:06d}.arrow"
+
+    def _redirects_path(self, part: int) -> Path:
+        return self._path / f"{part:06d}{_REDIRECTS}"
 
     def _facts_path(self, part: int) -> Path:
         return self._path / f"{part:06d}.json"

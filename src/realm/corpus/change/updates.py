@@ -202,6 +202,7 @@ def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: 
             elif not known and rejected is not None:
                 rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
         spool.add(batch.columns(), changed)
+    spool.add_redirects(found.redirects())
     spool.end_part([], {}, complete=True)
     return np.sort(np.concatenate(gone))
 

@@ -102,7 +102,7 @@ def _all_bounded(records: Iterator[Record], options: SourceOptions) -> Iterator[
 
 def _bounded(record: Record, most: int) -> Record:
     """The record, or that its text has more than ``most`` bytes."""
-    if isinstance(record, Rejected) or 4 * len(record.text) <= most or len(record.text.encode("utf-8", "replace")) <= most:
+    if not isinstance(record, SourceDocument) or 4 * len(record.text) <= most or len(record.text.encode("utf-8", "replace")) <= most:
         return record
     return Rejected(record.path, record.line, TOO_LONG)
 

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from realm.corpus import streams
+from realm.corpus.links import MOST_LINKS, reference_key
 from realm.corpus.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
 from realm.corpus.sources.detect import COMPRESSED
 from realm.corpus.sources.limited import Beyond, read_limited
@@ -148,6 +149,44 @@ def _without_tags(html: str) -> str:
     return "".join(words.parts).strip()
 
 
+class _Anchors(HTMLParser):
+    """Collects the words and the reference of every link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._reference = ""
+        self._words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._reference, self._words = dict(attrs).get("href") or "", []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._reference:
+            self.found.append(("".join(self._words), self._reference))
+            self._reference = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._reference:
+            self._words.append(data)
+
+
+def anchors(html: str) -> list[tuple[str, str]]:
+    """The links of a page in its order, no two alike: words and reference; one more than are kept, where it has more."""
+    links = _Anchors()
+    distinct: dict[tuple[str, str], None] = {}
+    for start in range(0, len(html), _ANCHOR_PIECE):
+        links.feed(html[start : start + _ANCHOR_PIECE])
+        distinct.update(dict.fromkeys(links.found))
+        links.found.clear()
+        if len(distinct) > MOST_LINKS:
+            break
+    return list(distinct)[: MOST_LINKS + 1]
+
+
+_ANCHOR_PIECE = 1 << 16
+"""Characters that are looked at before the links are counted."""
 _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)
 _META_WITHIN = 4096
 _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem")
@@ -176,8 +215,12 @@ def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path:
         return Rejected(path, line, BAD_HTML)
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason)
-    found_title, text = found
-    return document_or_rejected(doc_id, found_title or title, text, path, line)
+    found_title, text, anchors = found
+    record = document_or_rejected(doc_id, found_title or title, text, path, line)
+    if isinstance(record, Rejected):
+        return record
+    links = ((words, reference_key(doc_id, reference)) for words, reference in anchors)
+    return record.linked((words, key) for words, key in links if key is not None)
 
 
 def _decoded(data: bytes, charset: str | None) -> str | None:
@@ -198,8 +241,8 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
         return None
 
 
-def main_text(data: bytes) -> tuple[str, str]:
-    """(title, text) of a page in UTF-8; the whole text of a page in which no main part is found."""
+def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]]]:
+    """(title, text, links) of a page in UTF-8; the whole text of a page in which no main part is found. Links as ``anchors`` has them."""
     import trafilatura
 
     html = data.decode("utf-8")
@@ -209,4 +252,4 @@ def main_text(data: bytes) -> tuple[str, str]:
     page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
     title, text = ("", "") if page is None else (page.title, page.text)
     # libxml2 gives nothing of what is nested deeper than 256; our own reader has no such limit.
-    return title or "", text or trafilatura.html2txt(html) or _without_tags(html)
+    return title or "", text or trafilatura.html2txt(html) or _without_tags(html), anchors(html)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest
-from realm.corpus.store.segments import LANGUAGE, language_of_document
+from realm.corpus.store.segments import LANGUAGE, LINKS, language_of_document
 from realm.corpus.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -183,6 +183,11 @@ class BlockStore:
         if view.has(LANGUAGE):
             return str(view.scalar(LANGUAGE, index))
         return language_of_document(view.scalar("title", index), view.scalar("text", index))
+
+    def links(self, row: int) -> np.ndarray:
+        """uint64 [l]: keys of what the block at ``row`` links to, in its order; none where an earlier version wrote the corpus."""
+        view, index = self._locate(row)
+        return view.lists(LINKS).row(index) if view.has(LINKS) else np.empty(0, np.uint64)
 
     def block(self, row: int) -> Block:
         """The block at ``row``."""

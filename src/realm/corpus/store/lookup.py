@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from realm.corpus.links import document_key
 from realm.corpus.store.manifest import SegmentInfo, damage
 from realm.corpus.store.sums import read_whole, segment_sums
 from realm.errors import CorpusError
@@ -34,10 +35,6 @@ def block_key(title: str, text: str) -> bytes:
 
 def _key(title: bytes, text: bytes) -> bytes:
     return hashlib.blake2b(b"%b\n%b" % (title, text), digest_size=16).digest()
-
-
-def _document_hash(doc_id: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(doc_id, digest_size=8).digest(), "little")
 
 
 def flat_view(column: pa.Array) -> np.ndarray:
@@ -94,7 +91,7 @@ def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, i
         for row in _first_rows(ids):
             doc_id = ids[row].as_py()
             if doc_id != previous:
-                yield _document_hash(doc_id.encode("utf-8")), start + row
+                yield document_key(doc_id.encode("utf-8")), start + row
             previous = doc_id
         start += len(batch)
 
@@ -147,13 +144,22 @@ class SegmentLookup:
 
     def first_rows(self, doc_id: str) -> list[int]:
         """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
+        return self.first_rows_of_key(document_key(doc_id.encode("utf-8", "replace")))
+
+    def first_rows_of_key(self, key: int) -> list[int]:
+        """Rows at which a document with the key (``links.document_key``) starts."""
         hashes, firsts = self._documents
-        wanted = np.uint64(_document_hash(doc_id.encode("utf-8", "replace")))
+        wanted = np.uint64(key)
         position, found = int(np.searchsorted(hashes, wanted)), []
         while position < len(hashes) and hashes[position] == wanted:
             found.append(int(firsts[position]))
             position += 1
         return found  # ascending: equal hashes are in order of their rows
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """int64 [d], ascending: the rows at which documents start."""
+        return np.sort(self._documents[1]).astype(np.int64)
 
 
 def stored_keys(segment: Path, info: SegmentInfo) -> Iterator[bytes]:

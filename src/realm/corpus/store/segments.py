@@ -17,7 +17,11 @@ BATCH_ROWS = 16_384
 SEGMENT_ROWS = WHOLE_ROWS
 
 LANGUAGE = "lang"
-"""The column of languages. Segments that earlier versions wrote lack it."""
+"""The column of languages."""
+LINKS = "links"
+"""The column of links."""
+LATER = frozenset({LANGUAGE, LINKS})
+"""Columns that segments of earlier versions lack."""
 
 _PAIR = pa.list_(pa.int32(), 2)
 
@@ -30,7 +34,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
     """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
 
-    ``lang`` is the language of the document, as ``text.languages`` tells it.
+    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
     """
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
@@ -53,17 +57,20 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             ("span_sentence", pa.list_(pa.int32())),
             ("span_hashes", pa.list_(pa.uint64())),
             (LANGUAGE, pa.string()),
+            (LINKS, pa.list_(pa.uint64())),
         ]
     )
 
 
-def with_language(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a segment with their column of languages: what an earlier version wrote has none, and gets that of each block's text."""
-    if LANGUAGE in batch.schema.names:
-        return batch
-    texts = zip(batch.column("title").to_pylist(), batch.column("text").to_pylist(), strict=True)
-    found = pa.array([language_of_document(title, text) for title, text in texts], pa.string())
-    return pa.RecordBatch.from_arrays([*batch.columns, found], names=[*batch.schema.names, LANGUAGE])
+def with_later_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a segment with all columns of this version: an earlier one's get the language of each block's text, and no links."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if LANGUAGE not in columns:
+        texts = zip(batch.column("title").to_pylist(), batch.column("text").to_pylist(), strict=True)
+        columns[LANGUAGE] = pa.array([language_of_document(title, text) for title, text in texts], pa.string())
+    if LINKS not in columns:
+        columns[LINKS] = pa.array([[]] * len(batch), pa.list_(pa.uint64()))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def language_of_document(title: str, text: str) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from realm.corpus.links import title_key
 from realm.corpus.store.lookup import SegmentLookup, flat_view
 from realm.corpus.store.manifest import CURE, SegmentInfo, damage
-from realm.corpus.store.segments import LANGUAGE, segment_schema, with_language
+from realm.corpus.store.segments import LATER, segment_schema, with_later_columns
 from realm.corpus.store.sums import DIGITS, column_sum, frame_sum, read_whole
 from realm.errors import CorpusError
 from realm.storage.disk import says_nothing_of_the_file
@@ -87,7 +88,7 @@ class BatchView:
         """A copy of the rows for which ``keep`` (bool [rows]) is true, with all columns of this version."""
         for name in self._batch.schema.names:
             self.column(name)
-        return with_language(self._batch.filter(pa.array(keep)))
+        return with_later_columns(self._batch.filter(pa.array(keep)))
 
     def has(self, name: str) -> bool:
         """Whether there is such a column: an earlier version may have written the segment."""
@@ -146,7 +147,7 @@ class Segment:
             if isinstance(error, OSError) and says_nothing_of_the_file(error):
                 raise damage("segment").unreadable(error, self._path) from error
             raise self._damaged(str(error)) from error
-        missing = set(segment_schema(np.dtype(np.uint16)).names) - {LANGUAGE, *self._reader.schema.names}
+        missing = set(segment_schema(np.dtype(np.uint16)).names) - {*LATER, *self._reader.schema.names}
         if missing:
             raise self._damaged(f"no column {', '.join(sorted(missing))}")
         if self._reader.num_record_batches != len(info.batch_rows):
@@ -226,6 +227,29 @@ class Segment:
         """The batch that holds ``row`` and the position in it."""
         number = bisect_right(self._starts, row) - 1
         return self.view(number), row - self._starts[number]
+
+    def has_elements(self, name: str, first: int, last: int) -> bool:
+        """Whether a list of the rows from ``first`` to before ``last`` has an element, in a column that an earlier version may lack."""
+        for view, start in zip(self.batches, self._starts, strict=False):
+            begin, end = max(first - start, 0), min(last - start, view.rows)
+            if begin < end and view.has(name) and view.lists(name).offsets[end] > view.lists(name).offsets[begin]:
+                return True
+        return False
+
+    @cached_property
+    def titles(self) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 [d], int64 [d]): the keys of the titles of the documents that have one, ascending, and the first row of each."""
+        starts, first = self.lookup.starts, 0
+        keys, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+        for view in self.batches:
+            here = starts[(starts >= first) & (starts < first + view.rows)]
+            titles = view.column("title").take(pa.array(here - first)).to_pylist()
+            here = here[[bool(title) for title in titles]] if len(here) else here
+            keys.append(np.array([title_key(title) for title in titles if title], np.uint64))
+            rows.append(here)
+            first += view.rows
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        return np.concatenate(keys)[order], np.concatenate(rows)[order]
 
     def flat(self, name: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 [t], int64 [t]): all values of a list column of hashes, and the row of each; rows are numbered from ``first_row``."""

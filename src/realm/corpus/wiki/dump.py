@@ -1,7 +1,7 @@
 """Reader of MediaWiki XML dumps: articles as plain prose, one document a page.
 
-Left out without a word are redirects, other namespaces, other content models than wikitext, disambiguation pages and lists: a dump
-is mostly those. What is damaged is rejected with a reason.
+Redirects come as such. Left out without a word are other namespaces, other content models than wikitext, disambiguation pages and lists: a
+dump is mostly those. What is damaged is rejected with a reason.
 """
 
 import bz2
@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from realm.corpus.records import DAMAGED, UNREADABLE, Record, Rejected, document_or_rejected
+from realm.corpus.links import title_key
+from realm.corpus.records import DAMAGED, UNREADABLE, Record, Redirect, Rejected, document_or_rejected
 from realm.corpus.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes, refuse_passing
-from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list
+from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list, redirect_target
 from realm.corpus.wiki.pages import BrokenXml, PageReader, SiteInfo, WikiPage
 from realm.corpus.wiki.text import clean_wikitext
 from realm.corpus.workers import Workers, in_portions
@@ -118,8 +119,9 @@ Chunk = tuple[SiteInfo, list[WikiPage | Rejected]]
 def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record]:
     """The articles of a dump (.xml, .xml.bz2, .xml.gz, .xml.xz) in its order, cleaned; the latest revision of each.
 
-    The id is ``simplewiki:1234``, database name and page id, so that several wikis fit into one corpus; the page id alone where the
-    dump has no database name. ``line`` counts in the decompressed XML. An article without prose is rejected as empty.
+    An article brings the links in its prose, by the titles that they name. The id is ``simplewiki:1234``, database name and page id, so
+    that several wikis fit into one corpus; the page id alone where the dump has no database name. ``line`` counts in the decompressed XML.
+    An article without prose is rejected as empty.
     Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and two more.
 
     Args:
@@ -167,7 +169,7 @@ def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPag
 def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
     """What is worth cleaning: the cheap reasons to leave a page out come first."""
     for site, page in iter_pages(path, workers):
-        if isinstance(page, Rejected) or (page.namespace == 0 and not page.redirect and page.model == "wikitext"):
+        if isinstance(page, Rejected) or (page.namespace == 0 and page.model == "wikitext"):
             yield site, page
 
 
@@ -178,7 +180,16 @@ def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
     for page in pages:
         if isinstance(page, Rejected):
             records.append(page)
+        elif page.redirect:
+            if target := redirect_target(page.text):
+                records.append(Redirect(path, page.line, title_key(page.title), title_key(target)))
         elif why_left_out(page, namespaces) is None:
-            doc_id = f"{site.dbname}:{page.page_id}" if site.dbname and page.page_id else page.page_id
-            records.append(document_or_rejected(doc_id, page.title, clean_wikitext(page.text, namespaces, page.title), path, page.line))
+            records.append(_article(page, site, namespaces, path))
     return records
+
+
+def _article(page: WikiPage, site: SiteInfo, namespaces: Namespaces, path: str) -> Record:
+    doc_id = f"{site.dbname}:{page.page_id}" if site.dbname and page.page_id else page.page_id
+    links: list[tuple[str, str]] = []
+    record = document_or_rejected(doc_id, page.title, clean_wikitext(page.text, namespaces, page.title, links), path, page.line)
+    return record if isinstance(record, Rejected) else record.linked((words, title_key(name)) for words, name in links)

@@ -23,6 +23,7 @@ def _any_of(key: str) -> str:
 TABLES: dict[str, str] = tomllib.loads((files("realm.corpus.wiki") / "names.toml").read_text("utf-8"))
 FILE, CATEGORY = name_set(TABLES["file"]), name_set(TABLES["category"])
 _LONG_CODES, _SHORT_PREFIXES = name_set(TABLES["long_codes"]), name_set(TABLES["short_prefixes"])
+_TARGET = re.compile(r"[^\[\]|{}<>\n]{0,255}")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?=:)")
 REDIRECT = re.compile(rf"\s*#\s*(?:{_any_of('redirect')})\s*:?\s*\[\[", re.IGNORECASE)
 _DISAMBIGUATION_TEMPLATES = name_set(TABLES["disambiguation_templates"])
@@ -72,6 +73,18 @@ class Namespaces:
 def is_redirect(text: str) -> bool:
     """Whether a page's text begins as a redirect does."""
     return REDIRECT.match(text, 0) is not None
+
+
+def redirect_target(text: str) -> str:
+    """The title that a redirect leads to; empty where its text does not say."""
+    found = REDIRECT.match(text, 0)
+    target = _TARGET.match(text, found.end()) if found else None
+    return page_name(target[0]) if target else ""
+
+
+def page_name(target: str) -> str:
+    """The title of the page that the target of a link names, without the section; empty where it is a section of its own page."""
+    return " ".join(target.partition("#")[0].replace("_", " ").removeprefix(":").split())
 
 
 def is_disambiguation(title: str, text: str, namespaces: Namespaces) -> bool:

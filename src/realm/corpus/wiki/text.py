@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from realm.corpus.wiki.brackets import BracketWriter, Chooser
 from realm.corpus.wiki.elements import without_apart, without_elements, without_tags
-from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces
+from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces, page_name
 from realm.corpus.wiki.templates import template_writer
 
 _HEADING = re.compile(r"^=[^\n]*=[ \t]*$", re.MULTILINE)
@@ -36,16 +36,16 @@ _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 
 
-def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str = "") -> str:
+def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str = "", links: list[tuple[str, str]] | None = None) -> str:
     """The prose of a page: paragraphs and headings apart by an empty line, list items one a line.
 
     Links keep their labels. Tables, files, references, code and closing sections such as References go, templates too except the few
     that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|`` or ``<ref`` is left,
-    whatever the input.
+    whatever the input. ``links``, if given, gets the words and the title of each link in what is kept.
     """
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
-    text = BracketWriter(text, _template_chooser(title, namespaces), lambda target: None if namespaces.drops(target) else _label).render()
+    text = BracketWriter(text, _template_chooser(title, namespaces), _link_chooser(namespaces, links)).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
 
@@ -82,6 +82,24 @@ def _template_chooser(title: str, namespaces: Namespaces) -> Chooser:
         if lower.startswith("formatnum:") and not namespaces.groups_by_comma:
             return lambda content: content.partition(":")[2].partition("|")[0].strip()  # how this wiki groups is not known
         return template_writer(name)
+
+    return choose
+
+
+def _link_chooser(namespaces: Namespaces, links: list[tuple[str, str]] | None) -> Chooser:
+    def choose(target: str) -> Callable[[str], str] | None:
+        if namespaces.drops(target):
+            return None
+        name = "" if links is None else page_name(target)
+        if links is None or not name:
+            return _label
+
+        def write(content: str) -> str:
+            label = _label(content)
+            links.append((without_quotes(label), name))
+            return label
+
+        return write
 
     return choose
 

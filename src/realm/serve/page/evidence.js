@@ -88,6 +88,7 @@ function evidence(item, found, leaveOut) {
     "li",
     {},
     el("h3", {}, el("a", { href: markedAt(item) }, own(item.title || "untitled")), el("span", { class: "id" }, own(item.doc_id))),
+    item.path.length ? path(item.path) : null,
     el("p", { class: "block", dir: "auto" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
     el(
       "dl",
@@ -109,6 +110,10 @@ function evidence(item, found, leaveOut) {
     ),
   );
 }
+
+/** How a link led to the block: from the page that the question found to this one. */
+const path = (titles) =>
+  el("p", { class: "note" }, "Linked from ", own(titles[0]), titles.slice(1).map((title) => [" → ", own(title)]));
 
 const markedAt = (item) => documentLink(item.doc_id, item.doc_start + item.start, item.doc_start + item.end);
 
