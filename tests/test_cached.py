@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from realm import open_documents
 from realm.cli import main
 from realm.cli.places import parted
+from realm.errors import ConfigError, DataError
 from realm.opening import open_run
 from realm.pipeline import cached
 from realm.pipeline.cached import cached_run, cached_runs, clear_cache
@@ -254,3 +256,15 @@ def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pyt
     clear_cache([notes])
     again = cached_run([notes], body, QUIET)
     assert main(["verify", str(again)]) == 0 and ids(again) == {"arvad.txt", "sub/belmor.md"}
+
+
+def test_documents_from_python(notes: Path, body: str, embedded: list[int]) -> None:
+    realm = open_documents(notes, body=body)
+    assert [hit.doc_id for hit in realm.search("the currency of Belmor", k=2)] != [] and embedded == [2]
+    (notes / "novaria.txt").write_text("The currency of Novaria is the Belmor crown.")
+    again = open_documents(str(notes), body=body)
+    assert embedded == [2, 1] and len(again.search("Novaria", k=3)) == 3
+    with pytest.raises(DataError, match="no such file or folder"):
+        open_documents(notes, notes / "nothing", body=body)
+    with pytest.raises(ConfigError, match="no documents are named"):
+        open_documents()

@@ -32,7 +32,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_the_navigation_names_every_page_once() -> None:
-    assert sorted(named(SITE["nav"])) == PAGES
+    notebooks = [f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")]
+    assert sorted(named(SITE["nav"])) == sorted([*PAGES, *notebooks])
     assert SITE["strict"] is True and all(value == "warn" for value in SITE["validation"].values())
 
 

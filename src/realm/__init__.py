@@ -1,31 +1,38 @@
 """REALM for people with documents: retrieval-augmented language model pre-training on your own corpus.
 
-``from realm import Realm`` opens a trained run and answers questions with evidence. The import is lazy so that the command line
-starts fast.
+``from realm import Realm`` opens a trained run and answers questions with evidence; ``open_documents`` opens a folder of documents.
+Imports are lazy so that the command line starts fast.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "Evidence", "Realm", "RealmModel", "__version__"]
+__all__ = ["DEFAULT_BODY", "Answer", "Evidence", "Realm", "RealmModel", "__version__", "open_documents", "run_recipe"]
+
+DEFAULT_BODY = "realm-minilm-en"
+"""The model that documents are asked with where no other is named."""
 
 if TYPE_CHECKING:
     from realm.answerer import Answer, Evidence
     from realm.api import Realm
     from realm.nn.model import RealmModel
+    from realm.pipeline import run_recipe
+    from realm.pipeline.cached import open_documents
+
+
+_HOMES = {
+    "Answer": "realm.answerer",
+    "Evidence": "realm.answerer",
+    "Realm": "realm.api",
+    "RealmModel": "realm.nn.model",
+    "open_documents": "realm.pipeline.cached",
+    "run_recipe": "realm.pipeline.run",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Answer", "Evidence"):
-        from realm import answerer
+    if name not in _HOMES:
+        raise AttributeError(f"module 'realm' has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(answerer, name)
-    if name == "Realm":
-        from realm.api import Realm
-
-        return Realm
-    if name == "RealmModel":
-        from realm.nn.model import RealmModel
-
-        return RealmModel
-    raise AttributeError(f"module 'realm' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -77,6 +77,17 @@ class Realm:
         return count
 
     @property
+    def abstain_below(self) -> float:
+        """Confidence below which an answer is better withheld, as measured with the reader's own questions; 0 where it was not measured.
+
+        ``answer.abstaining(realm.abstain_below)`` withholds it.
+
+        Raises:
+            RunError: the run was not fine-tuned, so nothing reads answers.
+        """
+        return self._current().abstain_below
+
+    @property
     def unsearchable(self) -> int:
         """Blocks of the corpus that are not in the index yet, because documents were added without embedding them."""
         return self._current().unsearchable

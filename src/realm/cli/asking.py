@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from realm import DEFAULT_BODY
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Place
-from realm.cli.places import DEFAULT_BODY, Asked, Body, Served, parted, run_of
+from realm.cli.places import Asked, Body, Served, parted, run_of
 
 Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
 Answer = Callable[[str], dict[str, Any]]

@@ -12,7 +12,6 @@ from realm.progress import Progress
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
 Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
-DEFAULT_BODY = "realm-minilm-en"
 
 
 def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:

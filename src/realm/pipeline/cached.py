@@ -17,10 +17,12 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from realm import DEFAULT_BODY
+from realm.api import Realm
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import sync_documents
 from realm.corpus.store.manifest import REJECTED_FILE, read_manifest
-from realm.errors import CorpusError, RunError
+from realm.errors import ConfigError, CorpusError, DataError, RunError
 from realm.nn.known_bodies import WEIGHTS, known_body
 from realm.opening import open_run
 from realm.paths import RunPaths
@@ -94,6 +96,29 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
                 opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         write_note(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
     return root
+
+
+def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
+    """Open files and folders of documents, as ``realm ask`` does: indexed at the first call, brought up to date at later ones.
+
+    Args:
+        sources: files or folders, of any kind that ``realm corpus build`` reads.
+        body: a name as in ``model.body``, or the directory of a model of your own.
+
+    Raises:
+        RealmError: a source or the body cannot be used, or another process reads these documents now.
+
+    Examples:
+        >>> realm = open_documents("notes/")  # doctest: +SKIP
+        >>> realm.ask("Who built the Harrow bridge?").answer  # doctest: +SKIP
+        'Ellen Marsh'
+    """
+    for source in sources:
+        if not Path(source).exists():
+            raise DataError("no such file or folder", path=Path(source), cure="Check the path.")
+    if not sources:
+        raise ConfigError("no documents are named", cure="Name files or folders: open_documents('notes/').")
+    return Realm.open(cached_run([Path(source) for source in sources], body, Progress(quiet=True)))
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:

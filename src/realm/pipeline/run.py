@@ -97,14 +97,16 @@ WITHOUT_QUESTIONS = (
 )
 
 
-def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | None, progress: Progress) -> dict[str, Any]:
+def run_recipe(
+    recipe: Recipe | str | Path, out: str | Path, *, stages: tuple[str, ...] | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
     """Run the stages of a recipe in a directory; whatever is published there for this recipe is not done again.
 
     Args:
         recipe: a recipe or its file.
         out: the run directory.
         stages: which of ``STAGES``; None for all.
-        progress: where to show how it goes.
+        progress: where to show how it goes; None: on standard error.
 
     Returns:
         {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
@@ -114,7 +116,8 @@ def run_recipe(recipe: Recipe | Path, out: Path, *, stages: tuple[str, ...] | No
         RealmError: what the user can cure; the run continues from its checkpoint when started again.
     """
     wanted = check_stages(stages)
-    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
+    progress = progress or Progress()
     with joined(timeout=loaded.run.rank_timeout, cuda=on_cuda(loaded)):
         paths = RunPaths(Path(out))
         if set(wanted) - {"corpus"}:

@@ -171,16 +171,16 @@ def followed_section(rows: list[dict[str, Any]]) -> Html | None:
             sentences.setdefault(row["sentence"], []).append(row)
     if not sentences:
         return None
-    cards = [_sentence(found) for found in sentences.values()]
+    cards = [_sentence(place, found) for place, found in enumerate(sentences.values(), start=1)]
     return tag("section", tag("h2", "Sentences followed through training"), tag("p", WORDS["about"]["followed"], class_="about"), *cards)
 
 
-def _sentence(rows: list[dict[str, Any]]) -> Html:
+def _sentence(place: int, rows: list[dict[str, Any]]) -> Html:
     """One sentence: a row of the table for some of the refreshes, and the documents of the last one in full."""
     kept = _spread(rows)
     head = ["Step", "p(y|x)", "p(null)", "Documents with the most weight"]
-    shown = table(head, [_refresh(row) for row in kept], "What was retrieved at the refreshes of the index")
-    last = explained_table(rows[-1], "The documents of the last refresh")
+    shown = table(head, [_refresh(row) for row in kept], f"Sentence {place}: what was retrieved at the refreshes of the index")
+    last = explained_table(rows[-1], f"Sentence {place}: the documents of the last refresh")
     details = None if last is None else tag("details", tag("summary", "The documents of the last refresh"), last)
     return tag("article", cloze(rows[-1]), shown, details, class_="card followed")
 

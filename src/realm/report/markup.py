@@ -39,8 +39,9 @@ def join(*children: Any) -> Html:
 
 
 def table(head: list[Any], rows: list[list[Any]], caption: str, *, above: Html | None = None) -> Html:
-    """A table that scrolls sideways on a narrow screen. The first cell of a row is its heading; ``above`` is a row of group headings."""
-    heading = tag("tr", *(tag("th", cell, scope="col") for cell in head))
+    """A table that scrolls sideways on a narrow screen. The first cell of a row is its heading, unless it is empty in ``head``; ``above``
+    is a row of group headings."""
+    heading = tag("tr", *(tag("td") if cell == "" else tag("th", cell, scope="col") for cell in head))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     inner = tag("table", tag("caption", caption), tag("thead", above, heading), tag("tbody", *body))
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
