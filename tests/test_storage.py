@@ -159,7 +159,13 @@ def test_a_note_tells_every_change(tmp_path: Path, caplog: pytest.LogCaptureFixt
     write_note(path, value)
     assert read_note(path) == json.loads(json.dumps(value)) and not caplog.records
     whole = path.read_bytes()
-    for damaged in (whole.replace(b'"', b"!", 1), whole[:-9], bytes(len(whole)), whole.replace(b"}", b', "more": 1}', 1)):
+    for damaged in (
+        whole.replace(b'"', b"!", 1),
+        whole[:-9],
+        bytes(len(whole)),
+        whole.replace(b"}", b', "more": 1}', 1),
+        whole.replace(b"manifest_", b"manifesu_"),
+    ):
         path.write_bytes(damaged)
         caplog.clear()
         assert read_note(path) is None and str(path) in caplog.text and "damaged" in caplog.text

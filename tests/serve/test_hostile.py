@@ -1,5 +1,6 @@
 """Requests that nobody honest sends: every one is refused with 4xx, in bounded time and memory, and the server goes on."""
 
+import asyncio
 import gzip
 import json
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from realm.errors import ConfigError
-from realm.serve.guard import Rules
-from realm.serve.limits import LIMITS
+from realm.serve.guard import Guard, Rules
+from realm.serve.limits import LIMITS, Limits
+from realm.serve.meter import Meter
 from realm.serve.server import is_loopback, read_token, rules_of
 
 from .tools import served
@@ -99,6 +101,27 @@ def test_bodies(client: TestClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", ""):
         assert client.post("/v1/answer", content=b'{"questions": ["Who?"]}', headers={"content-type": kind}).status_code == 415
     assert client.request("GET", "/v1/run", content=b"{}").status_code == 400
+
+
+def test_a_body_that_does_not_come() -> None:
+    """A byte at a time, without end: the time counts from the first."""
+    said: list[Any] = []
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("the body was not whole")
+
+    async def trickles() -> Any:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def hears(message: Any) -> None:
+        said.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/answer", "headers": headers}
+    guard = Guard(answers, Rules(), Meter(), Limits(body_seconds=0.1))
+    asyncio.run(asyncio.wait_for(guard(scope, trickles, hears), 60))
+    assert said[0]["status"] == 408 and b"did not come within" in said[1]["body"]
 
 
 def test_headers(client: TestClient) -> None:

@@ -23,7 +23,7 @@ def flipped(name: str, place: Callable[[bytes], int]) -> Harm:
 HARMS: dict[str, Harm] = {
     "a weight": flipped("weights.safetensors", lambda data: len(data) - 3),
     "a moment": flipped("optimizer.safetensors", lambda data: len(data) - 3),
-    "what the task said": flipped("state.json", lambda data: data.index(b"7")),
+    "what the task said": flipped("state.json", lambda data: data.index(b"7", data.index(b'"seen"'))),
     "gone": lambda directory: (directory / "weights.safetensors").unlink(),
     "empty": lambda directory: (directory / "state.json").write_bytes(b""),
 }

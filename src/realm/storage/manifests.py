@@ -13,6 +13,8 @@ from realm.errors import RealmError
 from realm.storage.files import sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"
+DIGITS = 64
+"""Of a SHA-256 in hexadecimal."""
 ITEMS = "items"
 """Under which a list stands in a note."""
 logger = logging.getLogger(__name__)
@@ -72,12 +74,18 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bo
     values = dict(values)
     known = values.pop(CHECKSUM, None)
     try:
-        differs = (required or known is not None) and known != _checksum(values)
+        differs = known != _checksum(values) if required or known is not None else _renamed(values)
     except (ValueError, RecursionError):  # NaN, or nested as deeply as can just be read: nothing that was sealed
         differs = True
     if differs:
         raise errors.damaged("changed since it was published (checksum differs)", path=path)
     return values
+
+
+def _renamed(values: dict[str, Any]) -> bool:
+    """Whether one of the entries is the checksum of the others: damage to its name must not make a file of ours one without a checksum."""
+    digests = [key for key, value in values.items() if isinstance(value, str) and len(value) == DIGITS]
+    return any(values[key] == _checksum({other: value for other, value in values.items() if other != key}) for key in digests)
 
 
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
