@@ -1,4 +1,4 @@
-"""metrics.jsonl survives a killed writer."""
+"""metrics.jsonl survives a killed writer, and no damaged number of it is shown."""
 
 import json
 from pathlib import Path
@@ -63,3 +63,25 @@ def test_half_a_row_is_passed_over_and_never_glued_to_the_next(log: MetricsLog, 
     assert steps(log) == [*whole, ("warm", 2)]
     log.rewind("warm", 1)
     assert steps(log) == whole and log.path.read_bytes().endswith(b"}\n") and log.path.read_bytes().count(b"\n") == 4
+
+
+def test_no_damaged_row_is_shown(log: MetricsLog, caplog: pytest.LogCaptureFixture) -> None:
+    """Every bit once: the rows that are left are as they were written, and a warning says that one is missing."""
+    whole, rows = log.path.read_bytes(), list(log.rows())
+    assert not caplog.records
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        log.path.write_bytes(data)
+        caplog.clear()
+        left = list(log.rows())
+        assert left == rows or (all(row in rows for row in left) and "damaged rows" in caplog.text), bit
+
+
+def test_rows_of_an_earlier_version_are_read(log: MetricsLog, caplog: pytest.LogCaptureFixture) -> None:
+    rows = list(log.rows())
+    log.path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    log.write("warm", 2)
+    assert list(log.rows())[:-1] == rows and not caplog.records
+    log.rewind("warm", 1)
+    assert list(log.rows()) == rows and log.path.read_text("utf-8").count("crc32") == len(rows)

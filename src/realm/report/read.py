@@ -83,7 +83,7 @@ def read_run(paths: RunPaths) -> RunRecord:
         claims=[c for c in claims if isinstance(c, str)] if isinstance(claims, list) else [],
         explanation=explanation if isinstance(explanation, dict) else None,
         alarms=rows.alarms,
-        followed=[row for row in MetricsLog(paths.examples).rows() if isinstance(row, dict)],
+        followed=list(MetricsLog(paths.examples).rows()),
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
 
@@ -101,12 +101,12 @@ def _facts(path: Path) -> Any:
 class _Rows:
     """Rows of metrics.jsonl by stage and column."""
 
-    def __init__(self, rows: Iterable[Any]):
+    def __init__(self, rows: Iterable[dict[str, Any]]):
         self.columns: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
         self.times: dict[str, list[float]] = defaultdict(list)
         self.alarms: list[dict[str, Any]] = []
         for row in rows:
-            step = number(row.get("step")) if isinstance(row, dict) else None
+            step = number(row.get("step"))
             if step is None or "stage" not in row:
                 continue
             stage = str(row["stage"])

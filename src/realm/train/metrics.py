@@ -1,11 +1,13 @@
-"""metrics.jsonl: one JSON object a line, the truth that the report, the terminal and the tests read.
+"""metrics.jsonl: one JSON object a line, the truth that the report, the terminal and the tests read. Each ends with its own checksum.
 
 Only the keys in ``TIMES`` hold anything that a second run of the same seed would not repeat (with an inline or replayed refresh).
 """
 
 import json
+import logging
 import math
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ SHARES = tuple(f"share_{part}" for part in PARTS)
 SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
 SMALL = 1e-3
 TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
+CHECKSUM = "crc32"
+"""The last entry of a line: CRC-32 of the JSON without it, in hexadecimal. Rows are read without it."""
+logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
@@ -41,7 +46,7 @@ class MetricsLog:
             # A killed process may have left half a line: the new row must not be glued to it.
             if file.tell() and (file.seek(-1, 2), file.read(1))[1] != b"\n":
                 file.write(b"\n")
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            file.write(_line(row).encode())
         reached("metrics: appended", self.path)
         for sink in self.sinks:
             sink.write(row)
@@ -53,13 +58,12 @@ class MetricsLog:
             fsync_directory(self.path.parent)
 
     def rows(self) -> Iterator[Row]:
-        """Rows in the order written; a last line that a killed process left incomplete is passed over."""
+        """Rows in the order written. What is damaged, or was left incomplete by a killed process, is passed over with a warning."""
         # Not splitlines(): a string in JSON may hold other characters that it takes for line ends.
-        for line in self._text().split("\n"):
-            try:
-                yield json_value(line)
-            except ValueError:
-                continue
+        rows = [_row(line) for line in self._text().split("\n") if line]
+        if damaged := sum(row is None for row in rows):
+            logger.warning("%s: damaged rows are passed over: %d of %d", self.path, damaged, len(rows))
+        yield from (row for row in rows if row is not None)
 
     def count(self, stage: str) -> int:
         """Rows of one stage so far."""
@@ -74,7 +78,7 @@ class MetricsLog:
             step = row["step"] if row["stage"] == stage and seen <= count else step
             if row["stage"] != stage or seen <= count:
                 kept.append(row)
-        text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
+        text = "".join(map(_line, kept))
         if text != self._text():
             write_atomic(self.path, text)
         for sink in self.sinks:
@@ -83,6 +87,27 @@ class MetricsLog:
     def _text(self) -> str:
         """The whole file; a character that a killed process cut in two does not stop the reading of the rest."""
         return self.path.read_text("utf-8", errors="replace") if self.path.exists() else ""
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row | {CHECKSUM: _checksum(row)}, ensure_ascii=False) + "\n"
+
+
+def _row(line: str) -> Row | None:
+    """What a line was written from; None: it is not what was written. Lines of earlier versions have no checksum."""
+    try:
+        row = json_value(line)
+        name, last = row.popitem()
+        checksum = _checksum(row)
+    except (ValueError, AttributeError, KeyError):
+        return None
+    if last == checksum:  # by another name: damage to the name must not make it a row of an earlier version
+        return row if name == CHECKSUM else None
+    return None if CHECKSUM in (name, *row) else row | {name: last}
+
+
+def _checksum(row: Row) -> str:
+    return f"{zlib.crc32(json.dumps(row, ensure_ascii=False).encode()):08x}"
 
 
 def rounded(value: float) -> float:
