@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from realm.cli import main
-from realm.config import build_recipe, load_recipe
+from realm.config import build_recipe, dump_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.questions import load_questions
 from realm.errors import ConfigError
@@ -266,6 +266,28 @@ def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path:
     assert other.finetune.lr == 5e-5
     (tmp_path / "mine.toml").write_text('[model]\nbody = "minilm"\n[finetune]\nlr = 1e-4\n')
     assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
+
+
+def test_a_stage_of_another_run_is_given_what_suited_that_runs_body(tmp_path: Path) -> None:
+    """As often as one run starts from another; what began from nothing, or says nothing of itself, is taken as it was."""
+    bodies = {"first": "minilm", "second": tmp_path / "first", "nothing": "", "silent": None, "circle": tmp_path / "circle"}
+    for name, body in bodies.items():
+        stage = tmp_path / name / "stages" / "finetune"
+        stage.mkdir(parents=True)
+        (stage / "config.json").write_text('{"library": "realm"}')
+        if body is not None:
+            named = body / "stages" / "finetune" if isinstance(body, Path) else body
+            (tmp_path / name / "config.toml").write_text(dump_recipe(build_recipe({"model": {"body": str(named)}})))
+            (tmp_path / name / "run.json").write_text("{}")
+
+    def rates(name: str) -> Any:
+        recipe = build_recipe({"model": {"body": str(tmp_path / name / "stages" / "finetune")}})
+        return recipe.finetune.lr, recipe.corpus.block_length, recipe.model.projection, recipe.pretrain.from_ict
+
+    assert rates("first") == rates("second") == (2e-4, 160, 0, False)
+    nothing = build_recipe({})
+    for name in ("nothing", "silent", "circle"):
+        assert rates(name) == (nothing.finetune.lr, nothing.corpus.block_length, nothing.model.projection, True)
 
 
 def test_a_pointer_over_a_body_needs_two_lines() -> None:

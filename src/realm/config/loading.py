@@ -100,7 +100,8 @@ def _published(body: str, recipe: Values) -> Values:
 
     A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
-    if not body or is_realm_model(Path(body)):
+    body = _started_from(body)
+    if not body:
         return {}
     values = _read_preset("published/default.toml")
     section = recipe.get("pretrain", {})
@@ -113,6 +114,18 @@ def _published(body: str, recipe: Values) -> Values:
         if section.get("sentences"):
             values = _merge(values, {"pretrain": {"own_block": 0.0}})  # they stand in no block
     return values
+
+
+def _started_from(body: str) -> str:
+    """The published body that training began with, where ``body`` is a stage of a run; "": it began with none, or nothing says so."""
+    seen: set[str] = set()
+    while body and is_realm_model(Path(body)):
+        run = Path(body).resolve().parents[1]
+        if body in seen or not (run / RUN_FILE).is_file():
+            return ""
+        seen.add(body)
+        body = load_recipe(run / RUN_CONFIG).model.body
+    return body
 
 
 def _read_preset(name: str) -> Values:
