@@ -99,8 +99,7 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
     costs 11 MB.
     """
     model = model.with_parts(embedder=first.documents, document_embedder=None)
-    fitted = {"temperature": facts["temperature"], "abstain_below": facts["abstain_below"]}
-    model.reader.spec = replace(model.reader.spec, **fitted)
+    model.reader.spec = replace(model.reader.spec, **{name: facts[name] for name in ("slope", "bias", "abstain_below")})
     return model.only("embedder", "reader")
 
 

@@ -162,7 +162,7 @@ def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
     scores = torch.full((1, len(offsets), widest), float("-inf"))
     for words, p in (("Sky Hub (a small", 0.5), ("box) of", 0.3), ("Sky Hub", 0.15)):
         scores[(0, *place(words))] = float(np.log(p))
-    best, mass, _ = answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)
+    best, mass = answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)
     assert (best, round(mass, 2)) == ("Sky Hub", 0.15)
     assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub"
     scores[(0, *place("Sky Hub"))] = float("-inf")
@@ -210,12 +210,12 @@ def test_reading_in_bfloat16_is_reading(
     tokens = inputs.store.tokenizer.encode(["What do people pay with?"])
     with torch.inference_mode():
         found = dense(["What do people pay with?"], tokens, 3)
-        exact, half = (Answerer(inputs, dense, model.reader, versions={}, bf16=bf16)._log_p(tokens, found)[0] for bf16 in (False, True))
+        exact, half = (Answerer(inputs, dense, model.reader, versions={}, bf16=bf16)._log_p(tokens, found) for bf16 in (False, True))
         assert exact.dtype == half.dtype == torch.float32
         assert torch.allclose(exact, half, atol=0.1)
         assert torch.equal(exact, half) is not has_bf16("cpu")
         monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
-        assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found)[0])
+        assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
 
 
 def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:

@@ -206,7 +206,7 @@ def test_the_path_is_shown_as_evidence(source: DenseCandidates, model: RealmMode
     found = asked(source, 4, QUESTIONS[:1])
     (tokens,) = source.inputs.store.tokenizer.encode(QUESTIONS[:1])
     assert [list(one) == tokens for one in found.asked[0]] == [True, False, True, False]
-    together, _ = answerer._log_p([tokens], found)
+    together = answerer._log_p([tokens], found)
     for j, words in enumerate(found.asked[0]):  # each is read as if it were asked alone, with its own question
         alone = read_candidates(model.reader, source.inputs, [words], found.rows[:, j : j + 1], found.scores[:, j : j + 1])
         here = alone.valid[0, 0]

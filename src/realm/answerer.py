@@ -1,8 +1,9 @@
 """Question -> Answer with its evidence. ``evaluate`` scores this object, ``ask`` prints it, a server sends it."""
 
+import math
 import time
 from bisect import bisect_right
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Mapping, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,8 @@ SPANS_KEPT = 64
 """Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
 SPANS_TRIED = 8
 """Best spans of a block among which one is looked for that is whole by its form."""
+LEAST = 1e-6
+"""Probabilities of an answer are taken to lie between this and 1 minus this."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,35 @@ class Answer:
         return {**vars(self), "evidence": [dict(vars(evidence)) for evidence in self.evidence]}
 
 
+@dataclass(frozen=True)
+class Confidence:
+    """How p, the probability of an answer, becomes the probability that it is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
+
+    p of a reader that points is small wherever documents say a thing in many ways, and an answer may be right all the same: a temperature
+    alone, which leaves one half where it is, cannot say so.
+    """
+
+    slope: float
+    bias: float
+
+    @classmethod
+    def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
+        """What "slope" and "bias" say, or "temperature", which is what earlier versions fitted; None where nothing was fitted."""
+        if facts.get("slope") is not None:
+            return cls(float(facts["slope"]), float(facts["bias"]))
+        return cls(1.0 / float(facts["temperature"]), 0.0) if facts.get("temperature") else None
+
+    def of(self, p: float) -> float:
+        """The confidence of an answer with probability p."""
+        return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias)))
+
+
+def logit(p: float) -> float:
+    """log(p / (1 - p)), of p within ``LEAST`` of 0 and 1."""
+    p = min(max(p, LEAST), 1.0 - LEAST)
+    return math.log(p / (1.0 - p))
+
+
 class ReadBlocks:
     """The blocks that were read for one question, each opened once, and where their wordpieces stand in their texts.
 
@@ -132,7 +164,7 @@ class Answerer:
         source: where candidates come from.
         reader: the fine-tuned reader; ``generative.py`` has the answerer of one that writes.
         versions: params, index and corpus versions, put into every answer.
-        temperature: makes a confidence of span scores; None where none was fitted.
+        confidence: of its answers, by their p; None where none was fitted.
         bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 all the same.
     """
 
@@ -143,11 +175,11 @@ class Answerer:
         reader: nn.Module,
         *,
         versions: dict[str, int],
-        temperature: float | None = None,
+        confidence: Confidence | None = None,
         bf16: bool = False,
     ):
         self.inputs = inputs
-        self.temperature = temperature
+        self.confidence = confidence
         self.source = source
         self.reader = reader
         self.versions = versions
@@ -160,29 +192,14 @@ class Answerer:
         self._in_evaluation()
         return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
 
-    @torch.inference_mode()
-    def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
-        """The answers, and the confidence of each at each of t temperatures, [n, t]: what a temperature is fitted on."""
-        self._in_evaluation()
-        texts, rows = [], []
-        for at in range(0, len(questions), BATCH):
-            batch = list(questions[at : at + BATCH])
-            tokens = self.inputs.store.tokenizer.encode(batch)
-            found = self.source(batch, tokens, k)
-            for question, found_rows, log_p, none in zip(batch, found.rows, *self._log_p(tokens, found), strict=True):
-                text, _, places = self._best_string(found_rows, log_p, ReadBlocks(self.inputs), scoring_of(question))
-                texts.append(text)
-                rows.append(tempered_mass(log_p.flatten(), none, places, temperatures))
-        return texts, torch.stack(rows)
-
     def _in_evaluation(self) -> None:
         """Put every network into evaluation mode; ``eval`` itself takes milliseconds even where there is nothing to change."""
         for network in self._networks:
             if network.training:
                 network.eval()
 
-    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> tuple[Tensor, Tensor]:
-        """Log-probability of every span of every candidate, [b, k, t, w], and of no span at all, [b].
+    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
+        """Log-probability of every span of every candidate, [b, k, t, w].
 
         With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; others
         share everything among the spans.
@@ -194,12 +211,9 @@ class Answerer:
         if self.reader.spec.pointer:
             relevance = found.scores.masked_fill(~found.valid, float("-inf"))
             everything = relevance.logsumexp(-1)
-            none = (relevance + scores.not_here).logsumexp(-1) - everything
         else:
             everything = spans.flatten(1).logsumexp(-1)
-            none = torch.full_like(everything, float("-inf"))
-        log_p = (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
-        return log_p, none  # NaN where a question has no candidate at all, which none of its spans is
+        return (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
 
     def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
         """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
@@ -240,21 +254,19 @@ class Answerer:
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         """Answers from what was found, p_z [b, k]; their timings are filled in later."""
-        log_p, none = self._log_p(tokens, found)
-        return [self._assemble(q, found.rows[i], p_z[i], log_p[i], none[i]) for i, q in enumerate(questions)]
+        log_p = self._log_p(tokens, found)
+        return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
-    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor, none: Tensor) -> Answer:
-        """One answer from [k] rows, [k, t, w] span log-probabilities, and that of no span."""
+    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
+        """One answer from [k] rows and [k, t, w] span log-probabilities."""
         read = ReadBlocks(self.inputs)
         evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read) for j, row in enumerate(rows) if row >= 0]
-        text, p, places = self._best_string(rows, log_p, read, scoring_of(question))
-        confidence = None
-        if self.temperature is not None:
-            confidence = float(tempered_mass(log_p.flatten(), none, places, torch.tensor([self.temperature])))
-        return Answer(question, text, p, tuple(evidence), self.versions, {}, confidence)
+        text, p = self._best_string(rows, log_p, read, scoring_of(question))
+        sure = None if self.confidence is None else self.confidence.of(p)
+        return Answer(question, text, p, tuple(evidence), self.versions, {}, sure)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring) -> tuple[str, float, list[int]]:
-        """The string with the most mass over the best spans, in the spelling of its best span; that mass; and the places of those spans.
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring) -> tuple[str, float]:
+        """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
 
         Spans are one string where ``scoring`` takes them for equal.
 
@@ -262,11 +274,10 @@ class Answerer:
         """
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
-        spans: dict[str, list[int]] = {}
         spelling: dict[str, str] = {}
         whole: dict[str, str] = {}
         where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
-        for value, place, (j, start, width) in zip(values.tolist(), places.tolist(), where, strict=True):
+        for value, (j, start, width) in zip(values.tolist(), where, strict=True):
             if value == float("-inf"):
                 break
             row = int(rows[j])
@@ -277,12 +288,11 @@ class Answerer:
             if is_whole(words):
                 whole.setdefault(key, words)
             mass[key] = mass.get(key, 0.0) + float(np.exp(value))
-            spans.setdefault(key, []).append(place)
         if not mass:
-            return "", 0.0, []
+            return "", 0.0
         choice = whole or spelling
         best = max(choice, key=lambda key: mass[key])
-        return choice[best], min(1.0, mass[best]), spans[best]
+        return choice[best], min(1.0, mass[best])
 
     def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks) -> Evidence:
         block = read.block(row)
@@ -304,18 +314,3 @@ class Answerer:
             if is_whole(read.block(row).text[found[-1][1] : found[-1][2]]):
                 return found[-1]
         return found[0] if found else (float("-inf"), 0, 0)
-
-
-def tempered_mass(log_p: Tensor, none: Tensor, places: SequenceOf[int], temperatures: Tensor) -> Tensor:
-    """The mass of some of s spans when all scores are divided by each of t temperatures, [t]; 0 for no place.
-
-    Args:
-        log_p: [s] log-probabilities, -inf where there is no span.
-        none: [] the log-probability of no span, -inf where one is taken for certain.
-        places: of the spans that count.
-        temperatures: [t], above 0. At 1 the mass is what it was.
-    """
-    if not places:
-        return torch.zeros(len(temperatures))
-    scaled = torch.cat([log_p, none.view(1)]).float().cpu() / temperatures.unsqueeze(1)
-    return (scaled[:, list(places)].logsumexp(1) - scaled.logsumexp(1)).exp().clamp(max=1.0)

@@ -1,14 +1,12 @@
 """Answers that a generative reader writes, with the evidence it read: the same object as the span reader's answers."""
 
-import math
-from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answerer import Answer, Answerer, Evidence
+from realm.answerer import Answer, Answerer, Confidence, Evidence
 from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
@@ -30,12 +28,6 @@ class FusionAnswerer(Answerer):
     and end are where it stands, 0 and 0 where it does not.
     """
 
-    @torch.inference_mode()
-    def confidences(self, questions: SequenceOf[str], k: int, temperatures: Tensor) -> tuple[list[str], Tensor]:
-        answers = self.answer(questions, k=k)
-        log_p = torch.tensor([math.log(max(a.p, 1e-30)) for a in answers])
-        return [a.answer for a in answers], (log_p.unsqueeze(1) / temperatures).exp()
-
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         assert isinstance(self.reader, FusionReader)
         texts, log_p = self.reader.generate(questions, passages_of(self.inputs, found.rows))
@@ -43,7 +35,7 @@ class FusionAnswerer(Answerer):
         for i, question in enumerate(questions):
             p = min(1.0, float(log_p[i].exp()))
             evidence = tuple(self._cited(int(row), float(p_z[i, j]), texts[i], p) for j, row in enumerate(found.rows[i]) if row >= 0)
-            sure = None if self.temperature is None else p ** (1 / self.temperature)
+            sure = None if self.confidence is None else self.confidence.of(p)
             answers.append(Answer(question, texts[i], p, evidence, self.versions, {}, sure))
         return answers
 
@@ -70,21 +62,21 @@ class StageReader:
 
     Attributes:
         reader: its network.
-        temperature: that was fitted to it; None where none was.
-        abstain_below: confidence (p without a temperature) below which its answers are better not given; 0: not measured.
+        confidence: that was fitted to it; None where none was.
+        abstain_below: confidence (p where none was fitted) below which its answers are better not given; 0: not measured.
         bf16: as for ``Answerer``.
     """
 
     reader: nn.Module
-    temperature: float | None
+    confidence: Confidence | None
     abstain_below: float = 0.0
     bf16: bool = False
 
     def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
         """Its answerer; arguments as for ``Answerer``. Reads nothing from the stage."""
         if isinstance(self.reader, FusionReader):
-            return FusionAnswerer(inputs, source, self.reader, versions=versions, temperature=self.temperature)
-        return Answerer(inputs, source, self.reader, versions=versions, temperature=self.temperature, bf16=self.bf16)
+            return FusionAnswerer(inputs, source, self.reader, versions=versions, confidence=self.confidence)
+        return Answerer(inputs, source, self.reader, versions=versions, confidence=self.confidence, bf16=self.bf16)
 
 
 def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device, bf16: bool) -> StageReader:
@@ -101,12 +93,12 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
         RunError: the stage has no reader.
     """
     facts = stage_facts(paths, stage)
-    temperature, below = facts.get("temperature"), facts.get("abstain_below", 0.0)
+    confidence, below = Confidence.stated(facts), facts.get("abstain_below", 0.0)
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
         check_sealed(directory.parent, DAMAGED, SEQ2SEQ)
-        return StageReader(FusionReader.load(directory).to(device), temperature, below)
+        return StageReader(FusionReader.load(directory).to(device), confidence, below)
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     own = model.reader.spec  # a reader that came so: the stage fitted nothing
-    return StageReader(model.reader, temperature or own.temperature, below or own.abstain_below, bf16)
+    return StageReader(model.reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16)

@@ -185,7 +185,8 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(
     assert not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
     tuned, shipped = open_run(second), RealmModel.from_pretrained(out)
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
-    assert shipped.reader.spec.temperature == tuned.networks.reader().temperature is not None
+    fitted = tuned.networks.reader().confidence
+    assert fitted is not None and (shipped.reader.spec.slope, shipped.reader.spec.bias) == (fitted.slope, fitted.bias)
     with Progress(quiet=True) as progress:
         run_recipe(recipe_of(out, documents, **goes_on), tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
     opened = open_run(tmp_path / "other")

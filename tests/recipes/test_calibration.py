@@ -1,4 +1,4 @@
-"""Confidence: tempered masses against loops, a temperature that finds the truth, what abstaining buys."""
+"""Confidence: slope and bias that find the truth, what abstaining buys."""
 
 import json
 import math
@@ -7,60 +7,82 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
-from realm.answerer import Answer, tempered_mass
+from realm.answerer import Answer, Confidence
 from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.recipes.calibration import calibrate, calibration_error, log_loss, risk_coverage, threshold
+from realm.recipes.calibration import SLOPES, calibrate, calibration_error, fit_confidence, log_loss, risk_coverage, threshold
 from realm.report.page import confidence_section
 from realm.report.read import read_run
 from realm.stages import stage_facts
 
 
-def test_tempered_mass_against_a_loop() -> None:
-    logits = torch.tensor([2.0, -1.0, float("-inf"), 0.5, 1.5])
-    log_p = logits.log_softmax(0)
-    temperatures = torch.tensor([0.5, 1.0, 4.0])
-    nothing = torch.tensor(float("-inf"))
-    for none in (nothing, torch.tensor(-0.4)):  # a part is left to "not here", or nothing is
-        found = tempered_mass(log_p, none, [0, 3], temperatures)
-        for t, value in zip(temperatures.tolist(), found.tolist(), strict=True):
-            exps = [math.exp(x / t) for x in (*log_p.tolist(), float(none))]
-            assert value == pytest.approx((exps[0] + exps[3]) / sum(exps), rel=1e-5)
-    found = tempered_mass(log_p, nothing, [0, 3], temperatures)
-    assert float(found[1]) == pytest.approx(float(log_p[[0, 3]].exp().sum()))
-    assert tempered_mass(log_p, nothing, [], temperatures).tolist() == [0, 0, 0]
+def drawn(n: int, slope: float, bias: float) -> tuple[list[float], list[bool]]:
+    """p of n answers, and whether they are right: as often as sigmoid(slope logit(p) + bias)."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.001, 0.9, n).tolist()
+    return p, [bool(rng.random() < 1 / (1 + math.exp(-(slope * math.log(v / (1 - v)) + bias)))) for v in p]
 
 
-class TooSure:
-    """Answers with the confidence of a known temperature: two spans, the score of the better one drawn, right as often as T = 4 says."""
-
-    def __init__(self, n: int):
-        rng = torch.Generator().manual_seed(0)
-        self.gap = torch.rand(n, generator=rng) * 12
-        self.right = torch.rand(n, generator=rng) < torch.sigmoid(self.gap / 4)
-
-    def confidences(self, questions: list[str], k: int, temperatures: torch.Tensor) -> tuple[list[str], torch.Tensor]:
-        return ["yes" if r else "no" for r in self.right], torch.sigmoid(self.gap.unsqueeze(1) / temperatures)
+@pytest.mark.parametrize(("slope", "bias"), [(0.5, 1.0), (1.0, 0.0), (2.0, -1.0)])
+def test_slope_and_bias_are_found(slope: float, bias: float) -> None:
+    p, hits = drawn(4000, slope, bias)
+    found = fit_confidence(p, hits)
+    assert found.slope == pytest.approx(slope, rel=0.1) and found.bias == pytest.approx(bias, abs=0.15)
+    confidence = [found.of(value) for value in p]
+    assert calibration_error(confidence, hits) < 0.03 and log_loss(confidence, hits) <= log_loss(p, hits)
 
 
-def test_the_temperature_is_found() -> None:
-    answerer: Any = TooSure(4000)
-    dev = [Question(str(n), "?", ("yes",)) for n in range(4000)]
-    facts = calibrate(answerer, dev, 5)
-    assert 3.4 < facts["temperature"] < 4.7
+def test_the_likeliest_against_a_grid() -> None:
+    """The minimum of loss and priors over a grid of slopes and biases is no lower."""
+    p, hits = drawn(60, 0.5, 1.0)
+
+    def unlikely(found: Confidence) -> float:
+        return len(p) * log_loss([found.of(value) for value in p], hits) + (found.bias**2 + math.log(found.slope) ** 2) / 2
+
+    best = unlikely(fit_confidence(p, hits))
+    grid = [Confidence(slope, bias / 20) for slope in SLOPES.tolist() for bias in range(-80, 81)]
+    assert best <= min(map(unlikely, grid)) + 1e-9
+
+
+def test_a_handful_of_answers_says_little() -> None:
+    found = fit_confidence([0.02, 0.03, 0.01], [True, True, True])
+    assert 0.05 < found.of(0.02) < 0.9 and 0 < found.of(0.0) < found.of(1e-4) < found.of(1.0) < 1
+
+
+def test_what_earlier_versions_fitted_is_read() -> None:
+    assert Confidence.stated({"temperature": 2.0}) == Confidence(0.5, 0.0) and Confidence.stated({"temperature": None}) is None
+    assert Confidence.stated({"slope": 0.7, "bias": 0.1}) == Confidence(0.7, 0.1) and Confidence.stated({}) is None
+
+
+class Said:
+    """Gives drawn answers."""
+
+    def __init__(self, p: list[float], hits: list[bool]):
+        self.p, self.hits = p, hits
+
+    def answer(self, questions: list[str], k: int) -> list[Answer]:
+        return [answer(p, None, "yes" if hit else "no") for p, hit in zip(self.p, self.hits, strict=True)]
+
+
+def test_what_is_said_of_a_calibration() -> None:
+    p, hits = drawn(400, 0.5, 1.0)
+    answerer: Any = Said(p, hits)
+    facts = calibrate(answerer, [Question(str(n), "?", ("yes",)) for n in range(400)], 5)
     known = facts["calibration"]
-    assert known["n"] == 4000 and known["nll"] < known["nll_before"] and known["error"] < 0.05 < known["error_before"]
+    assert known["n"] == 400 and known["nll"] < known["nll_before"] and known["error"] < 0.1 < known["error_before"]
+    below = sum(Confidence.stated(facts).of(v) < facts["abstain_below"] for v, hit in zip(p, hits, strict=True) if hit)  # type: ignore[union-attr]
+    assert below == pytest.approx(sum(hits) / 10, abs=1)
 
 
 def test_log_loss_and_calibration_error_against_loops() -> None:
     confidence, hits = [0.9, 0.8, 0.05, 1.0], [True, False, False, True]
     expected = -sum(math.log(min(p, 1 - 1e-6)) if hit else math.log(1 - p) for p, hit in zip(confidence, hits, strict=True)) / 4
-    assert float(log_loss(torch.tensor(confidence).unsqueeze(1), hits)[0]) == pytest.approx(expected, rel=1e-5)
+    assert log_loss(confidence, hits) == pytest.approx(expected, rel=1e-5)
     # Bins: .05 alone (gap .05), .8 alone (gap .8), .9 and 1.0 together (gap .1).
     assert calibration_error(confidence, hits) == pytest.approx((0.05 + 0.8 + 0.1) / 4)
 
@@ -80,8 +102,8 @@ def test_the_threshold_costs_a_tenth_of_the_right_answers() -> None:
     assert threshold(confidence, [n > 80 for n in range(100)]) == 0, "nineteen tell nothing"
 
 
-def answer(p: float, confidence: float | None) -> Answer:
-    return Answer("?", "x", p, (), {}, {}, confidence)
+def answer(p: float, confidence: float | None, text: str = "x") -> Answer:
+    return Answer("?", text, p, (), {}, {}, confidence)
 
 
 def test_abstaining() -> None:
@@ -91,7 +113,7 @@ def test_abstaining() -> None:
 
 def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = stage_facts(SimpleNamespace(stage=lambda name: tiny_run / "stages" / name, root=tiny_run), "finetune")  # type: ignore[arg-type]
-    assert facts["temperature"] > 0 and facts["calibration"]["n"] == 6
+    assert facts["slope"] > 0 and facts["calibration"]["n"] == 6
     question = "What is the currency of Arvad?"
     given = open_run(tiny_run).answerer.answer([question], k=3)[0]
     assert given.confidence is not None and 0 < given.confidence <= 1

@@ -366,7 +366,7 @@ def test_few_questions_become_a_reader(fresh: Path) -> None:
     assert [q.id for q in dev] == [q.id for q in everyone[3::4]] and {q.id for q in questions} == {q.id for q in everyone} - {dev[0].id}
     run_finetune(context)
     facts = stage_facts(context.paths, "finetune")
-    assert facts["published_step"] in (2, 4, 6) and facts["questions"] == len(questions) and facts["temperature"] > 0
+    assert facts["published_step"] in (2, 4, 6) and facts["questions"] == len(questions) and facts["slope"] > 0
     few = dataclasses.replace(context.recipe.finetune, train=str(fresh / "few.jsonl"))
     (fresh / "few.jsonl").write_text(json.dumps({"id": "a", "question": "Who?", "answers": ["Tirel"]}) + "\n")
     with pytest.raises(DataError, match=r"few.jsonl: 1 questions are too few.*finetune.dev"):

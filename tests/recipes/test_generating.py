@@ -96,7 +96,7 @@ def test_a_run_that_writes_its_answers(seq2seq: Path, tiny_run: Path, tmp_path: 
     recipe = load_recipe(run / "config.toml", {"finetune": choices})
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     run_finetune(context)
-    assert stage_facts(context.paths, "finetune")["temperature"] > 0
+    assert stage_facts(context.paths, "finetune")["slope"] > 0
     before, after = FusionReader.load(seq2seq), FusionReader.load(run / "stages" / "finetune" / "seq2seq")
     assert any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     row = evaluate_stage(context, "finetune")

@@ -73,7 +73,7 @@ def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: P
     assert living.delete("/v1/documents/Novaria/0").is_success
     after = living.serving.current  # type: ignore[attr-defined]
     assert after is not before and after.answerer.reader is before.answerer.reader
-    assert after.answerer.temperature == before.answerer.temperature is not None
+    assert after.answerer.confidence == before.answerer.confidence is not None
     assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
 
 

@@ -82,8 +82,8 @@ class ReaderSpec:
         layer_norm_eps: of the span head; the released code's.
         pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
         taught: whether people's questions have taught it.
-        temperature: that makes a confidence of its scores, as it was fitted; None where none was.
-        abstain_below: confidence (p without a temperature) below which its answers are better not given; 0 where that was not measured.
+        slope, bias: what makes a confidence of an answer's p, as it was fitted (``answerer.Confidence``); None and 0 where nothing was.
+        abstain_below: confidence (p where none was fitted) below which its answers are better not given; 0 where that was not measured.
     """
 
     body: BodySpec
@@ -92,7 +92,8 @@ class ReaderSpec:
     layer_norm_eps: float = 1e-3
     pointer: bool = False
     taught: bool = False
-    temperature: float | None = None
+    slope: float | None = None
+    bias: float = 0.0
     abstain_below: float = 0.0
 
 
@@ -220,6 +221,8 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
 
 def _networks(values: Mapping[str, Any]) -> ModelSpec:
     _check_parts(values)
+    if isinstance(reader := values.get("reader"), dict) and (temperature := reader.pop("temperature", None)):
+        reader["slope"] = 1.0 / temperature  # as earlier versions fitted it
     found: dict[str, Any] = {name: _KINDS[name](**{**own, "body": BodySpec(**own["body"])}) for name, own in values.items()}
     return ModelSpec(**found)
 

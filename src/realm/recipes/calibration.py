@@ -1,25 +1,25 @@
-"""What is fitted on dev after training: the temperature that makes a confidence of span scores, with what abstaining buys, and the weight
-of sparse against dense search.
+"""What is fitted on dev after training: what makes a confidence of an answer's p, with what abstaining buys, and the weight of sparse
+against dense search.
 """
 
 from collections.abc import Sequence as SequenceOf
+from dataclasses import asdict
 from math import log
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from realm.answerer import Answer, Answerer
+from realm.answerer import LEAST, Answer, Answerer, Confidence, logit
 from realm.candidates import EVEN, HybridCandidates
 from realm.data.types import Question
 from realm.recipes.scoring import Relevance, is_correct
 
-TEMPERATURES = torch.logspace(-1, 1.5, 101)
-"""From .1 to 32: beyond, an answer's confidence hardly depends on its scores any more."""
+SLOPES = np.logspace(-1.5, 1, 101)
+"""From 1/32, where an answer's confidence hardly depends on its p any more, to 10."""
+NEWTON = 50
+"""Steps, of which a few are enough."""
 BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
-LEAST = 1e-6
 COST = 0.1
 """Share of the right answers that abstaining may cost."""
 LEAST_RIGHT = 20
@@ -31,25 +31,52 @@ WEIGHT_DEPTH = 5
 
 
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
-    """The temperature under which the confidence of an answer is likeliest to be the share of right ones, on dev questions.
+    """What makes the confidence of an answer the share of right ones, on dev questions.
 
     Returns:
-        {"temperature", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of
-        right and wrong, and expected calibration error, after and before (temperature 1); see :func:`threshold` for the second.
+        {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of
+        right and wrong, and expected calibration error, of the confidence and of p; see :func:`threshold` for the third.
     """
-    texts, confidence = answerer.confidences([q.text for q in dev], read, torch.cat([TEMPERATURES, torch.ones(1)]))
-    hits = [is_correct(text, question) for text, question in zip(texts, dev, strict=True)]
-    nll = log_loss(confidence, hits)
-    best = int(nll[:-1].argmin())
+    answers = answerer.answer([question.text for question in dev], k=read)
+    hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
+    p = [answer.p for answer in answers]
+    found = fit_confidence(p, hits)
+    confidence = [found.of(value) for value in p]
     facts = {
         "n": len(hits),
-        "nll": float(nll[best]),
-        "nll_before": float(nll[-1]),
-        "error": calibration_error(confidence[:, best].tolist(), hits),
-        "error_before": calibration_error(confidence[:, -1].tolist(), hits),
+        "nll": log_loss(confidence, hits),
+        "nll_before": log_loss(p, hits),
+        "error": calibration_error(confidence, hits),
+        "error_before": calibration_error(p, hits),
     }
-    below = threshold(confidence[:, best].tolist(), hits)
-    return {"temperature": float(TEMPERATURES[best]), "abstain_below": below, "calibration": facts}
+    return {**asdict(found), "abstain_below": threshold(confidence, hits), "calibration": facts}
+
+
+def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
+    """Slope and bias under which it is likeliest that just these of n answers are right.
+
+    Standard normal priors on the bias and the logarithm of the slope keep a handful of answers, or answers that are all right, from saying
+    that every answer is.
+    """
+    x, right = np.array([logit(value) for value in p]), np.asarray(hits, np.float64)
+    fits = [(slope, _bias(slope * x, right)) for slope in SLOPES.tolist()]
+
+    def unlikely(fit: tuple[float, float]) -> float:
+        slope, bias = fit
+        z = slope * x + bias
+        return float((np.logaddexp(0.0, z) - right * z).sum() + (bias**2 + log(slope) ** 2) / 2)
+
+    return Confidence(*min(fits, key=unlikely))
+
+
+def _bias(z: np.ndarray, right: np.ndarray) -> float:
+    """The likeliest addition to the log-odds z [n], by Newton's method: the loss is convex, steps are bounded."""
+    bias = 0.0
+    for _ in range(NEWTON):
+        p = 1.0 / (1.0 + np.exp(-(z + bias)))
+        step = float(((p - right).sum() + bias) / ((p * (1.0 - p)).sum() + 1.0))
+        bias -= min(max(step, -1.0), 1.0)
+    return bias
 
 
 def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
@@ -83,11 +110,10 @@ def hits_by_weight(source: HybridCandidates, relevance: Relevance, questions: Se
     return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
 
 
-def log_loss(confidence: Tensor, hits: SequenceOf[bool]) -> Tensor:
-    """Mean negative log-likelihood of "right" and "wrong" under n confidences [n, t], at each temperature. [t]"""
-    right = torch.tensor(hits).unsqueeze(1)
-    p = confidence.double().clamp(LEAST, 1 - LEAST)
-    return -torch.where(right, p.log(), (1 - p).log()).mean(0)
+def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
+    """Mean negative log-likelihood of "right" and "wrong" under n confidences."""
+    p, right = np.clip(np.asarray(confidence, np.float64), LEAST, 1 - LEAST), np.asarray(hits, np.float64)
+    return float(-(right * np.log(p) + (1 - right) * np.log(1 - p)).mean())
 
 
 def calibration_error(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:

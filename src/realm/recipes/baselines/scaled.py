@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from realm import losses
-from realm.answerer import Answerer
+from realm.answerer import Answerer, Confidence
 from realm.candidates import Bm25Candidates, ScaledSource
 from realm.data.questions import load_datasets, pooled
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
@@ -63,7 +63,7 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     facts, model = stage_facts(context.paths, name), load_stage(context, name)
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
     bf16 = context.recipe.run.bf16
-    return Answerer(context.inputs, source, model.reader, versions={}, temperature=facts.get("temperature"), bf16=bf16)
+    return Answerer(context.inputs, source, model.reader, versions={}, confidence=Confidence.stated(facts), bf16=bf16)
 
 
 def is_measured(context: StageContext, name: str) -> bool:

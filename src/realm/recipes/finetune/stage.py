@@ -46,7 +46,7 @@ def run_finetune(context: StageContext) -> None:
     else:
         task = ReadingTask("finetune", context, source, model.reader, questions, dev)
         facts = train_reader(context, task, mark)
-    model.reader.spec = replace(model.reader.spec, taught=True, temperature=None, abstain_below=0.0)  # those were another reader's
+    model.reader.spec = replace(model.reader.spec, taught=True, slope=None, bias=0.0, abstain_below=0.0)  # those were another reader's
     publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": number})
 
 
