@@ -299,6 +299,8 @@ def test_a_pointer_over_a_body_needs_two_lines() -> None:
     assert (found.reader_first, found.after_reader, found.queries_alone) == (700, "retriever", True)
     assert not build_recipe({**two, "pretrain": {**two["pretrain"], "steps": 400}}).pretrain.queries_alone, "too few for a second phase"
     assert not found.from_warm and found.refresh == "inline" and found.publish == "better"
+    taught = build_recipe({**two, "model": {"body": "realm-minilm-en"}}).pretrain
+    assert (taught.reader_first, taught.queries_alone, taught.masking) == (1, True, "recurring"), "questions have taught its reader"
     other = build_recipe({**two, "pretrain": {**two["pretrain"], "masking": "stated", "sentences": ["news.jsonl"]}}).pretrain
     assert (other.masking, other.own_block, other.questions) == ("stated", 0.0, 0.5)
     assert build_recipe({"pretrain": {"fill": "pointer"}}).pretrain.own_block == 0.0, "from nothing nobody reads yet"

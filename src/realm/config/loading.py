@@ -96,7 +96,7 @@ def _preset(name: Any, path: Path | None) -> Values:
 
 
 def _published(body: str, recipe: Values) -> Values:
-    """What suits published weights: the values of all of them, over these the body's own, and over these a pointer's where one learns.
+    """What suits published weights: the values of all of them, over these a pointer's where one learns, and over these the body's own.
 
     A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
@@ -107,13 +107,11 @@ def _published(body: str, recipe: Values) -> Values:
     section = recipe.get("pretrain", {})
     if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
         values = _merge(values, {"pretrain": {"from_warm": True}})
-    if body in preset_names("published"):
-        values = _merge(values, _read_preset(f"published/{body}.toml"))
     if isinstance(section, dict) and section.get("fill") == "pointer":
         values = _merge(values, _read_preset("pretrain/pointer.toml"))
         if section.get("sentences"):
             values = _merge(values, {"pretrain": {"own_block": 0.0}})  # they stand in no block
-    return values
+    return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
 
 
 def _started_from(body: str) -> str:
