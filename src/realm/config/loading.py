@@ -96,7 +96,8 @@ def _preset(name: Any, path: Path | None) -> Values:
 
 
 def _published(body: str, recipe: Values) -> Values:
-    """What suits published weights: the values of all of them, over these a pointer's where one learns, and over these the body's own.
+    """What suits published weights: the values of all of them, over these the body's own, and over these a pointer's where one learns, of
+    which a body may have its own, too.
 
     A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
     """
@@ -107,11 +108,14 @@ def _published(body: str, recipe: Values) -> Values:
     section = recipe.get("pretrain", {})
     if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
         values = _merge(values, {"pretrain": {"from_warm": True}})
+    own = _read_preset(f"published/{body}.toml") if body in preset_names("published") else {}
+    pointing = own.pop("pointer", {})
+    values = _merge(values, own)
     if isinstance(section, dict) and section.get("fill") == "pointer":
-        values = _merge(values, _read_preset("pretrain/pointer.toml"))
+        values = _merge(_merge(values, _read_preset("pretrain/pointer.toml")), {"pretrain": pointing})
         if section.get("sentences"):
             values = _merge(values, {"pretrain": {"own_block": 0.0}})  # they stand in no block
-    return _merge(values, _read_preset(f"published/{body}.toml")) if body in preset_names("published") else values
+    return values
 
 
 def _started_from(body: str) -> str:
