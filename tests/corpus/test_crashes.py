@@ -15,6 +15,7 @@ import pytest
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
@@ -238,6 +239,21 @@ def test_a_process_reads_while_another_writes(corpus: Path, tmp_path: Path) -> N
     (corpus.parent / "stop").touch()
     told, _ = reader.communicate(timeout=60)
     assert reader.returncode == 0 and int(told) >= 1
+
+
+def test_a_manifest_is_purged_while_it_is_read(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its reading and its checksum; whoever opens the corpus gets the version in force."""
+    real = manifests.file_sum
+
+    def purged(path: Path) -> str:
+        monkeypatch.setattr(manifests, "file_sum", real)
+        remove_documents(corpus, ["doc-0"])
+        compact_corpus(corpus, purge=True)
+        return real(path)
+
+    monkeypatch.setattr(manifests, "file_sum", purged)
+    store = BlockStore.open(corpus)
+    assert "doc-0" not in store.documents() and store.version == current_version(corpus)
 
 
 def test_no_corpus_no_lock_file(tmp_path: Path) -> None:

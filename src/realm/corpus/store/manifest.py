@@ -222,6 +222,16 @@ def point_at(corpus: Path, version: int) -> None:
     files.write_atomic(corpus / CURRENT_FILE, _with_sum(f"{version} {file_sum(manifest_path(corpus, version))}"))
 
 
+def _sum_of(path: Path) -> str:
+    """The checksum of a manifest's file, which a writer may purge meanwhile. Raises CorpusError."""
+    try:
+        return file_sum(path)
+    except FileNotFoundError:
+        raise damage("manifest").damaged("missing", path=path) from None
+    except OSError as error:
+        raise damage("manifest").unreadable(error, path) from error
+
+
 def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
     """The manifest of a version, by default of that in force.
 
@@ -238,7 +248,7 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
         manifest = manifest_from_json(unsealed(value, damage("manifest"), path, required=value["format"] == FORMAT))
         if manifest_path(corpus, manifest.version) != path:
             raise ValueError(f"it is that of version {manifest.version}")
-        if expected is not None and file_sum(path) != expected:
+        if expected is not None and _sum_of(path) != expected:
             raise CorpusError("damaged: it is that of another corpus", path=corpus / CURRENT_FILE, cure=f"Run: realm repair {corpus}")
         return replace(manifest, format=FORMAT)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
