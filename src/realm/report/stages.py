@@ -90,7 +90,7 @@ def _numbers(stage: StageRecord) -> Html:
     every = max(1, -(-len(steps) // MOST_ROWS))
     rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in thinned(steps, MOST_ROWS)]
     caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
-    return tag("details", tag("summary", caption), table(["step", *names], rows, caption))
+    return tag("details", tag("summary", caption), table(["step", *names], rows, f"{stage.name}: {caption}"))
 
 
 def _time_shares(stage: StageRecord) -> Html | None:
