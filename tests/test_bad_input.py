@@ -120,8 +120,9 @@ def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., 
     assert "no corpus here" in refused("corpus", "info", tmp_path)
     assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")
     assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
+    for asked in (["nowhere", "Who?"], ["Who repaired the bridge?"]):
+        assert f"{asked[0]}: no such run, file or folder. Check the path; put the question last" in refused("ask", *asked)
     for verb in (
-        ["ask", tmp_path / "nowhere", "Who?"],
         ["index", "build", tmp_path],
         ["report", tmp_path],
         ["warm", tmp_path],

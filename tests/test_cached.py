@@ -195,9 +195,9 @@ def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: 
     ("asked", "problem"),
     [
         ([], "the following arguments are required|no run and no documents are named"),
-        (["{notes}", "gone", "Who?"], "gone: no such file or folder"),
+        (["{notes}", "gone", "Who?"], "gone: no such run, file or folder"),
         (["{run}", "{notes}", "Who?"], "is a run and cannot be mixed with documents"),
-        (["gone", "Who?"], "gone: no run here"),
+        (["gone", "Who?"], "gone: no such run, file or folder"),
         (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
     ],
 )

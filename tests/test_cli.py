@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -251,11 +252,15 @@ def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """No line of any verb's help is longer than the terminal is wide, and no type is shown as ``{None}|PATH``."""
+    """No line of any verb's help is longer than the terminal is wide, and no type is shown as ``{None}|PATH``, no default as ``None``."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for name in ["", *COMMANDS]:
         with pytest.raises(SystemExit):
             main([*name.split(), "--help"])
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= columns, name
-        assert lines[0].startswith("usage: realm") and not any("{None}|" in line for line in lines), name
+        words = " ".join(" ".join(lines).replace("│", " ").split())
+        assert words.startswith("usage: realm") and "{None}|" not in words, name
+        assert not {"(default: )", "(default: '')", "(default: None)", "(default: False)", "(repeatable)"} & set(
+            re.findall(r"\([^()]*\)", words)
+        ), name

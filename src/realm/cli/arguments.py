@@ -1,11 +1,34 @@
 """Arguments that several verbs share, with what their help says of them."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from realm.decoding import toml_values
+
+
+def _hint(default: str) -> str:
+    """What help says of a default: nothing where it means "not given" or belongs to a flag."""
+    return "" if default in ("", "''", "None", "none", "False", "True") else f"(default: {default})"
+
+
+SHORT_DEFAULT = tyro.conf.arg(help_behavior_hint=_hint)
+Word = Annotated[str, SHORT_DEFAULT]
+Flag = Annotated[bool, SHORT_DEFAULT]
+
+
+def helpful(verb: Callable[..., None]) -> Callable[..., None]:
+    """``verb`` itself, with help that names only defaults that tell something and wraps at the terminal's width, not at the source's.
+
+    The fields of dataclasses have types of their own for that (:data:`Word`).
+    """
+    verb.__doc__ = re.sub(r"\n {12}(?=\S)", " ", verb.__doc__ or "")
+    verb.__annotations__ = {name: Annotated[kind, SHORT_DEFAULT] for name, kind in verb.__annotations__.items() if name != "return"}
+    return verb
+
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN", help="a run directory")]
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]

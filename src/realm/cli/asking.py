@@ -27,11 +27,11 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
     terminal, or a question a line from a pipe.
 
     Args:
-        asked: a run directory, or files and folders of documents; then the question. None: questions are read from standard input, and
-            from a pipe answered as JSON, one object a line.
+        asked: a run directory, or files and folders of documents; then the question. Without one, questions are read from standard
+            input; those from a pipe are answered as JSON, one object a line.
         k: blocks to read.
-        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. None: the
-            threshold that was measured with the run's own questions, or with the released model.
+        abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
+            the threshold that was measured with the run's own questions, or with the released model.
     """
     from realm.errors import require_share
     from realm.opening import open_run

@@ -24,7 +24,7 @@ def compare(
     Args:
         recipe: a recipe file (TOML) with questions to learn from and to evaluate on.
         out: where everything is kept; runs/NAME-compare by default, after the recipe's file.
-        rows: only these rows, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; empty for all.
+        rows: only these rows, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; all if not given.
         retriever: a sentence-transformers directory to retrieve with, as a row of its own; may be repeated.
         seeds: how many, counted up from the recipe's own.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Corpus, Json, Place, Workers
+from realm.cli.arguments import Corpus, Flag, Json, Place, Word, Workers
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ class SourceFlags:
     """How the sources are read.
 
     Args:
-        format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; empty: detected.
-        id_column: column or JSON key with the id; empty: id or _id; without one, rows are named by file and number.
-        title_column: column or JSON key with the title; empty: title.
-        text_column: column or JSON key with the text; empty: text or contents.
+        format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; detected if not given.
+        id_column: column or JSON key with the id; if not given: id or _id, else rows are named by file and number.
+        title_column: column or JSON key with the title; if not given: title.
+        text_column: column or JSON key with the text; if not given: text or contents.
         strict: stop at the first document that cannot be used instead of counting it.
     """
 
-    format: str = ""
-    id_column: str = ""
-    title_column: str = ""
-    text_column: str = ""
-    strict: bool = False
+    format: Word = ""
+    id_column: Word = ""
+    title_column: Word = ""
+    text_column: Word = ""
+    strict: Flag = False
 
     def options(self) -> "SourceOptions":
         """What the readers are told."""
@@ -78,9 +78,9 @@ def corpus_build(
 
     Args:
         out: the corpus directory; must not exist.
-        tokenizer: a tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents.
+        tokenizer: a tokenizer directory or hub name; if not given, a WordPiece vocabulary is trained on the documents.
         vocab_size: entries of a vocabulary trained here.
-        lowercase: whether a vocabulary trained here ignores case.
+        lowercase: a vocabulary trained here keeps upper and lower case apart.
         block_length: wordpieces of a block, title and special tokens counted.
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import corpus as corpora, knn, questions, show
-from realm.cli.arguments import Json, Place, Places, Run, Text
+from realm.cli.arguments import Json, Place, Places, Run, Text, helpful
 from realm.errors import ConfigError
 from realm.progress import Progress
 
@@ -86,7 +86,7 @@ def tagger_eval(
 
     Args:
         file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
-        tagger: a tagger as for realm corpus build; empty is the corpus's own, or without a corpus the default.
+        tagger: a tagger as for realm corpus build; if not given, the corpus's own, or without a corpus the default.
         corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
     """
     from realm.corpus.tagging.evaluation import evaluate_tagger
@@ -194,7 +194,7 @@ def cache_clear(places: Places = (), /, *, json: Json = False) -> None:
 
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    group: {verb.__name__.removeprefix(f"{group}_"): verb for verb in verbs}
+    group: {verb.__name__.removeprefix(f"{group}_"): helpful(verb) for verb in verbs}
     for group, verbs in {
         "cache": (cache_info, cache_clear),
         "corpus": corpora.VERBS,

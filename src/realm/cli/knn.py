@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Datastore, Device, Json, Place, Text
+from realm.cli.arguments import SHORT_DEFAULT, Datastore, Device, Json, Place, Text, Word
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ class WindowFlags:
         stride: tokens that each further window adds; 0 is half the context.
         source_column: JSON key of the text to translate.
         target_column: JSON key of its translation.
-        format: format of all documents; empty lets the reader look.
-        text_column: column with a document's text; empty lets the reader look.
+        format: format of all documents; detected if not given.
+        text_column: column or JSON key with the text; if not given: text or contents.
     """
 
     context: int = 0
     stride: int = 0
     source_column: str = "source"
     target_column: str = "target"
-    format: str = ""
-    text_column: str = ""
+    format: Word = ""
+    text_column: Word = ""
 
     def options(self) -> "TextOptions":
         from realm.corpus.sources import SourceOptions
@@ -57,7 +57,7 @@ class MixFlags:
         metric: l2 or ip.
     """
 
-    settings: Place = None
+    settings: Annotated[Place, SHORT_DEFAULT] = None
     k: int = 32
     a: float = 0.25
     temperature: float = 10.0
@@ -81,7 +81,7 @@ class SearchFlags:
         device: where the model runs.
     """
 
-    model: str = ""
+    model: Word = ""
     index: str = "auto"
     device: str = "cpu"
 
@@ -123,7 +123,7 @@ def knn_build(
         sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model; none for
             a run: its encoder reads the masked sentences of its own corpus.
         out: the datastore's directory.
-        layer: module whose input is the key (NAME:output for its output); empty is the last feed-forward block.
+        layer: module whose input is the key (NAME:output for its output); if not given, the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8.
         tokenizer: where the tokenizer is, if not with the model.
     """

@@ -35,12 +35,12 @@ def run_of(places: list[Path], body: str) -> Path:
             "no run and no documents are named", cure="Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'."
         )
     runs = [place for place in places if is_run(place)]
-    if len(places) == 1 and (runs or not places[0].exists()):
-        return places[0]  # what is not there is refused as a run is
+    if places == runs and len(runs) == 1:
+        return runs[0]
     if runs:
         raise ConfigError(f"{runs[0]} is a run and cannot be mixed with documents", cure="Name one run, or documents.")
     for place in places:
         if not place.exists():
-            raise DataError("no such file or folder", path=place, cure="Check the path; put the question last, in quotes.")
+            raise DataError("no such run, file or folder", path=place, cure="Check the path; put the question last, in quotes.")
     with Progress(says=False) as progress:
         return cached_run(places, body, progress, lambda text: show.note(f"note: {text}"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Json, Place, Run
+from realm.cli.arguments import Json, Place, Run, Word
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ class QuestionFlags:
     """How question files are read.
 
     Args:
-        format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected.
-        question_column: column or key with the question; empty: question.
-        answers_column: column or key with the answers; empty: answers or answer.
-        id_column: column or key with the id; empty: id; questions without one are numbered.
-        separator: what separates the answers in a cell of a table; empty: a cell is one answer, or a list in brackets.
+        format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; detected if not given.
+        question_column: column or key with the question; if not given: question.
+        answers_column: column or key with the answers; if not given: answers or answer.
+        id_column: column or key with the id; if not given: id, else questions are numbered.
+        separator: what separates the answers in a cell of a table; if not given, a cell is one answer, or a list in brackets.
     """
 
-    format: str = ""
-    question_column: str = ""
-    answers_column: str = ""
-    id_column: str = ""
-    separator: str = ""
+    format: Word = ""
+    question_column: Word = ""
+    answers_column: Word = ""
+    id_column: Word = ""
+    separator: Word = ""
 
     def options(self) -> "QuestionOptions":
         """What the readers are told."""
@@ -93,9 +93,9 @@ def eval(
 
     Args:
         qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
-        k: depths of recall; none: as in the recipe.
+        k: depths of recall; if not given, as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
-        match: how answers are found in blocks: normalised, wordpiece or raw; empty: as in the recipe.
+        match: how answers are found in blocks: normalised, wordpiece or raw; if not given, as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Device, Json, Names, Paths, Place, Recipe, Run, Settings, Text, overrides
+from realm.cli.arguments import Device, Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
 from realm.cli.asking import ask, serve
 from realm.cli.comparing import ablate, compare
 from realm.cli.groups import refresh
@@ -279,7 +279,7 @@ LISTED = (
     repair,
     models,
 )
-VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): verb for verb in LISTED}
+VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
 
 
 def _stages(text: str) -> tuple[str, ...] | None:
