@@ -42,7 +42,7 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not TOML: {error}", path=path) from error
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", path=path, cure="Give the path of a .toml file that you may read.") from error
+        raise ConfigError(f"cannot be read: {error.strerror}", path=path, cure="Give the path of a .toml file.") from error
     if path.name == RUN_CONFIG and (path.parent / RUN_FILE).is_file():
         return _recipe(_merge(_merge(EARLIER, values), overrides or {}), path)
     return build_recipe(values, path=path, overrides=overrides)
