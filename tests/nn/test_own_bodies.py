@@ -72,8 +72,9 @@ def test_widths_and_families_of_their_own(specs: dict[str, BodySpec], ragged: Ra
     before = outputs(model, ragged(5))
     assert [before[part].shape[-1] for part in PARTS] == [16, 384, 60, 4]
     model.save_pretrained(tmp_path)
+    state = torch.get_rng_state()
     loaded = RealmModel.from_pretrained(tmp_path)
-    assert loaded.spec == spec
+    assert loaded.spec == spec and torch.equal(torch.get_rng_state(), state), "weights that are loaded are not drawn first"
     assert_same(outputs(loaded, ragged(5)), before)
     for part in PARTS:
         model.with_parts(**{other: None for other in PARTS if other != part}).save_pretrained(tmp_path / part)

@@ -171,8 +171,10 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype.itemsize < 4 else values
 
 
-def build_body(spec: BodySpec, *, pooler: bool) -> Body:
+def build_body(spec: BodySpec, *, pooler: bool, drawn: bool = True) -> Body:
     """A body with random weights. ``pooler`` is dropped where nothing reads it, so that every parameter gets a gradient.
+
+    Without ``drawn`` nothing is drawn for the structured start of a BERT: the weights are loaded next (:class:`realm.nn.init.Undrawn`).
 
     Raises:
         ConfigError: transformers does not know the model type or the sizes do not fit together.
@@ -185,7 +187,7 @@ def build_body(spec: BodySpec, *, pooler: bool) -> Body:
         model = AutoModel.from_config(config, **_pooler_option(config, spec.pooling, spec.segments, pooler))
     except (KeyError, ValueError) as error:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
-    if config.model_type == "bert":
+    if drawn and config.model_type == "bert":
         start_copying(model)
     return Body(spec, _attending(model))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 EMBEDDING_STD = 0.1
 """A tied decoder must be able to point at one wordpiece of thousands from the start; BERT's 0.02 takes long to grow to that."""
@@ -24,6 +25,24 @@ MATCH_SHARPNESS = 0.4
 AROUND_SHARPNESS = 1.5
 QUESTION_LOGIT = 4.0
 """Before the softmax, by design; at the start a question of 16 wordpieces before a document of 84 gets 0.97 of the weight."""
+
+
+class Undrawn(TorchFunctionMode):
+    """Networks built under this get zeros where random numbers would be drawn: their weights are loaded next.
+
+    Drawing took longer than loading: half of the seconds before a first answer. (Zeros and not what was in memory: torch draws
+    truncated normal numbers again until all are within bounds.)
+    """
+
+    DRAWS = ("normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_")
+    """By name: transformers puts functions of its own in the place of torch's."""
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if getattr(function, "__name__", "") in self.DRAWS:
+            tensor = arguments[0] if arguments else keywords["tensor"]
+            with torch.no_grad():
+                return tensor.zero_()
+        return function(*arguments, **(keywords or {}))
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@
 import copy
 import hashlib
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,6 +23,7 @@ from realm.nn.differences import read_difference
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
+from realm.nn.init import Undrawn
 from realm.nn.known_bodies import DIFFERENCE, WEIGHTS
 from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
@@ -50,10 +52,12 @@ class RealmModel(nn.Module):
     the index, absent before fine-tuning because one embedder then serves both sides.
     """
 
-    def __init__(self, spec: ModelSpec):
+    def __init__(self, spec: ModelSpec, *, drawn: bool = True):
+        """Networks with random weights; without ``drawn``, with zeros instead, for weights that are loaded next."""
         super().__init__()
-        for part, network in spec.networks.items():
-            setattr(self, part, _build(part, network))
+        with nullcontext() if drawn else Undrawn():
+            for part, network in spec.networks.items():
+                setattr(self, part, _build(part, network, drawn))
 
     @property
     def spec(self) -> ModelSpec:
@@ -188,7 +192,7 @@ class RealmModel(nn.Module):
         config, weights = directory / "config.json", directory / "model.safetensors"
         spec = read_spec(config)
         try:
-            model = cls(spec)
+            model = cls(spec, drawn=False)
         except (ConfigError, KeyError) as error:
             problem = getattr(error, "problem", f"the body lacks {error}")
             raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE) from error
@@ -239,9 +243,9 @@ class RealmModel(nn.Module):
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
-def _build(part: str, spec: NetworkSpec) -> nn.Module:
-    """One network with random weights. A document embedder is frozen wherever it comes from: it belongs to the index."""
-    body = build_body(spec.body, pooler=isinstance(spec, EmbedderSpec))
+def _build(part: str, spec: NetworkSpec, drawn: bool) -> nn.Module:
+    """One network, not loaded yet. A document embedder is frozen wherever it comes from: it belongs to the index."""
+    body = build_body(spec.body, pooler=isinstance(spec, EmbedderSpec), drawn=drawn)
     if isinstance(spec, EmbedderSpec):
         return Embedder(body, spec).requires_grad_(part == "embedder")
     return Reader(body, spec) if isinstance(spec, ReaderSpec) else KnowledgeAugmentedEncoder(body)
