@@ -6,7 +6,7 @@ Imports are lazy so that the command line starts fast.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["DEFAULT_BODY", "Answer", "Evidence", "Realm", "RealmModel", "__version__", "open_documents", "run_recipe"]
 
 DEFAULT_BODY = "realm-minilm-en"
