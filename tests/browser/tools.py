@@ -158,11 +158,11 @@ class Browser:
         """What the console got since the last look, but for information."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
-    def shot(self, name: str) -> None:
-        """The whole page as a picture."""
+    def shot(self, name: str, most: int = 4000) -> None:
+        """The whole page as a picture, or its first ``most`` pixels."""
         self.quiet()
         size = self.run("const e = document.documentElement; return {width: e.scrollWidth, height: e.scrollHeight}")
-        clip = {"x": 0, "y": 0, "scale": 1, "width": size["width"], "height": min(size["height"], 4000)}
+        clip = {"x": 0, "y": 0, "scale": 1, "width": size["width"], "height": min(size["height"], most)}
         picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True, "clip": clip})
         (self._shots / f"{name}.png").write_bytes(base64.b64decode(picture["data"]))
 
