@@ -89,7 +89,7 @@ def test_what_can_be_made_again_is(run: Path, say: Say, name: str) -> None:
     flip(path, 0, 7) if path.name.endswith(".json") or path.name == "CURRENT" else flip(path)
     damaged = tree(run)
     code, found, err = say("verify", run)
-    assert code == 2 and "can be made whole: realm repair" in err
+    assert code == 2 and "can be repaired: realm repair" in err
     assert any(one["repairable"] and Path(one["path"]) in (path, *path.parents) for one in found["damage"])
     code, found, err = say("repair", run)
     assert code == 2 and "--yes" in err and tree(run) == damaged, "without --yes nothing changes"

@@ -31,11 +31,11 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class Evidence:
-    """One block that was read: how relevant it is, and the best answer in it.
+    """A block that was read, with its relevance and the best answer in it.
 
     ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
     ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
-    ``path``, where a link led to the block: the titles (ids where there is none) of the page that the question found, and of this one.
+    ``path``, if a link led to this block: the titles (or ids) of the page that search found and of this one.
     """
 
     doc_id: str
@@ -53,13 +53,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer in the documents' own spelling.
+    """An answer, spelled as in the documents.
 
-    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x), of which a reader that
-    points leaves a part to "not here" (others share it among the spans alone); ``evidence`` is ordered by relevance.
-    ``confidence`` is the probability that the answer is right, as calibrated on dev questions; None where nothing was calibrated.
+    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x). A pointer gives part
+    of the probability to "not here"; other readers divide it among spans only. ``evidence`` is ordered by relevance.
+    ``confidence`` is the probability that the answer is right, calibrated on dev questions; None without calibration.
     ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
-    ``abstained``: the asker wants no answer of such a confidence; it is here as the best guess.
+    ``abstained``: the confidence is below the threshold; ``answer`` is then the best guess.
     """
 
     question: str
@@ -73,11 +73,11 @@ class Answer:
 
     @property
     def sureness(self) -> float:
-        """The confidence; p where nothing was calibrated."""
+        """The confidence, or p without calibration."""
         return self.p if self.confidence is None else self.confidence
 
     def abstaining(self, below: float) -> "Answer":
-        """This answer withheld if its ``sureness`` is below a threshold."""
+        """This answer, marked as abstained if its ``sureness`` is below a threshold."""
         return replace(self, abstained=self.sureness < below)
 
     def along(self, paths: SequenceOf[tuple[str, ...]]) -> "Answer":

@@ -44,7 +44,7 @@ class Realm:
         """Open a run directory.
 
         Raises:
-            RealmError: no run is there, its pre-training has not ended, or its parts do not belong together.
+            RealmError: there is no run here, its pre-training has not ended, or its parts do not match.
         """
         return cls(open_run(run))
 
@@ -52,25 +52,39 @@ class Realm:
         """Answer a question from the k blocks that are most relevant to it.
 
         Raises:
-            RunError: the run was not fine-tuned, so nothing reads answers.
+            RunError: the run has no reader, because it was not fine-tuned.
             ConfigError: k is below 1 or above the number of blocks.
         """
         run = self._current()
         return run.answerer.answer([question], k=run.require_k(k))[0]
 
     def search(self, text: str, k: int = 5) -> tuple[Hit, ...]:
-        """The k nearest blocks of a text, best first. Works without fine-tuning, too."""
+        """Find the k nearest blocks of a text, best first. Works before fine-tuning, too.
+
+        Raises:
+            ConfigError: k is below 1 or above the number of blocks.
+        """
         return self._current().search(text, k)
 
     def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
-        """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`."""
+        """Show which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.explain.explain`.
+
+        Args:
+            text: a sentence such as "The [MASK] flows through Cairo."; each ``[MASK]`` stands for a whole span.
+            targets: the hidden words, one string for each ``[MASK]``; empty: the model's best guess.
+            k: number of candidates, the null document included.
+            exclude_documents: ids of documents that must not be used.
+
+        Raises:
+            RealmError: the sentence or a target cannot be used, or this run cannot fill masks.
+        """
         return self._current().explain(text, targets=targets, k=k, exclude_documents=exclude_documents)
 
     def add_documents(self, *sources: str | Path) -> int:
         """Add files or folders of documents to the corpus and embed them. Returns how many blocks became searchable.
 
         Raises:
-            RealmError: a source cannot be read, or holds no usable document; nothing is changed.
+            RealmError: a source cannot be read, or holds no usable document. Nothing is changed then.
         """
         add_documents(self._run.paths.corpus, [Path(source) for source in sources])
         self._run, count = self._run.with_added()
@@ -78,12 +92,12 @@ class Realm:
 
     @property
     def abstain_below(self) -> float:
-        """Confidence below which an answer is better withheld, as measured with the reader's own questions; 0 where it was not measured.
+        """The threshold: below this confidence the run abstains. Measured on dev questions; 0 if it was not measured.
 
-        ``answer.abstaining(realm.abstain_below)`` withholds it.
+        Example: ``answer.abstaining(realm.abstain_below).abstained``.
 
         Raises:
-            RunError: the run was not fine-tuned, so nothing reads answers.
+            RunError: the run has no reader, because it was not fine-tuned.
         """
         return self._current().abstain_below
 
@@ -93,7 +107,7 @@ class Realm:
         return self._current().unsearchable
 
     def _current(self) -> OpenRun:
-        """The run, opened again when its corpus has changed: removed documents must vanish at once."""
+        """The run, reopened if its corpus has changed, so that removed documents vanish at once."""
         if self._run.inputs.store.changed():
             self._run = open_run(self._run.paths.root)
         return self._run

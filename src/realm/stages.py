@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 RUN_FORMAT = 1
 STAGE_FILE = "stage.json"
 CONFIG_SUM = "config_xxh3"
-AGAIN = "Restore the file; realm verify RUN lists all that is damaged, realm repair RUN says what can be made again"
+AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
 
 
 def _error(problem: object, path: Path) -> RunError:
@@ -56,7 +56,7 @@ def require_run(paths: RunPaths) -> None:
         raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
     facts = check_run_format(paths)
     if facts.get(CONFIG_SUM) not in (None, file_sum(paths.config)):
-        logger.warning("%s: not as realm run wrote it. If you have edited it, all is well; else it is damaged: restore it", paths.config)
+        logger.warning("%s: differs from what realm run wrote. If you did not edit it, it is damaged: restore it", paths.config)
 
 
 def check_run_format(paths: RunPaths) -> dict[str, Any]:

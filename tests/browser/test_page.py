@@ -123,7 +123,7 @@ def test_leaving_documents_out(browser: Browser, shared: Server) -> None:
         assert len(browser.all(".chips li")) == 2 and out[0] not in [found.text for found in browser.all(".evidence .id")]
         assert not _too_wide(browser)
         browser.shot(f"left-out-{'-'.join(look)}")
-    browser.press("Take all back", "#ask-without")
+    browser.press("Use all again", "#ask-without")
     browser.sees(".pair", "NOW, WITH ALL DOCUMENTS")
 
 

@@ -72,10 +72,10 @@ def test_a_token_is_asked_for(browser: Browser, start: Start, run_copy: Path) ->
     browser.shot("token")
     field = browser.one("#token")
     field.send_keys("a-wrong-token")
-    browser.press("Go on", "#token-form")
+    browser.press("Continue", "#token-form")
     browser.sees("#alarm", "does not know this token")
     field.send_keys("a-long-enough-token")
-    browser.press("Go on", "#token-form")
+    browser.press("Continue", "#token-form")
     browser.one(".said")
     assert browser.text("#alarm") == "" and not browser.one("#token-form").is_displayed()
     browser.driver.refresh()
@@ -102,7 +102,7 @@ def test_links_to_nothing(browser: Browser, shared: Server) -> None:
     browser.open(f"{shared.url}/#nonsense?%")
     browser.sees("main", "Ask the documents")
     browser.open(f"{shared.url}/#explain?x=%5BMASK%5D&k=999")
-    browser.sees("#explain-result", "That cannot be asked")
+    browser.sees("#explain-result", "The request is not valid")
     assert all("404" in line or "422" in line for line in browser.complaints())
 
 

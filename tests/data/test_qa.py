@@ -52,7 +52,7 @@ def test_compressed_files_and_a_byte_order_mark(tmp_path: Path) -> None:
         ({"question": "Q", "answers": ["a", " "]}, "no answers"),
         ({"question": "Q", "answers": [3]}, "no answers"),
         ({"question": "Q", "answers": ["a"], "answer_type": "fuzzy"}, "answer_type 'fuzzy'"),
-        ({"question": "Q", "answers": ["a"], "positive_ids": "d"}, "positive_ids is no list"),
+        ({"question": "Q", "answers": ["a"], "positive_ids": "d"}, "positive_ids is not a list"),
         (GOOD, "the id 'q1' occurs twice"),
     ],
 )

@@ -133,7 +133,7 @@ def test_refresh_on_ray(waiting_run: RunPaths, marked: Marked, extra: None) -> N
         process = command(waiting_run, "once", temporary, "--once", "--actors", "1")
         _, said = process.communicate()
         assert process.returncode == 0, said
-        assert "1 actors on this machine" in said and "nothing is asked for" in said and "raylet" not in said and "WARNING" not in said
+        assert "1 actors on this machine" in said and "no index is requested" in said and "raylet" not in said and "WARNING" not in said
         assert gone(marked, "once") and list(Path(temporary).iterdir()) == []
     assert open_generation(waiting_run, open_inputs(waiting_run.corpus, 32)).number == 1
 

@@ -33,8 +33,8 @@ def helpful(verb: Callable[..., None]) -> Callable[..., None]:
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN", help="a run directory")]
 Recipe = Annotated[Path, tyro.conf.arg(metavar="RECIPE")]
 Places = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PLACES")]
-Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS", help="the corpus directory; a run keeps its own in RUN/corpus")]
-Datastore = Annotated[Path, tyro.conf.arg(metavar="DATASTORE", help="what realm knn build made")]
+Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS", help="the corpus directory; that of a run is RUN/corpus")]
+Datastore = Annotated[Path, tyro.conf.arg(metavar="DATASTORE", help="a datastore made by realm knn build")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 Names = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
@@ -45,7 +45,7 @@ Settings = Annotated[
 ]
 Place = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 """A path that may be left out."""
-Workers = Annotated[int | None, tyro.conf.arg(metavar="INT", help="processes; all cores that may be used if not given")]
+Workers = Annotated[int | None, tyro.conf.arg(metavar="INT", help="processes; if not given, one per available core")]
 Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
 Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
 

@@ -55,7 +55,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
 
     if cached and not opened.reads:
-        show.note(f"note: {body} has no reader; these are the nearest blocks:")
+        show.note(f"note: {body} has no reader; here are the nearest blocks:")
         return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
@@ -116,7 +116,7 @@ def _history() -> Iterator[None]:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             readline.write_history_file(file)
         except OSError as error:
-            show.note(f"note: the questions are not remembered: {error.strerror}")
+            show.note(f"note: the history of questions is not saved: {error.strerror}")
 
 
 def serve(
@@ -150,7 +150,7 @@ def serve(
         raise MissingExtra("realm serve", "serve") from error
     run = run_of(list(places), body)
     if run not in places:
-        show.note("note: documents added on the page are kept until the files themselves change")
+        show.note("note: documents added on the page disappear when the files change")
     listen(
         run,
         host=host,

@@ -123,7 +123,7 @@ def corpus_info(corpus: Corpus, /, *, json: Json = False) -> None:
 def corpus_update(
     corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
 ) -> None:
-    """Replace documents that are in a corpus by what the sources hold under the same ids. New ids are for realm corpus add."""
+    """Replace documents of a corpus by those with the same ids in the sources. For new ids, use realm corpus add."""
     from realm.corpus.change.updates import update_documents
 
     _changed(update_documents, corpus, sources, reading, workers, json)

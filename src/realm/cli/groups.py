@@ -176,7 +176,7 @@ ABOUT = {
 
 
 def cache_info(*, json: Json = False) -> None:
-    """Documents in the cache of realm ask and realm serve, most recently asked first."""
+    """List the documents in the cache of realm ask and realm serve, most recently used first."""
     from realm.pipeline.cached import cache_directory, cached_runs, shared_bytes
 
     show.result({"directory": str(cache_directory()), "runs": cached_runs(), "weights": shared_bytes()}, json, show.cached)

@@ -22,7 +22,7 @@ class WindowFlags:
     """How text becomes predictions.
 
     Args:
-        context: tokens that a language model reads at once; 0 is what it can, at most 512.
+        context: tokens that a language model reads at once; 0: as many as it can, at most 512.
         stride: tokens that each further window adds; 0 is half the context.
         source_column: JSON key of the text to translate.
         target_column: JSON key of its translation.
@@ -50,7 +50,7 @@ class MixFlags:
     """How neighbours are mixed in.
 
     Args:
-        settings: what realm knn tune wrote; the four below then count for nothing.
+        settings: a file that realm knn tune wrote; it overrides the four options below.
         k: neighbours of each prediction.
         a: share of p_kNN, 0 to 1.
         temperature: of the softmax over scores.
@@ -169,7 +169,7 @@ def knn_eval(
 
     Args:
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
-        beams: of translation; 0 leaves translating out.
+        beams: width of the beam search for translations; 0: do not translate.
         pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
         report: an HTML page with plots.
     """
@@ -225,7 +225,7 @@ def knn_tune(
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
         metric: l2 or ip.
-        gate: also train an adaptive a, which says a for each prediction.
+        gate: also train a small network that predicts a for each token.
         report: an HTML page with plots.
     """
     from realm.knn.session import tune_on
@@ -251,13 +251,13 @@ def knn_prune(
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
-    """Make a smaller datastore of one; the old one stays as it is.
+    """Make a smaller datastore from a large one, which stays unchanged.
 
     Args:
         out: the smaller one's directory; must not exist.
         method: random; known (drops what the model predicts best by itself); merge (near keys of frequent tokens become their mean).
         keep: share of the keys to keep.
-        seed: of random and merge.
+        seed: random seed of the methods random and merge.
         model: the model, if it is no longer where the datastore found it; only known runs it.
     """
     from realm.knn.session import pruned
@@ -287,7 +287,7 @@ def knn_generate(
         tokens: most tokens to generate.
         beams: of beam search; 1 is greedy.
         sample: draw tokens instead of taking the best.
-        seed: of drawing.
+        seed: random seed of --sample.
     """
     from realm.knn.session import generate
 

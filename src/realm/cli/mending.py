@@ -10,11 +10,11 @@ from realm.cli.arguments import Json
 from realm.errors import RunError
 from realm.progress import Progress
 
-Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="a run directory, that of a corpus, or of a kNN datastore")]
+Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="the directory of a run, a corpus or a kNN datastore")]
 
 
 def verify(place: Place, /, *, json: Json = False) -> None:
-    """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 where something is damaged."""
+    """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 if something is damaged."""
     from realm.pipeline import mending
 
     with Progress() as progress:
@@ -25,7 +25,7 @@ def verify(place: Place, /, *, json: Json = False) -> None:
     )
     if found:
         mendable = sum(damage.mend is not None for damage in found)
-        cure = f"{mendable} of them can be made whole: realm repair {place}" if mendable else "None of it can be made again here"
+        cure = f"{mendable} of them can be repaired: realm repair {place}" if mendable else "None of them can be rebuilt here"
         raise RunError(f"{len(found)} damaged", path=place, cure=cure)
 
 
@@ -33,7 +33,7 @@ def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
     """Rebuild the damaged parts of a run or a corpus that can be derived from undamaged ones: look-up tables, CURRENT, the index, and more.
 
     Args:
-        yes: do it; without, only say what would be done.
+        yes: do it; without this, only show what would be done.
     """
     from realm.pipeline import mending
 
@@ -46,5 +46,5 @@ def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
     show.result(found, json, lambda _: show.damage(left, []))
     if left:
         mendable = sum(damage.mend is not None for damage in left)
-        cure = f"{mendable} of them can be made whole: add --yes" if mendable else "What is left cannot be made again here"
+        cure = f"{mendable} of them can be repaired: add --yes" if mendable else "The rest cannot be rebuilt here"
         raise RunError(f"{len(left)} damaged", path=place, cure=cure)

@@ -111,7 +111,7 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
 
 
 def _source(value: dict[str, Any]) -> None:
-    """Where a document was read, and its record as it stands there now."""
+    """Where a document was read, and its record as it is there now."""
     _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
     if value["note"]:
         _print(value["note"])
@@ -120,7 +120,7 @@ def _source(value: dict[str, Any]) -> None:
 
 
 def cached(value: dict[str, Any]) -> None:
-    """Documents that were asked directly, and what is kept of them."""
+    """Documents in the cache, and what is stored for each."""
     from datetime import datetime
 
     _print(value["directory"])
@@ -129,9 +129,9 @@ def cached(value: dict[str, Any]) -> None:
         size = f"{run['documents']:,} documents, {run['blocks']:,} blocks, {run['bytes'] / 2**20:,.0f} MiB"
         _print(f"  {', '.join(run['sources'] or ())}", f"      {size}, {run['body']}; asked {when}")
     if not value["runs"]:
-        _print("  nothing is kept")
+        _print("  the cache is empty")
     elif value["weights"]:
-        _print(f"  weights of all of them: {value['weights'] / 2**20:,.0f} MiB")
+        _print(f"  weights, shared by all: {value['weights'] / 2**20:,.0f} MiB")
 
 
 def hits(value: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _ranked(part: dict[str, Any] | None) -> str:
     """Rank and score of a block in one search."""
     if part is None:
         return "not searched"
-    return f"{part['score']:.2f} ({'not among its best' if part['rank'] is None else 'rank ' + str(part['rank'])})"
+    return f"{part['score']:.2f} ({'not in its top list' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
 def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
@@ -300,7 +300,7 @@ def plan(value: dict[str, Any]) -> None:
     ]
     _print(
         f"{corpus['blocks']:,} blocks, {corpus['spans']:,} salient spans, {share:.0%} of them in one block only",
-        _table("At most", ["stage", "steps", "s a step", "time"], [*rows, ["together", "", "", clock(value["seconds"])]]),
+        _table("At most", ["stage", "steps", "s/step", "time"], [*rows, ["total", "", "", clock(value["seconds"])]]),
         f"memory {value['memory_bytes'] / 2**30:.1f} GiB (peak of the probe), disk {value['disk_bytes'] / 2**30:.2f} GiB",
         _rates(value["rates"]),
         f"retrieval: {value['retrieval']}",
@@ -315,17 +315,17 @@ def clock(seconds: float) -> str:
 
 
 def damage(found: Sequence[Any], aside: Sequence[str]) -> None:
-    """What is damaged (``storage.damage.Damage``), each with what would make it whole, and what was put aside before."""
+    """What is damaged (``storage.damage.Damage``), each with its repair, and what was moved aside earlier."""
     for one in found:
         _print(f"{one.path}: {one.problem}")
-        _print(f"  {'can be mended: ' if one.mend else ''}{one.cure}")
+        _print(f"  {'can be repaired: ' if one.mend else ''}{one.cure}")
         if one.documents:
             more = f" and {len(one.documents) - NAMED} more" if len(one.documents) > NAMED else ""
             _print(f"  documents: {', '.join(one.documents[:NAMED])}{more}")
     if not found:
-        _print("everything is as it was published")
+        _print("no damage found")
     if aside:
-        _print(f"put aside before, and not needed: {', '.join(aside)}")
+        _print(f"moved aside earlier, not needed: {', '.join(aside)}")
 
 
 def claim(value: Any) -> None:

@@ -174,7 +174,7 @@ def _stage_verb(stage: str, about: str) -> Callable[..., None]:
     return verb
 
 
-warm = _stage_verb("warm", "Train the reading warm start of a run: the encoder learns to fill a masked span from a block.")
+warm = _stage_verb("warm", "Train the warm stage of a run: the encoder learns to fill a masked span from a block.")
 ict = _stage_verb("ict", "Train the first retriever of a run by the inverse cloze task.")
 pretrain = _stage_verb("pretrain", "Pre-train a run in which warm and ict have ended: retriever and encoder learn together (REALM).")
 finetune = _stage_verb("finetune", "Fine-tune a pre-trained run on the questions that its config.toml names.")
@@ -215,7 +215,7 @@ def report(run: Run, /) -> None:
 
 
 def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json = False) -> None:
-    """Make a run of published models: google/realm-*, a BERT, sentence-transformers, TensorFlow originals.
+    """Make a run from published models: google/realm-*, BERT, sentence-transformers, or the TensorFlow originals.
 
     Args:
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.

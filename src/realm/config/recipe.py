@@ -14,7 +14,7 @@ from realm.sizes import MOST_LAYERS, MOST_PIECES, MOST_WIDTH
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What holds for every stage."""
+    """Options of every stage."""
 
     seed: int = 0
     """Seed of every random choice."""
@@ -25,13 +25,13 @@ class RunConfig:
     bf16: bool = False
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
     optimizer: Literal["adamw", "bert"] = "adamw"
-    """adamw, or bert: as BERT and the released REALM code have it, without bias correction and with their schedule, for parity."""
+    """adamw, or bert: AdamW without bias correction, as in BERT and the released REALM code."""
     schedule: Literal["linear", "cosine"] = "linear"
     """How the learning rate falls from its peak to 0: linear or cosine."""
     gradient_checkpointing: bool = False
-    """Compute the layers of the networks again in the backward pass instead of keeping their activations: less memory, a third slower."""
+    """Recompute activations in the backward pass instead of keeping them: less memory, about a third slower."""
     checkpoint_every: Count = 50
-    """Steps between checkpoints: what an interrupted stage loses at most. 0 writes none."""
+    """Steps between checkpoints: an interrupted stage loses at most so many. 0 writes none."""
     rank_timeout: Annotated[float, Ge(1)] = 600.0
     """Seconds after which a rank (torchrun) that does not answer ends the job."""
     tensorboard: bool | Literal["auto"] = "auto"
@@ -65,11 +65,11 @@ class CorpusConfig:
     tagger: str = "default"
     """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
-    """A file of phrases, one a line, that are salient besides what the tagger finds."""
+    """A file of phrases, one a line, that are salient in addition to what the tagger finds."""
     document_bytes: Annotated[int, Interval(ge=1000, le=2**26)] = 2**24
-    """Of one document's text in UTF-8; a longer one is counted and left out."""
+    """Most bytes of one document's text in UTF-8; a longer document is counted and left out."""
     document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0
-    """Of computing that reading one HTML, PDF or Word document may take; one that takes longer is counted and left out."""
+    """Most seconds of processor time to read one HTML, PDF or Word document; a slower one is counted and left out."""
     strict: bool = False
     """Stop at the first malformed document instead of counting it."""
 
@@ -93,21 +93,21 @@ class ModelConfig:
     """Width of the feed-forward layers."""
     projection: Annotated[int, Interval(ge=0, le=MOST_WIDTH)] = 128
     """Dimensions of an embedding, at least 8. Below a published sentence embedder's width they start as the principal components of the
-    corpus's own vectors. 0, what a recipe with a body has unless it says otherwise: that width, or 128 for a body without a head."""
+    corpus's own vectors. 0, the default with a body: the body's own width, or 128 for a body without a head."""
     pooling: Literal["pooler", "cls", "mean"] = "pooler"
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True
     """Whether segment ids are fed to the body."""
     layer_norm_eps: float = 1e-12
-    """Of the projection's LayerNorm; 1e-12 matches published weights."""
+    """Epsilon of the projection's LayerNorm; 1e-12 matches published weights."""
     dropout: Share = 0.1
-    """On hidden states in training, those of a published body included."""
+    """Dropout of hidden states in training, also in a published body."""
     embedding_dropout: Share = 0.0
-    """On the finished embedding in training. At .1 the best of seven candidates stays the best in one draw of four."""
+    """Dropout of the finished embedding in training. At 0.1 the best of seven candidates stays the best in only one of four draws."""
     freeze_words: bool = False
-    """Leave the table of word embeddings as it is: it is half of a small body, and its gradient the largest."""
+    """Do not train the table of word embeddings, which is half of a small body and has the largest gradient."""
     attention_dropout: Share = 0.0
-    """On attention weights; anything above 0 makes CPU attention several times slower."""
+    """Dropout of attention weights; above 0 it makes attention on a CPU several times slower."""
     span_hidden: Annotated[int, Interval(ge=1, le=MOST_WIDTH)] = 64
     """Width of the reader's span representation."""
     max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
@@ -122,8 +122,8 @@ class IndexConfig:
 
     kind: Literal["auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"] = "auto"
     """auto, exact or compressed find exactly the same blocks, and auto chooses by their number. clustered is for serving: approximate,
-    with a measured recall at 8 of at least .98, or exact where that cannot be had. It, faiss-flat (exact, too), faiss-ivf and faiss-ivfpq
-    (approximate) need the extra faiss. realm index info measures the recall of them all."""
+    with a measured recall at 8 of at least 0.98, or exact where that cannot be reached. clustered, faiss-flat (exact), faiss-ivf and
+    faiss-ivfpq (approximate) need the extra faiss. realm index info measures the recall of each kind."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class RetrievalConfig:
     the retriever learns from are the embedder's."""
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
-    dev questions, and the run searches with that from then on."""
+    dev questions, and the run searches with that weight afterwards."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
-    """Links that answering and evaluation follow from the blocks that a question finds: 0, or 1 for questions whose answer stands on a page
-    that the first one leads to. Half of what is read is then what links lead to. Training follows none."""
+    """Links to follow from the blocks that a question finds, in answering and evaluation: 0, or 1 for questions whose answer is on a page
+    that the first page links to. With 1, half of the blocks that are read are linked ones. Training follows no links."""
 
 
 @dataclass(frozen=True)
@@ -147,22 +147,23 @@ class EvalConfig:
     """Evaluation after each stage."""
 
     qa: Files = ""
-    """Questions to evaluate on, in any format of docs/data-formats.md; a list of files is asked as one, and told apart in comparisons."""
+    """Questions to evaluate on, in any format of docs/data-formats.md; a list of files counts as one set; comparisons also report each."""
     k: Annotated[tuple[Positive, ...], MinLen(1)] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
     match: Match = "normalised"
     """How recall by answer finds answers in blocks: normalised, wordpiece or raw, as in [finetune]."""
     read: Count = 0
-    """Blocks that are read for an answer; 0: as many as in fine-tuning. Reading more than that is slower and often better."""
+    """Blocks to read for an answer; 0: as many as in fine-tuning. More are slower and often better."""
     baselines: bool = False
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: Count = 30
-    """Passes of the closed-book baseline over the training questions; its training-set EM tells whether they suffice."""
+    """Passes of the closed-book baseline over the training questions; its exact match on these shows whether they suffice."""
     closed_book_lr: Annotated[float, Gt(0)] = 1e-3
-    """Its peak learning rate, on sentences and on questions. 1e-3 suits networks from nothing; with a body it is the preset's."""
+    """Peak learning rate of the closed-book baseline, on sentences and on questions. 1e-3 suits random weights; with a body it is the
+    preset's."""
     closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
-    """How much it reads before it learns questions: as many wordpieces as REALM's encoder did, documents and all, or as many masked
-    sentences: a fraction of the time and of what there is to remember."""
+    """How much the closed-book baseline reads before it learns questions: as many wordpieces as REALM's encoder, documents included, or as
+    many masked sentences, which takes a fraction of the time."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How each stage is trained: the sections of a recipe that are about learning, and what their keys ask of each other."""
+"""How each stage is trained: the sections of a recipe that are about learning, and checks across their keys."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -43,19 +43,19 @@ class WarmConfig:
     warmup: Count = 40
     """Steps of linear warm-up."""
     masking: Literal["salient", "pmi", "spans", "tokens"] = "salient"
-    """What is hidden: salient, pmi, spans or tokens, as in [pretrain], whose choice is its own: runs that compare masks start alike."""
+    """What is hidden: salient, pmi, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
     hide_rate: Share = 0.2
     """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
     partner_rate: Share = 0.5
-    """How often the block is another one that holds the hidden span and a neighbour of it: the same names in other words."""
+    """How often the block is replaced by another one that holds the hidden span and a neighbouring span: the same names in other words."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
     check_every: Positive = 50
     """Steps between tests on held-out pairs."""
     ratio: float = 3.0
-    """The encoder reads when it fills spans at least so many times as often with the block as without."""
+    """The stage ends when the encoder fills at least so many times as many spans with the block as without it ..."""
     accuracy: Share = 0.5
-    """... and fills at least this share of held-out spans with the block given."""
+    """... and at least this share of held-out spans with the block."""
 
 
 @dataclass(frozen=True)
@@ -71,65 +71,65 @@ class PretrainConfig:
     lr: float = 3e-4
     """Peak learning rate."""
     retriever_rate: Share = 1.0
-    """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as ICT made it."""
+    """Learning rate of the retriever as a share of lr, 0 to 1; 0 keeps the retriever as ICT trained it."""
     warmup: Count = 20
     """Steps of linear warm-up."""
     candidates: Annotated[int, Ge(2)] = 8
-    """Documents a query, the null document counted."""
+    """Documents per query, the null document included."""
     null: bool = True
-    """Whether the empty null document is one of them: what a sentence that needs no document may turn to."""
+    """Whether the empty null document is one of the candidates, for sentences that need no document."""
     sentences: FileList = ()
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
     fill: Literal["mlm", "pointer"] = "mlm"
-    """How the hidden span is predicted: mlm (wordpiece by wordpiece, the paper's) or pointer (by pointing at it in a document, with the
-    span reader that fine-tuning goes on with)."""
+    """How the hidden span is predicted: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
+    span reader that fine-tuning continues to train)."""
     masking: Literal["salient", "stated", "recurring", "pmi", "spans", "tokens"] = "salient"
     """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), recurring (words that
     another document has too, together with something else of the sentence), pmi (collocations, in any script), spans (random ones, whole
     words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
-    """With recurring: how often a span is hidden that no tagger found, where a sentence has both kinds."""
+    """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
     spans: Positive = 1
-    """Spans hidden in a sentence that has so many; tokens does not count in spans."""
+    """Spans hidden per sentence, if it has so many; ignored with masking = "tokens"."""
     exclude: bool | Literal["document"] = True
     """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the
     retriever then collapses to copying."""
     exclude_overlap: Count = 0
-    """Leave out documents, too, that share so many wordpieces in a row with the sentence, such as 12; 0: only those that hold all of it."""
+    """Also leave out blocks that share so many wordpieces in a row with the sentence, such as 12; 0: only blocks that hold all of it."""
     proposals: Count = 0
     """Blocks that search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
     shown: Share = 0.0
-    """How often the retriever gets to see the hidden span; the reader never does."""
+    """How often the retriever sees the hidden span; the reader never does."""
     reader_first: Count = 0
-    """Steps at the beginning in which only the reader learns, from candidates among which is a block that holds the span."""
+    """First steps in which only the reader learns; one of its candidates holds the span."""
     after_reader: Literal["both", "retriever"] = "both"
-    """What learns after reader_first: both, or the retriever alone, by a reader that stays as it is: a fraction of the time."""
+    """What learns after reader_first: both, or the retriever alone with a fixed reader, in a fraction of the time."""
     documents: Literal["trained", "frozen"] = "trained"
-    """Whether the document side learns: trained (REALM: the index is rebuilt as training goes on), or frozen: queries alone get an
-    embedder that learns, and the index of the first step is never stale."""
+    """Whether the document embedder learns: trained (as in REALM; the index is rebuilt during training), or frozen: only the query embedder
+    learns, and the first index never gets stale."""
     questions: Share = 0.0
-    """With pointer: how often a sentence is asked as a question, a question word and the words of a retrieved block that states it, too."""
+    """With pointer: how often a sentence becomes a question, made from the words of a retrieved block that states the same."""
     own_block: Share = 0.0
-    """With pointer, while only the reader learns: how often a sentence's own block may be read for it, among others that resemble it. The
-    sentence has lost some words and its order then, and mostly is a question: reading, before what documents say of each other."""
+    """With pointer, while only the reader learns: how often a sentence is read beside its own block and similar blocks. Its words are
+    dropped and shuffled, or it becomes a question, so that the reader cannot match the sentence itself."""
     marginal: Literal["token", "joint"] = "token"
     """token (released code) or joint (the paper's formula)."""
     objective: Literal["marginal", "emdr2", "distill"] = "marginal"
     """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
     temperature: Annotated[float, Gt(0)] = 1.0
-    """Of the likelihoods that distill copies; higher is softer."""
+    """Temperature of the likelihoods that distill copies; higher is softer."""
     in_batch: bool = False
     """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
     from_ict: bool = True
-    """Start from ICT's embedder; false skips the stage and starts from a fresh one."""
+    """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
-    """Start from the warm stage's encoder; false skips the stage and starts from a fresh one, which has to be forced."""
+    """Start from the warm stage's encoder; false skips the stage, and an encoder that cannot read yet needs force = true."""
     separate_embedders: bool = False
     """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: Literal["process", "inline", "external", "frozen"] = "process"
-    """Who embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights), external
-    (realm refresh RUN, started by somebody else), frozen (nobody: the first index stays)."""
+    """What embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights),
+    external (realm refresh RUN, which you start), frozen (nothing: the first index stays)."""
     refresh_every: Positive = 50
     """Steps between refreshes of the index."""
     held_out: Count = 100
@@ -137,13 +137,13 @@ class PretrainConfig:
     eval_every: Positive = 100
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
-    """Which weights the stage publishes: last; best: those of the highest marginal utility on held-out sentences; or better: the last ones,
-    but each network that is worse there than before the stage goes back (the retriever by recall at 5, then the encoder or reader by
+    """Which weights the stage publishes: last; best: those with the highest marginal utility on held-out sentences; or better: the last,
+    except that each network that got worse there is reset to its start (the retriever by recall at 5, then the encoder or reader by
     utility)."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
     stop_on_collapse: bool = False
-    """End the stage when the retriever collapses, instead of only saying so."""
+    """Stop the stage when the retriever collapses, instead of only warning."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 
@@ -163,7 +163,7 @@ class PretrainConfig:
 
 @dataclass(frozen=True)
 class RefresherConfig:
-    """How the corpus is embedded again while pre-training goes on; may change at any time."""
+    """How the corpus is embedded again during pre-training; you may change this at any time."""
 
     threads: Positive = 1
     """CPU threads of each process that embeds."""
@@ -175,11 +175,11 @@ class RefresherConfig:
     """Embed what is indexed without training in 8-bit integers, by ONNX Runtime (extra onnx): 2.4 times float32's speed on a processor with
     VNNI, 1.2 times bfloat16's, and recall at 20 within .002."""
     nice: Count = 10
-    """By how much a refresher on the trainer's machine gives way to it."""
+    """Nice level of a refresher on the trainer's machine."""
     staleness_limit: Count = 0
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
     deadline: Annotated[float, Ge(1)] = 600.0
-    """Seconds that the trainer waits without a sign of the refresher."""
+    """Seconds that the trainer waits for a silent refresher before it stops with an error."""
     replay: File = ""
     """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
 
@@ -187,7 +187,7 @@ class RefresherConfig:
 def check_pretrain(section: PretrainConfig) -> None:
     """Whether the keys of [pretrain] go together. Raises ConfigError."""
     if section.publish == "best" and not section.held_out:
-        cure = "Without held-out sentences nothing says which weights are the best: set pretrain.held_out, or publish the last."
+        cure = "The best weights are chosen on held-out sentences: set pretrain.held_out, or publish the last."
         raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
     if section.exclude_overlap and not section.exclude:
         raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
@@ -200,7 +200,7 @@ def check_pretrain(section: PretrainConfig) -> None:
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):
-        cure = "Set pretrain.reader_first to the steps in which it does, or pretrain.retriever_rate = 0."
+        cure = "Set pretrain.reader_first to a number of steps, or pretrain.retriever_rate = 0."
         raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)
     if section.own_block and section.sentences:
         cure = "Leave one of them out."
@@ -215,33 +215,35 @@ class FinetuneConfig:
     """Open-domain question answering."""
 
     preset: str = ""
-    """few-shot: what suits 8 to 200 questions (short, watched closely, ended by dev, the best weights); empty: the values below."""
+    """few-shot: for 8 to 200 questions (few steps, frequent evaluation on dev, early stopping, the best weights); empty: the values
+    below."""
     train: Files = ""
-    """Questions to learn from, in any format of docs/data-formats.md; a list of files is learnt from as one."""
+    """Questions to learn from, in any format of docs/data-formats.md; a list of files counts as one set."""
     dev: Files = ""
-    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them. A list of files is asked in turn."""
+    """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
     reader: Literal["span", "generative"] = "span"
     """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
     seq2seq: File = ""
-    """The directory of that model: a T5, BART or any other sequence-to-sequence model of transformers, with its tokenizer."""
+    """Directory of the generative model: T5, BART or another sequence-to-sequence model of transformers, with its tokenizer."""
     objective: Literal["marginal", "hard-em"] = "marginal"
-    """What the span reader raises: marginal, all spans that equal an answer together (ORQA), or hard-em, only the likeliest of them."""
+    """What the span reader's loss raises: marginal, all spans that equal an answer (ORQA), or hard-em, only the likeliest of them."""
     presence: Share = 0.0
-    """Weight, beside the objective, of learning whether each block read holds an answer at all, 0 to 1: then p is low where documents do
-    not answer. A new reader points where it is above 0; one that came without "not here" learns nothing of it."""
+    """Weight of a second loss, 0 to 1, that teaches whether a block holds an answer at all, so that p is low if no document answers. Above
+    0, a new reader is a pointer; a reader without "not here" cannot learn this."""
     documents: Literal["frozen", "trained"] = "frozen"
     """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
     refresh_every: Positive = 100
     """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
     publish: Published = "last"
-    """Which weights the stage publishes: last; best: those of the highest exact match on dev, which without dev is a quarter of train; or
-    better: the last ones, but each network that is worse on dev than before the stage goes back (the retriever by recall, then the reader
+    """Which weights the stage publishes: last; best: those with the highest exact match on dev (without dev: on a quarter of train); or
+    better: the last ones, except that each network that got worse on dev is reset to its start (the retriever by recall, then the reader
     by exact match)."""
     start_questions: Count = 0
-    """How many questions a reader that pre-training taught to point is worth: published is the mean of it and the trained one, weighted by
-    these and by the questions learnt from, so that few of them add to what it knows. 0: the trained one alone."""
+    """Weight of a pre-trained pointer, in questions. The published reader is the mean of the pre-trained and the fine-tuned weights,
+    weighted by this and by the number of training questions, so that a few questions cannot erase what it knows. 0: fine-tuned weights
+    only."""
     patience: Count = 0
-    """Evaluations on dev without a higher exact match after which the stage ends; 0: it takes all its steps."""
+    """Early stopping: evaluations on dev without a higher exact match after which the stage ends; 0: never."""
     steps: int = 400
     """Optimiser steps."""
     batch: Positive = 16
@@ -251,21 +253,21 @@ class FinetuneConfig:
     lr: float = 5e-4
     """Peak learning rate."""
     retriever_rate: Share = 1.0
-    """The share of that rate at which the retriever learns, 0 to 1; at 0 it stays as pre-training made it."""
+    """Learning rate of the retriever as a share of lr, 0 to 1; 0 keeps the retriever as pre-trained."""
     warmup: Count = 40
     """Steps of linear warm-up."""
     beam: Positive = 5000
-    """Blocks over which the retriever's loss runs; bounded by the corpus."""
+    """Blocks in the retriever's loss, at most those of the corpus."""
     read: Positive = 5
     """Blocks that the reader reads."""
     match: Match = "normalised"
-    """How answers are found in blocks: normalised (words, as they are scored), wordpiece (as published: Hugging Face's REALM) or raw
-    (characters, as the TensorFlow release's retriever; needs the extra eval). Patterns are found where they match."""
+    """How answers are found in blocks: normalised (words, as in scoring), wordpiece (as in Hugging Face's REALM) or raw (characters, as in
+    the retriever of the TensorFlow release; needs the extra eval). Patterns are found where they match."""
     evidence: Literal["anywhere", "named"] = "anywhere"
-    """Where an answer counts: anywhere it stands (ORQA), or, of questions that name documents (positive_ids) with an answer in them, there
-    alone: what equals it elsewhere is neither right nor wrong, and the best named block of the beam is always read."""
+    """Where an answer counts: anywhere (ORQA), or named: if a question names documents (positive_ids) that hold an answer, only there.
+    Equal spans elsewhere are then neither right nor wrong, and the best named block of the beam is always read."""
     rename_rate: Share = 0.5
-    """How often names and numbers are swapped for others in a question and its blocks alike: the reader must read, not remember."""
+    """How often names and numbers are swapped in a question and its blocks, so that the reader must read instead of remembering."""
     eval_every: Positive = 100
     """Steps between evaluations on dev."""
 

@@ -60,7 +60,7 @@ def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
         return Damage(path, error.problem, f"No manifest of any version can be read. {AGAIN}")
     if whole.version == versions[-1]:
         mend = partial(_point_at, corpus, whole.version)
-        return Damage(path, error.problem, f"make version {whole.version} with {whole.documents} documents the one in force", mend)
+        return Damage(path, error.problem, f"make version {whole.version} with {whole.documents} documents the current one", mend)
     cure = (
         f"go back to version {whole.version} with {whole.documents} documents, as version {versions[-1] + 1}: what was added since is gone,"
         " and what was removed since is there again"
@@ -110,7 +110,7 @@ def _tokenizer(corpus: Path, manifest: CorpusManifest, copies: Iterable[Path]) -
         if _is_tokenizer(copy, manifest.tokenizer_sha256):
             yield Damage(path, problem, f"copy the tokenizer from {copy}", partial(_copy_tokenizer, corpus, copy))
             return
-    yield Damage(path, problem, f"{AGAIN}; a copy of the same tokenizer would do, and none is here")
+    yield Damage(path, problem, f"{AGAIN}; no copy of the same tokenizer was found")
 
 
 def _is_tokenizer(directory: Path, sha256: str) -> bool:
@@ -135,7 +135,7 @@ def _tagger(corpus: Path, manifest: CorpusManifest) -> Iterator[Damage]:
     try:
         corpus_tagger(corpus, manifest)
     except RealmError as error:
-        cure = f"Answers do not need it, added documents do. {AGAIN} to add some"
+        cure = f"Answers work without it; to add documents, build the corpus again from its sources"
         yield Damage(error.path or corpus / manifests.TAGGER_FILE, error.problem, cure)
 
 
@@ -143,7 +143,7 @@ def _tombstones(corpus: Path, manifest: CorpusManifest) -> Iterator[Damage]:
     try:
         manifests.read_tombstones(corpus, manifest)
     except CorpusError as error:
-        yield Damage(error.path or corpus, error.problem, f"Which {manifest.removed} blocks were removed is written nowhere else. {AGAIN}")
+        yield Damage(error.path or corpus, error.problem, f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}")
 
 
 def _segment(directory: Path, info: SegmentInfo) -> Iterator[Damage]:
@@ -156,13 +156,13 @@ def _segment(directory: Path, info: SegmentInfo) -> Iterator[Damage]:
     if not whole:
         affected = _affected(path, info)
         what = "those documents" if affected else f"any of its {info.rows} blocks"
-        yield Damage(path, problem, f"The text of {what} is nowhere else. {AGAIN}", documents=affected)
+        yield Damage(path, problem, f"The text of {what} is stored nowhere else. {AGAIN}", documents=affected)
         return
     for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks) if info.sums else (None, None), strict=True):
         if (changed := _array_problem(file, expected)) is not None:
-            yield Damage(file, changed, "make it again from its segment", partial(_make_lookup, directory, info))
+            yield Damage(file, changed, "rebuild it from its segment", partial(_make_lookup, directory, info))
     if info.sums is None and not any(_array_problem(file, None) for file in companions(path)) and (other := _not_its_own(path)):
-        yield Damage(other, "it is not what its segment gives", "make it again from its segment", partial(_make_lookup, directory, info))
+        yield Damage(other, "it does not match its segment", "rebuild it from its segment", partial(_make_lookup, directory, info))
 
 
 def _array_problem(path: Path, expected: str | None) -> str | None:
@@ -249,4 +249,4 @@ def _rejected(corpus: Path) -> Iterator[Damage]:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        yield Damage(path, f"damaged: {error}", "Nothing reads it but people: remove it, or leave it")
+        yield Damage(path, f"damaged: {error}", "No command reads it: remove it, or leave it")

@@ -77,7 +77,7 @@ class LiveIndex:
         newest = self._newest.newest()
         if newest is not self._newest:
             if newest.corpus_id != self._newest.corpus_id:
-                cure = "Start again: what is indexed belongs to the old one."
+                cure = "Open the run again: the index belongs to the old corpus."
                 raise CorpusError("another corpus was built here while it was searched", path=newest.path, cure=cure)
             self._index.set_live(self._readable & newest.is_live(self._ids))
             self._newest = newest

@@ -134,4 +134,4 @@ def _refuse_mixed(value: dict[str, Any], path: Path) -> None:
     value.pop("mixture", None)
     if kind != "whole":
         problem = f"an index of kind '{kind}': its rows were embedded by several parameters, which this version does not search"
-        raise SnapshotError(problem, path=path, cure="Take the last generation of pre-training, which is whole: end it with realm run")
+        raise SnapshotError(problem, path=path, cure="Finish pre-training with realm run: its last generation has one set of parameters")

@@ -26,7 +26,7 @@ CODES, HEADER = "codes", "codes.json"
 FORMAT = 1
 METRIC = "ip"  # what codes are saved for: those for distances hold other offsets
 CHUNK = 1 << 18  # rows coded at a time, a multiple of GROUP
-REMAKE = "Delete it; it is made again from the vectors"
+REMAKE = "Delete it; it is rebuilt from the vectors"
 LEAST_ENTRIES = 1 << 26
 """Components (rows x d) from which codes are published: 524,288 rows of 128. Fewer are coded in a tenth of a second."""
 
@@ -63,7 +63,7 @@ def read_codes(directory: Path, manifest: SnapshotManifest, verify: bool) -> Qua
             raise DamagedSnapshot(f"codes of [{rows.rows},{rows.dim}], not [{manifest.count},{manifest.dim}]", path=codes)
         return rows
     except (SnapshotError, OSError) as error:
-        logger.warning("codes are made again in memory: %s", error)
+        logger.warning("codes are rebuilt in memory: %s", error)
         return None
 
 

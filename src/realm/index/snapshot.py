@@ -115,13 +115,13 @@ def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | 
                 generations.quarantine(path, error)
         except ForeignSnapshot as error:  # it may be whole and somebody's: it stays
             foreign = foreign or error
-            logger.warning("generation %d is passed over: %s", number, error)
+            logger.warning("generation %d is skipped: %s", number, error)
     if foreign is not None:
         raise foreign
     if damage is not None:
         what = "no index generation is valid" if asked is None else f"index generation {asked} is damaged"
         raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
-    what = "no index generation has been published" if asked is None else f"index generation {asked} is not there"
+    what = "no index generation has been published" if asked is None else f"index generation {asked} does not exist"
     raise SnapshotError(what, path=directory, cure=REBUILD)
 
 

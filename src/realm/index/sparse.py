@@ -173,7 +173,7 @@ def _completed(directory: Path, root: Path, wanted: np.ndarray, store: Texts) ->
         with held(root, lambda named: SnapshotError(f"another process{named} is making the sparse index", path=root)):
             return _publish(directory, root, wanted, store)
     except (OSError, SnapshotError) as error:
-        logger.warning("sparse search is prepared in memory, and again by whoever comes next: %s", error)
+        logger.warning("sparse search is built in memory only, and every process builds its own: %s", error)
         known = [postings for _, postings in _read(root, store)]
         return [*known, *_made(_missing(wanted, known), store)]
 
@@ -249,7 +249,7 @@ def _read(root: Path, store: Texts) -> list[tuple[Part, Postings]]:
         for part in manifest[1]:
             found.append((part, read_postings(root / part.name, part.files)))
     except DamagedSnapshot as error:
-        logger.warning("a part of sparse search is damaged and is made again: %s", error)
+        logger.warning("a part of sparse search is damaged and is rebuilt: %s", error)
     return found
 
 

@@ -69,7 +69,7 @@ class MaskedNetwork(Network):
         """
         paths = RunPaths(run)
         if not (paths.stage("pretrain") / "config.json").is_file():
-            raise RunError("no run here whose pre-training has ended", path=run, cure="Make one with: realm run")
+            raise RunError("no pre-trained run here", path=run, cure="Make one with: realm run")
         model = RealmModel.from_pretrained(paths.stage("pretrain")).to(torch.device(device))
         query_length = load_recipe(paths.config).model.query_length
         return cls(model, open_inputs(paths.corpus, query_length), layer=layer, name=str(run))

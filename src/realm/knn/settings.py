@@ -87,7 +87,7 @@ class Mixing:
         a: the share of p_kNN, 0 to 1; not used where there is a gate.
         temperature: of the softmax over scores.
         metric: l2, squared distances; or ip, inner products.
-        gate: says a for each prediction.
+        gate: predicts a for each token.
 
     Raises:
         ConfigError: a value out of range.

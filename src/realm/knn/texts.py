@@ -24,7 +24,7 @@ class TextOptions:
     """How sources become windows.
 
     Args:
-        context: most tokens that a language model reads at once; 0: what it can, at most 512.
+        context: most tokens that a language model reads at once; 0: as many as it can, at most 512.
         stride: tokens that each window but a document's first adds; 0: half the context.
         source_column: field of a pair with the text to translate.
         target_column: field with its translation.

@@ -115,7 +115,7 @@ class TorchFile:
                 warnings.simplefilter("ignore")  # what is wrong is said in one line, below
                 return torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)  # noqa: TID251
         except Exception as error:  # the unpickler raises many kinds for damaged and for hostile files
-            problem = f"no file of weights alone; nothing in it was run ({_first_line(error)})"
+            problem = f"not a plain file of weights; no code in it was run ({_first_line(error)})"
             raise DataError(problem, path=self.path, cure="Convert it to safetensors where you trust it.") from error
 
 

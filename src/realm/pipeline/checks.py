@@ -31,7 +31,7 @@ def check_memory(recipe: Recipe) -> None:
     memory = max(machine_memory(), *(torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())), 0)
     if needed > ROOM * memory:
         problem = f"a step of this recipe needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"
-        raise ConfigError(problem, cure="Make [model] or a batch smaller; realm run RECIPE --plan says what a recipe takes")
+        raise ConfigError(problem, cure="Make [model] or a batch smaller; realm run RECIPE --plan shows the memory of a recipe")
 
 
 def machine_memory() -> int:
@@ -70,10 +70,10 @@ def shared_questions(recipe: Recipe) -> str:
     dev, test = (pooled(load_datasets(files)) for files in (recipe.dev_files, recipe.eval_files))
     if not (both := len(shared(dev, test))):
         return ""
-    rest = f"the other {len(dev) - both}" if both < len(dev) else "no question: answers have no confidence but p"
+    rest = f"the other {len(dev) - both}" if both < len(dev) else "no questions, so answers have p but no confidence"
     return (
-        f"warning: {both} of {len(dev)} questions of finetune.dev are questions of eval.qa, too: what they choose is measured on them, "
-        f"and confidence is calibrated on {rest}. Name others in finetune.dev: realm data convert TRAIN --out REST --dev DEV makes them."
+        f"warning: {both} of {len(dev)} questions of finetune.dev are also in eval.qa, so the evaluation is biased, "
+        f"and confidence is calibrated on {rest}. Name other questions in finetune.dev: realm data convert TRAIN --out REST --dev DEV splits some off."
     )
 
 

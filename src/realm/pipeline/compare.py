@@ -92,13 +92,13 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     if not recipe.train_files or not recipe.eval_files:
         cure = "Name question files in [finetune] train and in [eval] qa."
-        raise ConfigError("a comparison needs questions to learn from and others to ask", cure=cure)
+        raise ConfigError("a comparison needs training questions and evaluation questions", cure=cure)
     if any(c.name == "closed_book" for c in chosen):
         check_closed_book(recipe, "Leave it out with --rows")
     if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):
         raise ConfigError("the row orqa starts from ICT and the warm stage, and this recipe skips one", cure="Leave it out with --rows.")
     if world() > 1:
-        raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun before.")
+        raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
     if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
         raise MissingExtra("a row of this comparison", "bm25")
 

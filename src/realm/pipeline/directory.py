@@ -92,7 +92,7 @@ def _cure(paths: RunPaths, section: str) -> str:
         return OTHER
     made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
     shown = ", ".join(str(path.relative_to(paths.root)) for path in made if path.exists())
-    return f"{OTHER.rstrip('.')}; or remove {shown} in this one, and it alone is trained again."
+    return f"{OTHER.rstrip('.')}; or remove {shown} here to train only that again."
 
 
 def _moved(section: str, key: str, before: Any, now: Any) -> bool:

@@ -72,7 +72,7 @@ def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple
 
 
 def put_aside(place: Path) -> list[str]:
-    """Names of generations of an index that were put aside as damaged, which nothing needs any more."""
+    """Names of index generations that were moved aside as damaged and are no longer needed."""
     return sorted(path.name for path in (place / "index").glob(f"*{QUARANTINE_SUFFIX}"))
 
 
@@ -100,7 +100,7 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     yield from _index(paths, progress)
     for directory in sorted((paths.root / "checkpoints").glob("*/step-*")):
         if directory.is_dir() and (problem := checkpoint_problem(directory)) is not None:
-            yield Damage(directory, problem, "remove it: an older one, or none, is taken up", partial(shutil.rmtree, directory))
+            yield Damage(directory, problem, "remove it: an older one, or none, is used", partial(shutil.rmtree, directory))
     yield from _notes(paths)
 
 
@@ -116,7 +116,7 @@ def _format(paths: RunPaths) -> Iterator[Damage]:
     try:
         _recipe(paths)
     except RealmError as error:
-        yield Damage(error.path or paths.config, error.problem, "Restore config.toml: what is missing in it was said by the recipe alone")
+        yield Damage(error.path or paths.config, error.problem, "Restore config.toml: its missing values are stored nowhere else")
 
 
 def _recipe(paths: RunPaths) -> Any:
@@ -126,9 +126,9 @@ def _recipe(paths: RunPaths) -> Any:
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
-    again = f"What was learnt is nowhere else: restore it, or remove {stage} and what came after, and run the recipe again"
+    again = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
     if (paths.root / MARK).exists():
-        again = "Nothing was learnt here: realm cache clear, and the next question makes all of it again"
+        again = "Run realm cache clear; the next question rebuilds everything"
     try:
         if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
             stage_facts(paths, stage.name)
@@ -143,7 +143,7 @@ def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
         if _is_listed(stage, path, copy):
             yield Damage(path, problem, f"copy {copy}", partial(_copy_file, copy, path))
         else:
-            yield Damage(path, problem, again if path.name != "README.md" else "Nothing reads it but people: restore it, or leave it")
+            yield Damage(path, problem, again if path.name != "README.md" else "No command reads it: restore it, or leave it")
 
 
 def _is_listed(stage: Path, path: Path, copy: Path) -> bool:
@@ -173,12 +173,12 @@ def _notes(paths: RunPaths) -> Iterator[Damage]:
     for path in sorted((*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json"))):
         if path.name != "run.json" and (problem := _note_problem(path)) is not None:
             derived = path.parent in (paths.results, paths.answers) or path.name == "seconds.json"
-            cure = "remove it: realm run makes it again" if derived else "Restore it; realm run writes it again where it needs it"
+            cure = "remove it: realm run rebuilds it" if derived else "Restore it; realm run rewrites it if needed"
             yield Damage(path, problem, cure, path.unlink if derived else None)
     for path in sorted(paths.root.glob("*.jsonl")):
         lines = path.read_bytes().splitlines()[:-1]  # the last one may be on its way
         if (problem := _json_problem(lines)) is not None:
-            yield Damage(path, problem, "Nothing is learnt from it: the report leaves out what cannot be read")
+            yield Damage(path, problem, "Training does not use it; the report leaves out damaged parts")
 
 
 def _note_problem(path: Path) -> str | None:

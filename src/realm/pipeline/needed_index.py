@@ -71,5 +71,5 @@ def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> No
     try:
         open_generation(parts.paths, parts.inputs, parts.needed)
     except SnapshotError as error:
-        say(f"index: {error.problem}; generation {parts.needed}, which the last stage searches, is built again")
+        say(f"index: {error.problem}; generation {parts.needed}, which the last stage searches, is rebuilt")
         rebuild(parts)

@@ -132,7 +132,7 @@ class BuilderPool:
 
     def died(self, part: str) -> None:
         """Tell of a dead actor."""
-        self._say(f"an actor that embedded {part} died; Ray starts it again, and the part goes to whoever is free")
+        self._say(f"an actor that embedded {part} died; Ray restarts it, and a free actor takes the part")
 
     def wait(self, pending: list[Any]) -> list[Any]:
         """Some of the answers that are there; actors that have answered ``ask`` are idle by then.

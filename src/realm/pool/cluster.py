@@ -144,7 +144,7 @@ def _credentials(address: str) -> dict[str, str]:
         token = ""
     if not token:
         cure = f"Start every Ray process of it with {MODE}=token and one token, and put that into {TOKEN}, or a file named by {TOKEN_PATH}"
-        raise ConfigError(f"there is no token for the Ray cluster at {address}, and without one anybody could run code there", cure=cure)
+        raise ConfigError(f"there is no token for the Ray cluster at {address}, and without one anyone could run code there", cure=cure)
     return {TOKEN: token}
 
 

@@ -114,7 +114,7 @@ def open_context(
     torch.set_num_threads(recipe.run.threads)
     cuda = on_cuda(recipe)
     if cuda and not torch.cuda.is_available():
-        raise RunError("run.device is cuda, and this machine has none", path=paths.config, cure="Set run.device to cpu or auto.")
+        raise RunError("run.device is cuda, and this machine has no CUDA device", path=paths.config, cure="Set run.device to cpu or auto.")
     device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say, count)

@@ -100,7 +100,7 @@ class AsyncRefresh(IndexSource):
         try:
             self.generation = self.context.open(newest)
         except SnapshotError as error:
-            logger.warning("generation %d cannot be used, the index stays as it is: %s", newest, error)
+            logger.warning("generation %d cannot be used, the index is unchanged: %s", newest, error)
             return None
         facts = read_facts(parameters_path(paths, newest))
         options = self.context.options

@@ -24,7 +24,7 @@ def publishing(index: Path) -> Iterator[None]:
     Raises:
         SnapshotError: another process does, and did not end while we waited; or the directory may not be written to.
     """
-    cure = "Wait until it has ended, or end it; one process at a time builds the index of a run"
+    cure = "Wait for it, or stop it; only one process at a time can build the index of a run"
     with _holding(index, LOCK_FILE, "builds this index", cure):
         sweep(index)
         yield
@@ -39,7 +39,7 @@ def deciding(index: Path) -> Iterator[None]:
     Raises:
         SnapshotError: as ``publishing``.
     """
-    with _holding(index, REQUESTS, "answers the requests for this index or takes them back", "Try again; if it hangs, end that process"):
+    with _holding(index, REQUESTS, "is handling the requests for this index", "Try again; if it hangs, stop that process"):
         yield
 
 

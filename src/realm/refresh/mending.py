@@ -77,7 +77,7 @@ def _without_current(parts: IndexParts) -> Damage | None:
         return None
     newest = next((number for number in reversed(numbers) if not isinstance(_snapshot(parts, number), RealmError)), None)
     newest = newest or parts.needed
-    path, problem = directory / CURRENT, "missing or not a number: nothing says which generations are published"
+    path, problem = directory / CURRENT, "missing or not a number: the published generation is unknown"
     if newest is None:
         return Damage(path, problem, "No generation can be read. Run: realm index build RUN")
     return Damage(path, problem, f"make generation {newest} the newest published one", partial(_point_at, directory, newest))
@@ -102,10 +102,10 @@ def _generation(parts: IndexParts, number: int) -> Iterator[Damage]:
     path = generation_path(parts.paths.index, number)
     found = _snapshot(parts, number)
     if isinstance(found, RealmError) and number != parts.needed:
-        yield Damage(found.path or path, found.problem, "put this generation aside; no stage searches it", partial(quarantine, path, found))
+        yield Damage(found.path or path, found.problem, "move this generation aside; no stage searches it", partial(quarantine, path, found))
         return
     if isinstance(found, RealmError):
-        problem = "the generation that the last stage searches is not there" if not path.is_dir() else found.problem
+        problem = "the generation that the last stage searches is missing" if not path.is_dir() else found.problem
         whose = "its parameters" if _has_parameters(parts, number) else "the networks of the last stage" if _has_networks(parts) else ""
         cure = f"embed all blocks again by {whose}, as generation {number}" if whose else _lost(parts)
         yield Damage(path if not path.is_dir() else found.path or path, problem, cure, partial(rebuild, parts) if whose else None)
@@ -115,7 +115,7 @@ def _generation(parts: IndexParts, number: int) -> Iterator[Damage]:
     try:
         verify_sparse(parts.paths.index, number)
     except RealmError as error:
-        cure = "remove the sparse index: it is made again when it is searched next"
+        cure = "remove the sparse index: the next search rebuilds it"
         yield Damage(error.path or path, error.problem, cure, partial(shutil.rmtree, path / SPARSE))
 
 
@@ -144,7 +144,7 @@ def _parameters(parts: IndexParts, number: int, sha256: str, problem: str) -> Da
             pass
         return Damage(directory, problem, _lost(parts))
     aside = partial(quarantine, generation_path(parts.paths.index, number), SnapshotError(problem))
-    return Damage(directory, problem, "put this generation aside; no stage searches it", aside)
+    return Damage(directory, problem, "move this generation aside; no stage searches it", aside)
 
 
 def _lost(parts: IndexParts) -> str:
@@ -193,7 +193,7 @@ def rebuild(parts: IndexParts) -> bool:
         if not _has_parameters(parts, number):
             _publish(parts, number)
         if (path := generation_path(parts.paths.index, number)).is_dir():
-            quarantine(path, SnapshotError("it is built again"))
+            quarantine(path, SnapshotError("rebuilding it"))
         model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
         embedder = model.documents.eval().requires_grad_(False)
         build_generation(

@@ -79,9 +79,9 @@ class RefresherProcess:
             words = f"the refresher (process {self._process.pid}) died with code {self._process.returncode}: {self._last_words()}"
             if self._in_a_row > RESTARTS:
                 log = self._paths.root / LOG
-                cure = f"Cure what {log} says, or set pretrain.refresh to inline; the run continues from its checkpoint"
+                cure = f"Fix the problem shown in {log}, or set pretrain.refresh to inline; the run continues from its checkpoint"
                 raise TrainingError(words, cure=cure)
-            logger.warning("%s; it is started again (%d of %d)", words, self._in_a_row, RESTARTS)
+            logger.warning("%s; restarting it (%d of %d)", words, self._in_a_row, RESTARTS)
             self._not_before = time.monotonic() + 0.1 * 2**self._in_a_row
         if time.monotonic() >= self._not_before:
             if self._process is not None:
@@ -177,4 +177,4 @@ def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: P
     if has_stage(paths, "pretrain"):
         with publishing(paths.index):
             prune_run(paths, frozenset())  # what the last checkpoints needed: nobody goes back to them
-    say("nothing is asked for" if once else "pre-training has ended")
+    say("no index is requested" if once else "pre-training has ended")

@@ -64,7 +64,7 @@ def read_swaps(path: Path) -> list[Swap]:
     """
     cure = "Name the swaps.jsonl of a run of this recipe"
     if not path.is_file():
-        raise ConfigError("no record of swaps here", path=path, cure=cure)
+        raise ConfigError("no swaps.jsonl here", path=path, cure=cure)
     try:
         rows = list(MetricsLog(path).rows())
         swaps = [Swap(**{key: row[key] for key in Swap.__dataclass_fields__}) for row in rows]

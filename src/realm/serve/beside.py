@@ -54,8 +54,8 @@ def change(run: Path, kind: str, file: Path) -> None:
     if "problem" in said:
         raise _error_of(said)
     if child.returncode:
-        problem = f"the process that took the documents in has ended with code {child.returncode}, maybe for want of memory"
-        raise CorpusError(problem, path=run, cure="Look which of them are there, and send the others in smaller requests")
+        problem = f"the process that stores the documents ended with code {child.returncode}, perhaps out of memory"
+        raise CorpusError(problem, path=run, cure="Check which documents are stored, and send the others in smaller requests")
 
 
 def _last_line(output: bytes) -> dict[str, Any]:

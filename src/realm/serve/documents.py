@@ -70,7 +70,7 @@ class Documents:
             rows = [store.live_rows_of_document(name) for name in names]
             _refuse(404, "unknown", "not there", [name for name, found in zip(names, rows, strict=True) if not len(found)])
             if sum(map(len, rows)) == int(store.live.sum()):
-                raise Refusal(409, "last", "a run cannot be served without documents, so the last ones stay; add others first")
+                raise Refusal(409, "last", "a served run needs at least one document; add others first")
             remove_documents(store.path, names)
 
         with self._waiting():
@@ -123,7 +123,7 @@ class Documents:
                 except CorpusError as error:
                     if not error.problem.startswith("no usable document"):
                         raise
-                    raise Refusal(409, "identical", "every block of these documents stands in the corpus already") from error
+                    raise Refusal(409, "identical", "other documents already hold every block of these") from error
 
         with self._waiting():
             current = self._serving.change(act)

@@ -113,7 +113,7 @@ class Guard:
         except Exception as error:
             _log_failure(error)
             if not status:
-                await Refusal(500, "internal", "the server failed; its log says where").response()(scope, receive, sending)
+                await Refusal(500, "internal", "internal error; see the server's log").response()(scope, receive, sending)
         route = getattr(scope.get("route"), "path", "other")
         seconds = time.perf_counter() - started
         self._meter.request(route, scope["method"], status, seconds)

@@ -68,4 +68,4 @@ def refusal_of(error: RealmError) -> Refusal:
         return Refusal(409, "not_trained", error.problem)
     if isinstance(error, CorpusError | SnapshotError | PoolError):
         return Refusal(503, "unavailable", error.problem, retry_after=5)
-    return Refusal(500, "internal", "the server could not do this; its log says why")
+    return Refusal(500, "internal", "the server could not do this; see its log")

@@ -142,12 +142,12 @@ def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], w
     if not is_loopback(host):
         if token_file is None and not without_token:
             cure = (
-                "Give a token with --token-file FILE, or say --without-token if everybody who reaches this address may read and change it"
+                "Give a token with --token-file FILE, or use --without-token if everyone who reaches this address may read and change it"
             )
-            raise ConfigError(f"others can reach {host}, and no token is asked for", cure=cure)
+            raise ConfigError(f"others can reach {host}, and no token is required", cure=cure)
         if host in ANYWHERE and not named:
             cure = "Name what clients call this machine: --allow-host NAME (without a port; may be repeated)"
-            raise ConfigError(f"{host} is every address of this machine, so the names it may be asked under are not known", cure=cure)
+            raise ConfigError(f"{host} means every address of this machine, so the host names of clients are unknown", cure=cure)
     own = frozenset() if host in ANYWHERE else frozenset({f"[{host}]" if ":" in host else host.lower()})
     return Rules(LOOPBACK | own | named, None if token_file is None else read_token(token_file))
 
@@ -181,7 +181,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        cure = "Choose another with --port, or end what listens there"
+        cure = "Choose another with --port, or stop the process that uses it"
         raise ConfigError(f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}", cure=cure) from error
 
 

@@ -81,7 +81,7 @@ class Serving:
             try:
                 self._swap(self._with_added(self.current))
             except SnapshotError as error:
-                told = f"the change is made, and its documents will be found as soon as that is over: {error.problem}"
+                told = f"the change is stored, and its documents will be searchable later: {error.problem}"
                 raise Refusal(503, "later", told, retry_after=5) from error
             return self.current
 
@@ -96,7 +96,7 @@ class Serving:
             if seen != self._seen:
                 opened = open_run(self.paths.root)
                 if opened.tuned is None and self.current.tuned is not None:
-                    raise RunError("the fine-tuned networks are gone; answers come from those in memory", path=self.paths.root)
+                    raise RunError("the fine-tuned networks no longer exist on disk; answers come from those in memory", path=self.paths.root)
                 self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True
@@ -160,14 +160,14 @@ class Serving:
             except Exception as error:  # whatever is wrong on disk, what is in memory goes on answering
                 said = error.problem if isinstance(error, RealmError) else type(error).__name__
                 if said != self._told:
-                    logger.warning("a change of the run could not be taken up, the old state is served: %s", said)
+                    logger.warning("a change of the run could not be loaded; serving the old state: %s", said)
                 self._told = said
 
     def _only_server(self) -> ExitStack:
         """Be the one server of this run until the result is closed; what a killed one left half taken in goes."""
         uploads = self.paths.root / UPLOADS
         uploads.mkdir(exist_ok=True)
-        cure = "One process serves a run; end that one first"
+        cure = "Only one process can serve a run: stop that one first"
         stack = ExitStack()
         stack.enter_context(
             held(uploads, lambda named: RunError(f"another process{named} serves this run", path=self.paths.root, cure=cure))

@@ -1,6 +1,6 @@
-"""Requests and responses as they stand in the OpenAPI document. Requests are checked against these; responses are described by them.
+"""Requests and responses of the OpenAPI document. Requests are checked against these; responses are described by them.
 
-What the model's own records say as they are (``Answer``, ``Hit``, ``Prediction``) is described by these records, and not once more.
+The records of the model (``Answer``, ``Hit``, ``Prediction``) are used as they are.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,19 +17,19 @@ Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
 DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
 LeftOut = Annotated[list[DocumentId], Field(max_length=LIMITS.texts, description="ids of documents that are not retrieved")]
 K = Annotated[int, Field(ge=1, le=LIMITS.k)]
-Timeout = Annotated[int, Field(ge=1, le=LIMITS.longest_timeout_ms, description="milliseconds after which the answer is 504")]
+Timeout = Annotated[int, Field(ge=1, le=LIMITS.longest_timeout_ms, description="milliseconds after which you get status 504")]
 
 
 class Asked(BaseModel):
-    """What every request has in common: unknown fields are errors, and no value is turned into one of another type."""
+    """Base of all requests: unknown fields are errors, and values are not converted to another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class AnswerRequest(Asked):
-    """Questions to be answered from the k blocks most relevant to each; answers less sure than ``abstain_below`` are marked as such.
+    """Questions, each answered from its k most relevant blocks; answers with a confidence below ``abstain_below`` are marked ``abstained``.
 
-    Null: less sure than the run's own questions have shown to be better not given. Blocks of ``exclude_documents`` are not read.
+    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read.
     """
 
     questions: Texts
@@ -40,7 +40,7 @@ class AnswerRequest(Asked):
 
 
 class SearchRequest(Asked):
-    """Texts whose k nearest blocks are wanted."""
+    """Texts whose k nearest blocks you want."""
 
     texts: Texts
     k: K = 5
@@ -76,7 +76,7 @@ class EmbeddingsRequest(Asked):
 
 
 class Document(Asked):
-    """A document as it is given: plain text, never read as HTML."""
+    """A document: plain text, never parsed as HTML."""
 
     id: DocumentId
     title: Annotated[str, Field(max_length=LIMITS.title_chars)] = ""
@@ -96,7 +96,7 @@ class RemoveRequest(Asked):
 
 
 class Versions(BaseModel):
-    """What a response depends on."""
+    """The versions of parameters, index and corpus that computed a response."""
 
     params: int
     index: int
@@ -154,21 +154,21 @@ class EmbeddingsResponse(BaseModel):
 
 
 class StoredDocument(BaseModel):
-    """How many blocks a document has now. 0: all of its text stands in the corpus under other ids already, so nothing was stored."""
+    """How many blocks a document has now. 0: other documents already hold all of its blocks, so nothing was stored."""
 
     id: str
     blocks: int
 
 
 class DocumentsResponse(BaseModel):
-    """Documents that are searchable from now on."""
+    """Documents that are now searchable."""
 
     documents: list[StoredDocument]
     versions: Versions
 
 
 class RemoveResponse(BaseModel):
-    """Documents that no answer holds from now on."""
+    """Documents that are no longer in any answer."""
 
     removed: list[str]
     versions: Versions
@@ -208,7 +208,7 @@ class ListResponse(BaseModel):
 
 
 class StageShape(BaseModel):
-    """A stage of training: its facts, [step, value] points of every column, and how people like to see them."""
+    """A stage of training: its facts, [step, value] points of every column, and the charts to draw."""
 
     name: str
     title: str
@@ -220,7 +220,7 @@ class StageShape(BaseModel):
 
 
 class ExampleShape(BaseModel):
-    """A question that the run answered when it was evaluated; "" where it kept its answer back, else ``correct`` where that was judged."""
+    """A question from the run's evaluation; ``answer`` is "" if it abstained, ``correct`` is null if it was not judged."""
 
     question: str
     answer: str
@@ -232,9 +232,9 @@ class RunResponse(BaseModel):
 
     run: str
     realm: str
-    reader: bool = Field(description="whether questions can be answered; search works without")
-    without_questions: bool = Field(description="whether the reader has learnt from the documents alone, and from no question")
-    abstain_below: float = Field(description="confidence below which answers are better not given, as it was measured; 0 where it was not")
+    reader: bool = Field(description="whether the run has a reader; without one, only search works")
+    without_questions: bool = Field(description="whether the reader was trained on documents alone, without questions")
+    abstain_below: float = Field(description="measured confidence threshold below which the run abstains; 0 if none was measured")
     versions: Versions
     corpus: dict[str, int] = Field(description="documents, blocks, unsearchable")
     index: dict[str, Any] = Field(description="generation, step, blocks, dim")
@@ -251,7 +251,7 @@ class Health(BaseModel):
 
 
 class ErrorShape(BaseModel):
-    """What went wrong: a word for programs, and a sentence."""
+    """An error: a code for programs, and a message for people."""
 
     code: str
     message: str

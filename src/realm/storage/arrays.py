@@ -38,7 +38,7 @@ def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.nd
         except MemoryError as error:
             if _is_whole(path):
                 raise
-            raise ValueError("its header says that it is larger than it is") from error
+            raise ValueError("it is shorter than its header says") from error
         except (TokenError, SyntaxError, OverflowError, TypeError) as error:
             raise ValueError(f"its header cannot be read: {error}") from error  # a damaged one is no Python literal, or a huge shape
     return array
@@ -92,7 +92,7 @@ def read_array(
     except OSError as error:
         raise errors.unreadable(error, path) from error
     except (ValueError, EOFError) as error:
-        raise errors.damaged(f"not a whole .npy file ({error})", path=path) from None
+        raise errors.damaged(f"not a complete .npy file ({error})", path=path) from None
     fits = len(shape) == array.ndim and all(wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True))
     if not fits or array.dtype != dtype:
         wanted = ",".join("n" if size is None else str(size) for size in shape)

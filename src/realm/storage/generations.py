@@ -120,7 +120,7 @@ def quarantine(path: Path, reason: Exception) -> None:
         os.rename(path, target)
         reached("generation: put aside", path)
         fsync_directory(path.parent)
-        logger.warning("%s is damaged and was put aside as %s: %s", path, target.name, reason)
+        logger.warning("%s is damaged and was moved aside to %s: %s", path, target.name, reason)
     except OSError as error:
         logger.warning("%s is damaged and is ignored (%s): %s", path, error.strerror, reason)
 

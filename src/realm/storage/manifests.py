@@ -113,7 +113,7 @@ def read_note(path: Path) -> Any:
         values = unsealed(value, _NOTES, path, required=False)
     except (OSError, ValueError, RealmError) as error:
         said = error.problem if isinstance(error, RealmError) else f"cannot be read: {error}"
-        logger.warning("%s: damaged, and passed over: %s. realm repair RUN removes it, realm run makes it again", path, said)
+        logger.warning("%s: damaged and skipped: %s. realm repair RUN removes it, realm run rebuilds it", path, said)
         return None
     return values[ITEMS] if values.keys() == {ITEMS} else values
 

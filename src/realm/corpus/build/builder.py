@@ -113,7 +113,7 @@ def _check(out: Path) -> None:
     if os.path.lexists(out):
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
-        raise CorpusError(f"there is {kind} here already, and it was not changed", path=out, cure=cure)
+        raise CorpusError(f"{kind} already exists here and was not changed", path=out, cure=cure)
 
 
 def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
@@ -224,7 +224,7 @@ def corpus_from_records(
                 if progress is not None:
                     progress("blocks", file.rows, None)
         if not file.rows:
-            raise CorpusError("there is no record in it", path=origin, cure="Use the block_records.npy of a published model.")
+            raise CorpusError("it holds no record", path=origin, cure="Use the block_records.npy of a published model.")
         empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
         statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
         segment = finish_segment(path, file.tokens)

@@ -256,6 +256,6 @@ def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], r
 def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:
     """The error of a build or an addition that found nothing to put into blocks."""
     counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
-    counts += [f"{duplicates} identical to blocks that are there"] if duplicates else []
+    counts += [f"{duplicates} identical to existing blocks"] if duplicates else []
     where = ", ".join(str(source) for source in sources) or "no source"
     return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

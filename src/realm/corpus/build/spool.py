@@ -209,7 +209,7 @@ class Spool:
                 self._take_up_part()
             except (ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
                 cure = "Remove this directory and run the same command again"
-                raise CorpusError("what an interrupted build left is damaged", path=self._path, cure=cure) from error
+                raise CorpusError("the remains of an interrupted build are damaged", path=self._path, cure=cure) from error
         for left in (self._part_path(), self._redirects_path(self._parts + 1)):
             left.unlink(missing_ok=True)
 

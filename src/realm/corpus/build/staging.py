@@ -99,7 +99,7 @@ def _take_up(staging: Staging, fingerprint: str, say: Callable[[str], None]) -> 
         except (OSError, ValueError):
             same = False
         if same:
-            say(f"taking up the interrupted build in {staging.root}")
+            say(f"continuing the interrupted build in {staging.root}")
             return
         say(f"discarding an interrupted build of other sources or options in {staging.root}")
         for path in left:

@@ -158,7 +158,7 @@ class CorpusManifest:
         return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
-CURE = "Build the corpus again; before that, realm repair CORPUS (or RUN) says what can be made of what is whole"
+CURE = "Build the corpus again; before that, see what realm repair CORPUS (or RUN) can rebuild"
 
 
 def damage(what: str) -> Errors:
@@ -196,7 +196,7 @@ def _current(corpus: Path) -> tuple[int, str | None]:
         text = path.read_text(encoding="ascii")
     except (PermissionError, FileNotFoundError, NotADirectoryError) as error:
         if any(corpus.glob("manifest-*.json")):
-            raise CorpusError("missing: nothing says which version is in force", path=path, cure=f"Run: realm repair {corpus}") from error
+            raise CorpusError("missing: the current version is unknown", path=path, cure=f"Run: realm repair {corpus}") from error
         raise CorpusError("no corpus here", path=corpus, cure="Make one with: realm corpus build SOURCE --out CORPUS") from error
     except OSError as error:
         raise damage("version").unreadable(error, path) from error

@@ -29,7 +29,7 @@ def format_of(path: Path) -> str:
     found = _of_object(head, path) if head.startswith("{") else _of_table(head, path)
     if found is None and head:
         cure = f"Name the format: {', '.join(FORMATS)}. docs/data-formats.md describes them."
-        raise DataError("no known format of questions", path=path, line=1, cure=cure)
+        raise DataError("not a known format of questions", path=path, line=1, cure=cure)
     return found or "jsonl"
 
 

@@ -24,7 +24,7 @@ def read_natural_questions(path: Path, options: QuestionOptions) -> Rows:
         try:
             answers = distinct(text for text in (_text(value, span) for span in _short_spans(value)) if text)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"no row of Natural Questions ({type(error).__name__}: {error})"
+            problem = f"not a row of Natural Questions ({type(error).__name__}: {error})"
             raise DataError(problem, path=path, line=line, cure="Give the published file, or name the format.") from error
         if answers:
             yield Row(line, value.get("example_id", line), value.get("question_text"), answers)

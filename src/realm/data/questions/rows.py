@@ -53,7 +53,7 @@ def question_of(row: Row, path: Path) -> Question:
     if row.answer_type not in ("string", "regex"):
         raise wrong(f"answer_type '{row.answer_type}' is neither string nor regex")
     if not isinstance(row.positive_ids, list):
-        raise wrong("positive_ids is no list", "Give a list of document ids, or leave it out.")
+        raise wrong("positive_ids is not a list", "Give a list of document ids, or leave it out.")
     return Question(str(row.id), row.question.strip(), tuple(answers), tuple(map(str, row.positive_ids)), row.answer_type)
 
 

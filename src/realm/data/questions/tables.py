@@ -24,7 +24,7 @@ def read_dpr(path: Path, options: QuestionOptions) -> Rows:
     for number, (line, cells) in enumerate(_cells(path, "\t", quoted=True), 1):
         _require_width(cells, 2, path, line)
         if not cells[1].lstrip().startswith("["):
-            raise DataError("no list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
+            raise DataError("not a list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
         yield Row(line, number, cells[0], _answers(cells[1], options.separator, path, line))
 
 
@@ -115,7 +115,7 @@ def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple
 def _require_width(cells: list[str], width: int, path: Path, line: int) -> None:
     if len(cells) != width:
         raise DataError(
-            f"{len(cells)} columns where {width} belong", path=path, line=line, cure="Check the delimiters and quotes of the row."
+            f"{len(cells)} columns where {width} are expected", path=path, line=line, cure="Check the delimiters and quotes of the row."
         )
 
 

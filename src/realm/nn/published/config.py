@@ -107,14 +107,14 @@ def _network_values(spec: NetworkSpec) -> dict[str, Any]:
 def _size(values: Mapping[str, Any], name: str, default: int, path: Path | None) -> int:
     value = values.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        raise _refused(f"{name} = {value!r} is no whole number of 1 to {LARGEST}", path)
+        raise _refused(f"{name} = {value!r} is not a whole number from 1 to {LARGEST}", path)
     return value
 
 
 def _rate(values: Mapping[str, Any], name: str, default: float, path: Path | None) -> float:
     value = values.get(name, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise _refused(f"{name} = {value!r} is no number from 0 to 1", path)
+        raise _refused(f"{name} = {value!r} is not a number from 0 to 1", path)
     return float(value)
 
 

@@ -94,7 +94,7 @@ def load_published(directory: Path) -> Published:
         raise DataError("no such directory", path=directory, cure=CURE)
     if (directory / "config.toml").is_file():
         raise DataError(
-            "a run of this program, not a published model", path=directory, cure="Use it as it is, or publish it: realm export RUN"
+            "a run of this program, not a published model", path=directory, cure="Use it directly, or export it: realm export RUN"
         )
     if (directory / MODULES).is_file():
         return _sentence_embedder(directory)

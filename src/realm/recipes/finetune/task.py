@@ -268,7 +268,7 @@ def training_questions(context: StageContext) -> tuple[list[Question], list[Ques
     if recipe.finetune.publish != "best":
         return questions, []
     if len(questions) < HELD_OUT:
-        problem = f"{len(questions)} questions are too few to hold some out, by which the best weights are known"
+        problem = f"{len(questions)} questions are too few to hold some out for choosing the best weights"
         raise DataError(problem, path=files_of(recipe.train_files), cure='Name others in finetune.dev, or set finetune.publish = "last".')
     return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
 

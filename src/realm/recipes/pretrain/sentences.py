@@ -51,7 +51,7 @@ def require_same_corpus(store: BlockStore) -> None:
         CorpusError: that happened, or the corpus is gone.
     """
     if read_manifest(store.path).corpus_id != store.manifest.corpus_id:
-        cure = "What was trained belongs to the old one: start a new run with --out."
+        cure = "The trained stages belong to the old corpus: start a new run with --out."
         raise CorpusError("another corpus was built here while the run was using it", path=store.path, cure=cure)
 
 
@@ -118,12 +118,12 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
     alone, recurring = (sentences.dropped[reason] for reason in (NOTHING_RECURS, NO_EVIDENCE))
     if alone + recurring:
         share = recurring / (alone + recurring)
-        problem = f"{share:.1%} of {alone + recurring:,} sentences have words of another document, and no document helps to fill them"
+        problem = f"{share:.1%} of {alone + recurring:,} sentences share words with another document, but no document helps to fill them"
         cure = "Add documents that speak of the same things, or set pretrain.masking to 'salient' or 'spans'."
         raise CorpusError(problem, path=sentences.store.path, cure=cure)
     left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(sentences.dropped.items()))
     problem = f"no sentence has a span that can be masked with {choice}" + (f" ({left_out})" if left_out else "")
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
     if sentences.dropped[NOWHERE_ELSE]:
-        cure = "No document repeats what another one says: set pretrain.masking to 'salient'."
+        cure = "No document repeats words of another one: set pretrain.masking to 'salient'."
     raise CorpusError(problem, path=sentences.store.path, cure=cure)

@@ -52,7 +52,7 @@ def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
     if context.recipe.pretrain.fill == "pointer":
         return with_new_reader(context, model, pointer=True).to(context.device)
     if context.recipe.pretrain.steps and not model.has("encoder"):
-        cure = 'Set pretrain.fill = "pointer" to go on with its reader.'
+        cure = 'Set pretrain.fill = "pointer" to continue training its reader.'
         raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
     return model
 
@@ -71,7 +71,7 @@ def run_pretrain(context: StageContext) -> None:
     task = PretrainTask(context, model)
     context.say(f"pretrain: {task.sentences.summary}")
     if context.recipe.pretrain.held_out and not task.held_out:
-        context.say("pretrain: too few sentences to hold one out: nothing says which weights are the best, the last are published")
+        context.say("pretrain: too few sentences to hold any out, so the best weights are unknown; publishing the last")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, model, steps)

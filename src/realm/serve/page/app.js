@@ -105,7 +105,7 @@ byId("token-form").addEventListener("submit", (event) => {
 server.addEventListener("gone", () => {
   show(
     byId("alarm"),
-    problem("The server does not answer", "It may have been stopped. This page goes on by itself when it is back."),
+    problem("The server does not answer", "It may have been stopped. This page reconnects by itself."),
   );
   const look = () => api.alive().catch(() => setTimeout(look, LOOK_EVERY));
   setTimeout(look, LOOK_EVERY);

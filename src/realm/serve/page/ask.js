@@ -10,7 +10,7 @@ import { called, chooseThreshold, drawLeftOut, leftOut, startThreshold, threshol
 
 const STARTS = [
   ["#explain", "Explain", "Hide words of a sentence and see which document helps to fill them in."],
-  ["#documents?add=1", "Add documents", "Paste or upload text. Answers know it at once; nothing is trained."],
+  ["#documents?add=1", "Add documents", "Paste or upload text. It is searchable at once; nothing is trained."],
   ["#run", "This run", "What is served, what it reached, and the curves of its training."],
 ];
 const UNTAUGHT =

@@ -74,7 +74,7 @@ export function uploadForm(done) {
         el(
           "div",
           { class: "notice bad" },
-          el("h3", {}, "Nothing was taken"),
+          el("h3", {}, "Nothing was added"),
           error.message.split("\n").map((line) => el("p", {}, line)),
         ),
       );
@@ -122,7 +122,7 @@ function preview(documents, said, done, forget) {
   return [
     el("ul", { class: "chosen" }, rows, more),
     el("label", { class: "check", for: "replace" }, replace, "Replace documents whose id is taken"),
-    el("div", { class: "line end" }, button("Forget them", forget), send),
+    el("div", { class: "line end" }, button("Discard them", forget), send),
   ];
 }
 

@@ -22,7 +22,7 @@ const same = (one, other) => one.trim().toLowerCase() === other.trim().toLowerCa
 export const documentLink = (id, from, to) =>
   `#documents?${new URLSearchParams({ id, ...(from === undefined ? {} : { from, to }) })}`;
 
-/** The answer itself: text, how sure, where from. ``heading`` names it. One less sure than ``below`` is held back, and shown if wanted. */
+/** The answer itself: text, how sure, where from. ``heading`` names it. Below the threshold ``below`` it abstains, and the best guess is hidden. */
 export function answerCard(found, heading, below) {
   const text = answerText(found, heading);
   if (sureness(found) >= below) return el("article", { class: "card answer" }, text);
@@ -33,7 +33,7 @@ export function answerCard(found, heading, below) {
     { class: "card answer" },
     el("h2", { class: "kicker" }, heading),
     el("p", { class: "said weak" }, "No answer"),
-    el("p", { class: "held" }, `The documents read do not make it sure enough: ${why}.`),
+    el("p", { class: "held" }, `The model abstained: ${why}.`),
     el("details", { class: "guess" }, el("summary", {}, "Show the best guess"), answerText(found, "Best guess")),
   );
 }

@@ -66,14 +66,14 @@ export function drawLeftOut(ids, change) {
         "button",
         {
           type: "button",
-          "aria-label": `Take back ${titles.get(id) || id}`,
-          title: "Take it back",
+          "aria-label": `Use ${titles.get(id) || id} again`,
+          title: "Use it again",
           click: () => change(ids.filter((other) => other !== id)),
         },
         "×",
       ),
     );
-  const all = ids.length > 1 ? button("Take all back", () => change([]), "quiet") : null;
+  const all = ids.length > 1 ? button("Use all again", () => change([]), "quiet") : null;
   const label = el("span", { id: "without-said" }, "Left out:");
   const chips = el("ul", { class: "chips", "aria-labelledby": "without-said" }, ids.map(chip));
   show(byId("ask-without"), ids.length ? el("div", { class: "line" }, label, chips, all) : null);
