@@ -94,7 +94,7 @@ class Answer:
 class Confidence:
     """How p, the probability of an answer, becomes the probability that it is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
 
-    p of a reader that points is small wherever documents say a thing in many ways, and an answer may be right all the same: a temperature
+    p of a reader that points is small wherever documents say a thing in many ways, and an answer may still be right: a temperature
     alone, which leaves one half where it is, cannot say so.
     """
 
@@ -165,7 +165,7 @@ class Answerer:
         reader: the fine-tuned reader; ``generative.py`` has the answerer of one that writes.
         versions: params, index and corpus versions, put into every answer.
         confidence: of its answers, by their p; None where none was fitted.
-        bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 all the same.
+        bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 in any case.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Python processes that we start: none of them imports from the current directory.
 
-``python -m`` and ``python -c``, which multiprocessing starts its processes with, look there first: a ``token.py`` beside somebody's
+``python -m`` and ``python -c``, which multiprocessing starts its processes with, look there first: a ``token.py`` beside the user's
 documents would be run. Python's safe path (``-P``) leaves that out, and what the user put on ``PYTHONPATH`` stays.
 """
 

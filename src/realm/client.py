@@ -16,7 +16,7 @@ from realm.errors import RealmError
 
 
 class Versions(TypedDict):
-    """What an answer depends on."""
+    """The versions of parameters, index and corpus that computed an answer."""
 
     params: int
     index: int
@@ -77,7 +77,7 @@ class Document(TypedDict):
 
 
 class Stored(TypedDict):
-    """How many blocks a document has now; 0: its text stands in the corpus under other ids already."""
+    """How many blocks a document has now; 0: other documents already hold all of them."""
 
     id: str
     blocks: int
@@ -141,7 +141,7 @@ class Explanation(TypedDict):
 
 
 class ServiceError(RealmError):
-    """A server that cannot be reached, or does not do what it was asked.
+    """The server cannot be reached, or refuses the request.
 
     Attributes:
         status: of HTTP; 0 where there was no answer.
@@ -199,8 +199,8 @@ class Client:
         exclude_documents: Sequence[str] = (),
         timeout_ms: int = 10_000,
     ) -> list[Answer]:
-        """Answers in the order of the questions, read from other documents than ``exclude_documents``; those less sure than
-        ``abstain_below`` (None: than the run's own questions have shown to be better not given) are ``abstained``."""
+        """Answer questions, in their order, without the documents of ``exclude_documents``; answers with a confidence below
+        ``abstain_below`` (None: the run's own threshold) are marked ``abstained``."""
         how = {"k": k, "abstain_below": abstain_below, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
         return cast(list[Answer], self._ask("/v1/answer", {"questions": list(questions), **how})["answers"])
 
@@ -211,12 +211,12 @@ class Client:
     def explain(
         self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = (), timeout_ms: int = 10_000
     ) -> Explanation:
-        """Which documents help to fill each [MASK] of a sentence."""
+        """Show which documents help to fill each [MASK] of a sentence."""
         body = {"text": text, "targets": list(targets), "k": k, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
         return cast(Explanation, self._ask("/v1/explain", body))
 
     def embed(self, texts: Sequence[str], side: Literal["question", "document"], *, titles: Sequence[str] = ()) -> list[list[float]]:
-        """Vectors of the texts on one side."""
+        """Embed texts as questions or as documents."""
         body = {"side": side, "texts": list(texts), "titles": list(titles)}
         return cast(list[list[float]], self._ask("/v1/embeddings", body)["embeddings"])
 
@@ -225,11 +225,11 @@ class Client:
         return cast(list[Stored], self._change("POST", "/v1/documents", {"documents": list(documents)})["documents"])
 
     def replace(self, documents: Sequence[Document]) -> list[Stored]:
-        """Replace documents by their ids, all or none."""
+        """Replace the documents with these ids, all or none."""
         return cast(list[Stored], self._change("PUT", "/v1/documents", {"documents": list(documents)})["documents"])
 
     def remove(self, ids: Sequence[str]) -> list[str]:
-        """Remove documents, all or none; no answer holds them when this has returned."""
+        """Remove documents, all or none; when this returns, no answer uses them."""
         return cast(list[str], self._change("POST", "/v1/documents/remove", {"ids": list(ids)})["removed"])
 
     def document(self, doc_id: str) -> ShownDocument:

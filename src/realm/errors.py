@@ -43,7 +43,7 @@ class CorpusError(RealmError):
 
 
 class Interrupted(CorpusError):
-    """Work that stopped for a reason outside the documents; what is staged can be taken up again."""
+    """Work that stopped for a reason outside the documents; the same call continues from what is staged."""
 
 
 class SnapshotError(RealmError):
@@ -55,7 +55,7 @@ class RunError(RealmError):
 
 
 class TrainingError(RealmError):
-    """Training that cannot go on: nothing valid in a window, non-finite gradients, a retriever that collapsed."""
+    """Training that cannot continue: nothing valid in a window, non-finite gradients, a retriever that collapsed."""
 
 
 class PoolError(RealmError):

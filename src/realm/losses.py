@@ -259,7 +259,7 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
 def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:
     """log p(z|x) of each query's own candidates, normalised over the candidates of the whole batch.
 
-    Those of the other queries are read by nobody for this one: they count as documents that explain nothing, hence as negatives.
+    Those of the other queries are not read for this one: they count as documents that explain nothing, hence as negatives.
 
     Args:
         scores: [b, u] relevance of the u different documents of the batch.

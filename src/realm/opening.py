@@ -34,7 +34,7 @@ SAMPLE = 64
 
 @dataclass(frozen=True)
 class Hit:
-    """One block that a search found; ``score`` is the inner product of the embeddings, whatever the blocks are ordered by."""
+    """A block that search found; ``score`` is the inner product of the embeddings, also if other scores order the blocks."""
 
     doc_id: str
     block_id: int

@@ -95,7 +95,7 @@ class Progress:
         self._show(stage, step, steps, metrics)
 
     def count(self, stage: str, done: int, total: int | None = None, *, after: float = 0.0) -> None:
-        """``done`` things of ``total`` (None: nobody knows) are through: documents read, blocks embedded. Shown with their rate.
+        """``done`` things of ``total`` (None: unknown) are done: documents read, blocks embedded. Shown with their rate.
 
         Args:
             after: seconds of it that must have passed before anything is shown.

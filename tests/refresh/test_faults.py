@@ -56,7 +56,7 @@ def killed_and_resumed(work: Any, point: str, which: int) -> bool:
     return killed
 
 
-@pytest.mark.parametrize("point", sorted(set(POINTS) - {"generation: put aside"}))
+@pytest.mark.parametrize("point", sorted(set(POINTS) - {"generation: moved aside"}))
 def test_killed_at_every_point(point: str, copied: Callable[..., Any]) -> None:
     assert killed_and_resumed(copied(), point, 1)
 
@@ -67,13 +67,13 @@ def test_killed_at_every_point_every_time(point: str, copied: Callable[..., Any]
     which = 1
     while killed_and_resumed(copied(f"run-{which}"), point, which):
         which += 1
-    assert which > 1 or point == "generation: put aside"
+    assert which > 1 or point == "generation: moved aside"
 
 
 def test_killed_while_damage_is_put_aside(copied: Callable[..., Any]) -> None:
     work = copied()
     work.damage()
-    assert work.dies(work.open, lambda name: name == "generation: put aside")
+    assert work.dies(work.open, lambda name: name == "generation: moved aside")
     assert work.open_unmixed().manifest.generation == 2
     assert work.round() == 4
 

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refusal(error: OSError) -> str | None:
-    """What the operating system refuses, with the cure, in one line; None where nobody could cure it."""
+    """What the operating system refuses, with the cure, in one line; None if there is no cure."""
     cure = CURES.get(error.errno or 0)
     where = f"{error.filename}: " if error.filename else ""
     return None if cure is None else f"{where}{error.strerror}. {cure}"
@@ -73,7 +73,7 @@ class _Terminated(BaseException):
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise :class:`_Terminated` where SIGTERM finds the command, and KeyboardInterrupt where SIGINT does, unless somebody handles them
+    """Raise :class:`_Terminated` where SIGTERM finds the command, and KeyboardInterrupt where SIGINT does, unless they are handled
     already. Native code may make another exception of either (safetensors, a ValueError): what comes out after a signal is that signal.
     """
     came: list[BaseException] = []

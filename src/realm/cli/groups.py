@@ -158,7 +158,7 @@ def index_verify(run: Run, /, *, json: Json = False) -> None:
     paths = RunPaths(run)
     inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
     rows, aside = verify_generations(paths, inputs)
-    shown = {f"generation {row['generation']}": row["problem"] or f"valid, {row['blocks']} blocks" for row in rows} | {"put aside": aside}
+    shown = {f"generation {row['generation']}": row["problem"] or f"valid, {row['blocks']} blocks" for row in rows} | {"moved aside": aside}
     show.result({"generations": rows, "put_aside": aside}, json, lambda _: show.facts(shown))
     if bad := [row for row in rows if row["problem"]]:
         cure = "The newest valid one is used; realm index build RUN or the next refresh makes a new one"

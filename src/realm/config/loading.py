@@ -119,7 +119,7 @@ def _published(body: str, recipe: Values) -> Values:
 
 
 def _started_from(body: str) -> str:
-    """The published body that training began with, where ``body`` is a stage of a run; "": it began with none, or nothing says so."""
+    """The published body that training began with, where ``body`` is a stage of a run; "": it began with none, or that is not recorded."""
     seen: set[str] = set()
     while body and is_realm_model(Path(body)):
         run = Path(body).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""A corpus read through to the last byte: what is damaged, which documents that affects, and what can be made again.
+"""A corpus read through to the last byte: what is damaged, which documents that affects, and what can be rebuilt.
 
 Look-up files are made from their segment, ``CURRENT`` from the newest manifest that is whole, the tokenizer from a copy. The text of the
 documents is in the segments alone.
@@ -135,7 +135,7 @@ def _tagger(corpus: Path, manifest: CorpusManifest) -> Iterator[Damage]:
     try:
         corpus_tagger(corpus, manifest)
     except RealmError as error:
-        cure = f"Answers work without it; to add documents, build the corpus again from its sources"
+        cure = "Answers work without it; to add documents, build the corpus again from its sources"
         yield Damage(error.path or corpus / manifests.TAGGER_FILE, error.problem, cure)
 
 
@@ -143,7 +143,8 @@ def _tombstones(corpus: Path, manifest: CorpusManifest) -> Iterator[Damage]:
     try:
         manifests.read_tombstones(corpus, manifest)
     except CorpusError as error:
-        yield Damage(error.path or corpus, error.problem, f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}")
+        cure = f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}"
+        yield Damage(error.path or corpus, error.problem, cure)
 
 
 def _segment(directory: Path, info: SegmentInfo) -> Iterator[Damage]:
@@ -209,7 +210,7 @@ def _reads(view: BatchView, columns: Sequence[str]) -> bool:
 
 
 def _lookup_beside(path: Path, scratch: Path) -> tuple[Path, Path]:
-    """The look-up files of a segment, made again below ``scratch``."""
+    """The look-up files of a segment, rebuilt below ``scratch``."""
     reader = pa.ipc.open_file(pa.BufferReader(read_whole(path)))
     write_lookup(scratch / path.name, [reader.get_batch(number) for number in range(reader.num_record_batches)])
     return companions(scratch / path.name)

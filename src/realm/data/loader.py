@@ -39,7 +39,7 @@ WHOLE = Share()
 
 
 class EpochOrder:
-    """Visits ``n`` items in a fresh permutation each epoch; position p of the endless sequence is the same whoever asks.
+    """Visits ``n`` items in a fresh permutation each epoch; position p of the endless sequence is the same for every caller.
 
     Args:
         key: what the order depends on (stage name, seed).

@@ -148,7 +148,7 @@ def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:
 
 
 def characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[np.ndarray]:
-    """int32 [t, 2] of each block: the range in its text of every body wordpiece, made again sentence by sentence as the build made them."""
+    """int32 [t, 2] of each block: the range in its text of every body wordpiece, computed again sentence by sentence, as in the build."""
     tables = [store.sentences(row) for row in texts]
     sentences = [text[start:end] for text, table in zip(texts.values(), tables, strict=True) for start, end in table.chars.tolist()]
     tokenized = store.tokenizer.tokenize(sentences)

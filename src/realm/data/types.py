@@ -66,7 +66,7 @@ class MaskedQuery:
 
     @property
     def pointed(self) -> TokenIds:
-        """The sentence with ONE [MASK] for its hidden span, whose length nobody is to see. Only for sentences with one hidden span.
+        """The sentence with ONE [MASK] for its hidden span, so that its length is hidden, too. Only for sentences with one hidden span.
 
         A question hides nothing, and is itself.
         """

@@ -1,7 +1,7 @@
 """A generation while it is built: one file of vectors that grows part by part, and a durable note of how far it is.
 
-``DIRECTORY/000007.building/`` holds ``vectors-00000.npy`` and ``progress.json``. Who was killed goes on after the last part noted there,
-if the same rows are to be embedded by the same parameters (``key``); anything else is thrown away. Memory: one part.
+``DIRECTORY/000007.building/`` holds ``vectors-00000.npy`` and ``progress.json``. After a kill, the next call continues after the
+last part noted there, if the same rows are to be embedded by the same parameters (``key``); anything else is thrown away. Memory: one part.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ class Building:
         return array_header(STORED[self._dtype], (self._count, stored_width(self.dim, self._dtype)))
 
     def _resumed(self) -> bool:
-        """Take up what is there. False if nothing is, or something else, or something damaged."""
+        """Continue what is there. False if there is nothing, something else, or something damaged."""
         try:
             note = json_value((self.root / PROGRESS).read_text("utf-8"))
             if note["key"] != self._key:

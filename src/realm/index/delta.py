@@ -1,6 +1,6 @@
 """Rows added to a generation that is published: a new shard, then a new revision of the manifest.
 
-The shard is built aside like a generation, in ``NNNNNN.delta.building``: part by part, taken up by the next call of a killed one.
+The shard is built aside like a generation, in ``NNNNNN.delta.building``: part by part; a call after a killed one continues it.
 """
 
 import os
@@ -92,7 +92,8 @@ def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
     """Make one of the small shards at the end of a generation, by the rule for segments of a corpus; nothing where they are few.
 
     A new revision names the new shard, and readers see that or the one before. Files of the old ones are deleted by the next who holds the
-    index (``refresh.locks.sweep``); who has opened them goes on, and who was about to reads the manifest again. The caller holds the index.
+    index (``refresh.locks.sweep``); readers that have opened them keep them, and readers that were about to open them read the manifest
+    again. The caller holds the index.
 
     Args:
         generation: whose rows one document embedder made.

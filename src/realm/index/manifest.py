@@ -22,7 +22,7 @@ class DamagedSnapshot(SnapshotError):
 
 
 ERRORS = Errors(DamagedSnapshot, partial(SnapshotError, cure="Check the permissions and the disk"))
-"""For files of an index; what the disk refuses to give is not put aside."""
+"""For files of an index; a file that the disk cannot read is not moved aside."""
 
 
 @dataclass(frozen=True)

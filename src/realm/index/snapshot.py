@@ -139,7 +139,7 @@ def publish_snapshot(
     Args:
         directory: the run's ``index/``.
         vectors: floating point [n,d]; or an iterable of parts [r,d], of which only one is in memory at a time; or a function that takes
-            the number of rows that are there already and gives the parts from there on. Only the last takes up a killed call.
+            the number of rows that are there already and gives the parts from there on. Only the last form can continue a killed call.
         block_ids: int64 [n], strictly ascending.
         facts: what made it, and of what.
         generation: its number; None: the next one. CURRENT never goes back.
@@ -196,7 +196,7 @@ def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts)
 
 
 def read_generation(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:
-    """Ids and vectors of the one revision whose manifest is read here. Nothing is put aside.
+    """Ids and vectors of the one revision whose manifest is read here. Nothing is moved aside.
 
     Args:
         path: its directory.

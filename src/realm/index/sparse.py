@@ -1,8 +1,8 @@
 """Sparse search beside a generation of the index: BM25 over titles and texts of the same blocks.
 
 ``DIRECTORY/000007/sparse/`` holds parts (``postings.py``), each built aside and renamed, and ``sparse.json``, which names them with the
-SHA-256 of every file. Whoever opens a generation first makes what is missing: all of it, or a part of the blocks that were added since.
-Text does not change with the embeddings: parts of other generations of the same corpus are shared by hard links, not made again.
+SHA-256 of every file. The first process that opens a generation builds what is missing: all of it, or a part of the blocks that were added
+since. Text does not change with the embeddings: parts of other generations of the same corpus are shared by hard links, not rebuilt.
 Where nothing can be written, or another process is still writing, the same is made in memory.
 """
 
@@ -57,7 +57,7 @@ class Part:
 class SparseIndex:
     """BM25 (k1 = .9, b = .4, Lucene's formula) over the blocks of one generation, those of them that are live in the newest version.
 
-    Frequencies of words and the mean length are those of all parts together, removed blocks included until their part is made again.
+    Frequencies of words and the mean length are those of all parts together, removed blocks included until their part is rebuilt.
 
     Args:
         parts: of disjoint blocks, ids ascending from part to part.

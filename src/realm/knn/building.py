@@ -1,4 +1,4 @@
-"""Building a datastore: windows first, then their keys part by part; what was killed is taken up at the last whole part."""
+"""Building a datastore: windows first, then their keys part by part; a killed build continues after its last complete part."""
 
 import json
 import shutil
@@ -60,12 +60,12 @@ class DatastoreOptions(TypedDict, total=False):
 
 
 def build_datastore(directory: Path, network: Network, windows: Callable[[], WindowSet], **options: Unpack[DatastoreOptions]) -> Datastore:
-    """Compute the keys of all windows and publish them. A killed call is taken up, at whole parts; a finished one is only opened.
+    """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
 
     Memory: the network, one batch of it, and one part of keys.
 
     Args:
-        windows: gives the windows, made again or found in ``directory``; see ``ensure_windows``.
+        windows: gives the windows, rebuilt or found in ``directory``; see ``ensure_windows``.
 
     Raises:
         SnapshotError: the directory holds another datastore, or the disk refuses.

@@ -142,7 +142,7 @@ class WindowSet:
     def batches(self, first: int, stop: int) -> Iterator[tuple[np.ndarray, list[Window]]]:
         """The windows of a part in batches of similar length: the rows of their wanted tokens, counted from the part's first, and they.
 
-        The batches depend on the part alone, so a build that was taken up computes the same bits.
+        The batches depend on the part alone, so a continued build computes the same bits.
         """
         windows = [self.window(number) for number in range(first, stop)]
         base = int(self._starts[2, first])

@@ -46,7 +46,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 class RealmModel(nn.Module):
-    """The networks of one run. ``has(part)`` says which of ``PARTS`` are there; asking for another raises.
+    """The networks of one run. ``has(part)`` says which of ``PARTS`` exist; asking for another raises.
 
     ``embedder`` is the live one (the question embedder after fine-tuning); ``document_embedder`` is the frozen fork that belongs to
     the index, absent before fine-tuning because one embedder then serves both sides.

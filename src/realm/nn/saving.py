@@ -13,7 +13,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     """Write named tensors, contiguous and on the CPU, into one file.
 
     Raises:
-        OSError: the disk is full or refuses; safetensors itself says so in words only.
+        OSError: the disk is full or refuses; safetensors raises an error of its own for that.
     """
     try:
         save_file(tensors, path, metadata=metadata)

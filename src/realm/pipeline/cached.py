@@ -106,7 +106,7 @@ def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
         body: a name as in ``model.body``, or the directory of a model of your own.
 
     Raises:
-        RealmError: a source or the body cannot be used, or another process reads these documents now.
+        RealmError: a source or the body cannot be used, or another process is indexing these documents.
 
     Examples:
         >>> realm = open_documents("notes/")  # doctest: +SKIP

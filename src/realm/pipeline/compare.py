@@ -48,7 +48,7 @@ def compare(
         ConfigError: no questions, no such row, or no seed.
         MissingExtra: a row needs one.
         RunError: another process compares here.
-        RealmError: what the user can cure; started again it goes on.
+        RealmError: what the user can cure; the same call continues.
     """
     chosen = chosen_rows(rows)
     _check(recipe, chosen, seeds)

@@ -2,7 +2,7 @@
 
 Each claim is measured here and now and said in a sentence with its numbers: answers before any training, what pre-training on the
 documents alone adds, what few questions add, words that no template has, search by words alone, the documents taken away, a document
-added and changed, and a prediction explained. A demo that was interrupted goes on.
+added and changed, and a prediction explained. An interrupted demo continues.
 """
 
 import json
@@ -202,7 +202,7 @@ def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
     right = sum(is_correct(answer.answer, question) for answer, question in answers) / len(answers)
     kept_back = sum(answer.sureness < run.abstain_below for answer, _ in answers) / len(answers)
     facts = {"n": len(answers), "em": right, "kept_back": kept_back if run.abstain_below else None}
-    said = f", and of {kept_back:.0%} it says so itself" if run.abstain_below else ""
+    said = f"; it abstains on {kept_back:.0%}" if run.abstain_below else ""
     return Claim("without_documents", f"With the documents that state them left out: {right:.0%} answered{said}.", facts)
 
 

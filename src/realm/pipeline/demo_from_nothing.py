@@ -66,7 +66,7 @@ def run_demo_from_nothing(
     stages: tuple[str, ...] | None = None,
     changes: dict[str, dict[str, Any]] | None = None,
 ) -> DemoResult:
-    """Train on the atlas, evaluate, answer, explain, add a document; a second call goes on where the first one ended.
+    """Train on the atlas, evaluate, answer, explain, add a document; a second call continues where the first one ended.
 
     Args:
         directory: the run directory; the atlas is written to ``atlas/`` in it.

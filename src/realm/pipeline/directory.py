@@ -87,7 +87,7 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
 
 
 def _cure(paths: RunPaths, section: str) -> str:
-    """What to do where a section differs; what fine-tuning alone was made with can be made again without what came before it."""
+    """What to do where a section differs; if only fine-tuning used it, only fine-tuning has to be repeated."""
     if section != "finetune":
         return OTHER
     made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]

@@ -46,7 +46,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
 
 
 def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, Any]:
-    """Zero-shot recall of ICT alone, over an index that nobody needs afterwards."""
+    """Zero-shot recall of ICT alone, over a temporary index."""
     scratch = context.paths.root / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""``realm import``: published models become a run that answers, searches, explains, and goes on learning.
+"""``realm import``: published models become a run that answers, searches, explains, and can be trained further.
 
 One directory or several that belong together: the embedder and the encoder of pre-training, an open-QA model and the embedder that made
 its block embeddings. The run appears whole or not at all.
@@ -35,7 +35,7 @@ BLOCK_LENGTH, QUERY_LENGTH = 288, 64
 """Of the published models; smaller where a body has fewer positions."""
 NEEDS_DOCUMENTS = "Give documents to index: realm import DIR --out RUN --documents FILE"
 PEAK_RATES = {"ict": {"lr": 1e-4}, "pretrain": {"lr": 3e-5}, "finetune": {"lr": 1e-5, "rename_rate": 0.0}}
-"""For going on from published weights: the paper's. The defaults are for networks from nothing."""
+"""The paper's rates, for training published weights further. The defaults are for random weights."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
 
 
 def _recipe(spec: ModelSpec) -> Recipe:
-    """The recipe of an imported run: its sizes, and the rates of going on from published weights."""
+    """The recipe of an imported run: its sizes, and rates for training published weights further."""
     body = next(iter(spec.networks.values())).body
     embedder, reader = spec.embedder or spec.document_embedder or EmbedderSpec(body), spec.reader or ReaderSpec(body)
     config = body.config

@@ -1,4 +1,4 @@
-"""``realm verify`` and ``realm repair``: all of a run or a corpus read and compared with its checksums; what can be made again is."""
+"""``realm verify`` and ``realm repair``: read all of a run or a corpus, compare it with its checksums, and rebuild what can be rebuilt."""
 
 import shutil
 from collections.abc import Callable, Iterator

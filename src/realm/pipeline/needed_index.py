@@ -1,4 +1,4 @@
-"""The generation of the index that a run's last stage searches: what it is made of, and how it is made again where it is damaged."""
+"""The generation of the index that a run's last stage searches: what it is made of, and how it is rebuilt if it is damaged."""
 
 from collections.abc import Callable
 from functools import partial

@@ -100,20 +100,20 @@ WITHOUT_QUESTIONS = (
 def run_recipe(
     recipe: Recipe | str | Path, out: str | Path, *, stages: tuple[str, ...] | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Run the stages of a recipe in a directory; whatever is published there for this recipe is not done again.
+    """Run the stages of a recipe in a directory; finished stages are not repeated.
 
     Args:
         recipe: a recipe or its file.
         out: the run directory.
         stages: which of ``STAGES``; None for all.
-        progress: where to show how it goes; None: on standard error.
+        progress: where to show progress; None: on standard error.
 
     Returns:
         {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
 
     Raises:
         RunError: another process trains in this directory.
-        RealmError: what the user can cure; the run continues from its checkpoint when started again.
+        RealmError: an error that the user can cure; the same call continues from the checkpoint.
     """
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))

@@ -1,7 +1,7 @@
 """Stages that several runs share: each is trained once, in a run directory of its own that is named by what it depends on.
 
 Such a directory is a run like any other: its corpus and the stages it starts from are links into the directories where those were made,
-so every command that takes a run takes it, and a killed stage goes on from its checkpoint.
+so every command that takes a run takes it, and a killed stage continues from its checkpoint.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Every actor reads parameters and corpus from the shared file system and sends vectors back; the coordinator alone writes, through the same
 generation in building as ever, so the files do not tell who embedded. An actor that dies is started again by Ray, on another machine if
-need be, and the part it had goes to whoever is free.
+need be, and a free actor takes the part it had.
 """
 
 import os

@@ -62,16 +62,16 @@ def _imported_with(settings: dict[str, str]) -> Any:
 
 @contextmanager
 def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
-    """Be connected to a Ray cluster while the block lasts. Nobody may have imported Ray before: it reads its settings then.
+    """Be connected to a Ray cluster while the block lasts. Ray must not have been imported before: it reads its settings then.
 
     Args:
-        address: LOCAL: a new cluster in processes of this one, bound to loopback, with a token that nobody else knows, gone afterwards.
+        address: LOCAL: a new cluster in processes of this one, bound to loopback, with a secret token, gone afterwards.
             Otherwise HOST:PORT of the head of a cluster that this machine is part of, or "auto".
         cpus: of a local cluster: the sum of what its actors ask for.
 
     Raises:
         MissingExtra: Ray is not installed.
-        ConfigError: no address of ours, or no token for a cluster that others reach.
+        ConfigError: not an address, or no token for a cluster that others reach.
         PoolError: no cluster answers there, or this process is connected already.
     """
     local = address == LOCAL
@@ -91,7 +91,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
 
 @contextmanager
 def located() -> Iterator[None]:
-    """In an actor: an error that a user can cure says on which machine. Raises PoolError: instead of any other of ours."""
+    """In an actor: an error that a user can cure says on which machine. Raises PoolError instead of any other RealmError."""
     try:
         yield
     except RealmError as said:
@@ -124,7 +124,7 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
 
 
 def _knock(address: str) -> None:
-    """See that somebody listens there: Ray itself would try for two minutes. Raises OSError: nobody does."""
+    """Check that a process listens there: Ray itself would try for two minutes. Raises OSError: none does."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 

@@ -40,7 +40,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer and what it is worth; ``oracle``: an answer stands in a block that was read; ``f1`` is None for regex questions."""
+    """One answer and its scores; ``oracle``: a block that was read holds an answer; ``f1`` is None for regex questions."""
 
     question: Question
     answer: Answer
@@ -119,7 +119,7 @@ def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> d
 
 def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
     """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, the reader oracle, and what the
-    answers' confidence is worth.
+    confidence tells about the answers.
 
     ``f1`` is over questions with string answers, ``regex_em`` over the others; None when there are none.
     """

@@ -124,10 +124,10 @@ def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
 
 
 def _start_from_model(directory: Path, vocabulary: int, *, trains: bool) -> RealmModel:
-    """Embedder and encoder of a saved or published REALM, heads included, or its reader, to go on with other documents.
+    """Embedder and encoder of a saved or published REALM, heads included, or its reader, to continue with other documents.
 
     Args:
-        trains: whether pre-training is to go on, in which a reader must point.
+        trains: whether pre-training continues, for which a reader must be a pointer.
     """
     model = RealmModel.from_pretrained(directory)
     points = model.has("reader") and (model.reader.spec.pointer or not trains)

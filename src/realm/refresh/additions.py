@@ -25,7 +25,7 @@ def add_difference(
     """Embed blocks added since a generation with its own embedder, as a delta of the same generation.
 
     A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
-    is taken up again.
+    is continued.
 
     Args:
         options: by how many processes, where, how precisely.

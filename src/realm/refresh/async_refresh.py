@@ -24,7 +24,7 @@ class AsyncRefresh(IndexSource):
 
     Args:
         context: of the stage; its options are the refresher's.
-        process: the refresher as a child, which leaves the first index and the last to this process; None: somebody else has started one
+        process: the refresher as a child, which leaves the first index and the last to this process; None: the user has started one
             (``realm refresh RUN``), and it makes them all.
     """
 

@@ -72,7 +72,7 @@ def embed_corpus(
     """Embeddings of rows by the document side, without gradient. float32 [n, d].
 
     Args:
-        bf16: multiply in bfloat16 where the embedder's device does so in hardware; vectors are float32 all the same.
+        bf16: multiply in bfloat16 where the embedder's device does so in hardware; vectors are float32 in any case.
     """
     embedder.eval()
     with multiplying(next(embedder.parameters()).device.type, bf16=bf16):

@@ -67,7 +67,7 @@ def open_generation(
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
-    A damaged index, or one whose parameters are damaged or gone, is put aside, and the next older one is taken unless ``number`` is given.
+    A damaged index, or one whose parameters are damaged or gone, is moved aside, and the next older one is used unless ``number`` is given.
 
     Raises:
         SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
@@ -143,7 +143,7 @@ def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[
     """Read every byte of every published generation, of its sparse index and of its parameters.
 
     Returns:
-        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were put aside before. "blocks" is None if
+        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were moved aside earlier. "blocks" is None if
         their number is not known, "problem" if nothing is wrong, else one line.
     """
     manifest = inputs.store.manifest

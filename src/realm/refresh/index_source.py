@@ -43,7 +43,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """What a stage says of its refreshes, whoever embeds.
+    """What a stage says of its refreshes, whichever process embeds.
 
     Args:
         paths, inputs, device: of the run.
@@ -66,7 +66,7 @@ class RefreshContext:
         return open_generation(self.paths, self.inputs, number, device=self.device)
 
     def prune(self) -> None:
-        """Delete generations that nobody needs any more. No refresher may hold the index."""
+        """Delete generations that are no longer needed. No refresher may hold the index."""
         with publishing(self.paths.index):
             prune_run(self.paths, self.protect())
 
@@ -93,7 +93,7 @@ class IndexSource(ABC):
         return 0
 
     def resume(self, number: int) -> Generation:
-        """Go on with the generation that a checkpoint was searching."""
+        """Continue with the generation that a checkpoint was searching."""
         self.generation = self.context.open(number)
         return self.generation
 

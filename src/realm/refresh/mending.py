@@ -1,4 +1,4 @@
-"""The index of a run and its parameters, read through: what is damaged, and how each part is made again of what is whole.
+"""The index of a run and its parameters, read through: what is damaged, and how each part is rebuilt from undamaged ones.
 
 A generation is made of its parameters and the corpus; parameters are also in the stage that ended with them. Fine-tuned networks ask for
 one generation by its number: that one is built again under the same number.
@@ -31,6 +31,9 @@ from realm.storage.generations import (
     quarantine,
     read_current,
 )
+
+UNUSED = "move this generation aside; no stage searches it"
+"""The cure of a damaged generation that is not needed."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _generation(parts: IndexParts, number: int) -> Iterator[Damage]:
     path = generation_path(parts.paths.index, number)
     found = _snapshot(parts, number)
     if isinstance(found, RealmError) and number != parts.needed:
-        yield Damage(found.path or path, found.problem, "move this generation aside; no stage searches it", partial(quarantine, path, found))
+        yield Damage(found.path or path, found.problem, UNUSED, partial(quarantine, path, found))
         return
     if isinstance(found, RealmError):
         problem = "the generation that the last stage searches is missing" if not path.is_dir() else found.problem
@@ -144,7 +147,7 @@ def _parameters(parts: IndexParts, number: int, sha256: str, problem: str) -> Da
             pass
         return Damage(directory, problem, _lost(parts))
     aside = partial(quarantine, generation_path(parts.paths.index, number), SnapshotError(problem))
-    return Damage(directory, problem, "move this generation aside; no stage searches it", aside)
+    return Damage(directory, problem, UNUSED, aside)
 
 
 def _lost(parts: IndexParts) -> str:
@@ -177,7 +180,7 @@ def _has_networks(parts: IndexParts) -> bool:
 
 
 def rebuild(parts: IndexParts) -> bool:
-    """Build the needed generation again under its number, from its parameters or from the stage's networks. What lies there is put aside.
+    """Build the needed generation again under its number, from its parameters or from the stage's networks. The old one is moved aside.
 
     Returns:
         Whether there is a generation that is needed.

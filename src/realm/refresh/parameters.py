@@ -33,7 +33,7 @@ from realm.storage.sealed import seal
 KEEP_GENERATIONS = 3
 FACTS = "parameters.json"
 NEXT = "NEXT"
-"""Least number that may be given next: those below were asked for and taken back, and somebody may still be building one of them."""
+"""Least number that may be given next: those below were requested and withdrawn, and a refresher may still be building one of them."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ParameterFacts:
     Attributes:
         step: optimiser steps behind these parameters.
         sha256: over all networks here (``state_sha256``).
-        protect: generations that the trainer and its kept checkpoints need: whoever answers deletes old ones.
+        protect: generations that the trainer and its kept checkpoints need: the refresher deletes other old ones.
         exact: this index outlives pre-training: embed as ``EmbedOptions.lasting`` says.
     """
 
@@ -119,7 +119,7 @@ def request_index(
     spare: int | None = None,
     instead: bool = False,
 ) -> int:
-    """Publish parameters as a request for an index of them; older requests that nobody has answered are withdrawn: skip, do not queue.
+    """Publish parameters as a request for an index of them; older requests without an answer are withdrawn: skip, do not queue.
 
     Args:
         step, protect, exact: see ``ParameterFacts``.

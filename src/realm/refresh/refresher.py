@@ -66,7 +66,7 @@ def build_generation(
     progress: Progress | None = None,
     parts_of: PartsOf = embed_parts,
 ) -> None:
-    """Embed every live block under published parameters and publish the index of the same number. A killed call is taken up again.
+    """Embed every live block under published parameters and publish the index of the same number. A call after a killed one continues it.
 
     Args:
         number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
@@ -162,7 +162,7 @@ class Refresher:
     _told: float = field(default=0.0, init=False)
 
     def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Tick until ``ended`` says so.
+        """Tick until ``ended`` is true.
 
         Raises:
             SnapshotError: another process builds this index, or the disk refuses.

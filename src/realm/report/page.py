@@ -93,7 +93,7 @@ def _facts(run: RunRecord) -> Html:
 
 
 def _results(run: RunRecord) -> Html | None:
-    """One row a stage or baseline; columns that nobody fills are left out."""
+    """One row per stage or baseline; empty columns are left out."""
     if not run.results:
         return None
     depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
@@ -159,7 +159,7 @@ def percent(rate: float) -> str:
 
 
 def _hundredths(rate: float | None) -> str:
-    """A rate 0..1 in percent, for a table whose caption says so."""
+    """A rate 0..1 in percent, for a table whose caption names the unit."""
     return "–" if rate is None else f"{100 * rate:.1f}"
 
 

@@ -46,7 +46,7 @@ def _outcome(stage: StageRecord) -> Html | None:
 
 
 def _gate(stage: StageRecord) -> Html | None:
-    """Each network before the stage and after it, and which of the two is published; None where nobody looked."""
+    """Each network before the stage and after it, and which of the two is published; None if not measured."""
     verdicts = stage.facts.get("gate")
     if not isinstance(verdicts, dict):
         return None

@@ -1,6 +1,6 @@
 """Questions of several requests in one pass of the model: a bounded queue, and one thread that computes.
 
-Nobody waits for a batch to fill: while one is computed, the next gathers.
+No request waits for a batch to fill: while one is computed, the next gathers.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Compute = Callable[[Hashable, list[Any]], list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """One payload on its way, and what somebody waits for."""
+    """One payload on its way, and the result that a request waits for."""
 
     key: Hashable
     payload: Any
@@ -119,7 +119,7 @@ class Batcher:
                 self._answer(batch)
 
     def _next_batch(self) -> list[_Job]:
-        """The oldest jobs of one key that somebody still waits for; jobs of other keys keep their places."""
+        """The oldest jobs of one key that a request still waits for; jobs of other keys keep their places."""
         batch: list[_Job] = []
         others: list[_Job] = []
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Large changes of documents, made in a process of their own: read, packed and embedded there, while the server goes on answering.
+"""Large changes of documents, made in a process of their own: read, packed and embedded there, while the server keeps answering.
 
 What that takes in memory is that process's, and goes with it. The server opens what has been published, as it does when anybody else
 changes the corpus. The child ends with the server.
@@ -25,7 +25,7 @@ from realm.opening import open_run
 from realm.paths import RunPaths
 
 BESIDE_BYTES = 256 * 2**10
-"""Of a file of documents that is worth a process, which takes seconds to start."""
+"""A file of documents of at least so many bytes gets its own process, which takes seconds to start."""
 NICE = 5
 """Questions come first."""
 CHANGES: dict[str, Callable[..., object]] = {"added": add_documents, "replaced": update_documents}

@@ -58,7 +58,7 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """The server ends: what is asked is answered, and whoever does not read is not waited for."""
+        """Shut down: answer what was asked, and do not wait for clients that do not read."""
         self._leaving = True
         super().shutdown()
 

@@ -133,7 +133,7 @@ class Documents:
         return {"documents": stored, "versions": current.versions}
 
     def _newest(self) -> BlockStore:
-        """The corpus as it is on disk: somebody else may have changed it."""
+        """The corpus as it is on disk: another process may have changed it."""
         return self._serving.current.inputs.store.newest()
 
     @contextmanager

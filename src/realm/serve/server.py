@@ -67,7 +67,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Where a request is not as described, and how. What was sent is not repeated: it may be large, or nobody's business."""
+    """Where a request is not as described, and how. What was sent is not repeated: it may be large or private."""
     found = [f"{'.'.join(str(part)[:NAME_CHARS] for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
     return Refusal(422, "invalid", "; ".join(found)).response()
 
@@ -141,9 +141,7 @@ def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], w
     named = frozenset(name.strip().lower() for name in allow_hosts)
     if not is_loopback(host):
         if token_file is None and not without_token:
-            cure = (
-                "Give a token with --token-file FILE, or use --without-token if everyone who reaches this address may read and change it"
-            )
+            cure = "Give a token with --token-file FILE, or use --without-token if everyone who reaches this address may read and change it"
             raise ConfigError(f"others can reach {host}, and no token is required", cure=cure)
         if host in ANYWHERE and not named:
             cure = "Name what clients call this machine: --allow-host NAME (without a port; may be repeated)"
@@ -153,7 +151,7 @@ def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], w
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches an address."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

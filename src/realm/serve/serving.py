@@ -89,14 +89,14 @@ class Serving:
         """Serve what others have changed on disk, if they have. Returns whether there was something new.
 
         Raises:
-            RealmError: what is there cannot be opened; what was served goes on being served.
+            RealmError: the new state cannot be opened; the old one is still served.
         """
         with self._changing:
             seen = self._networks_seen()
             if seen != self._seen:
                 opened = open_run(self.paths.root)
                 if opened.tuned is None and self.current.tuned is not None:
-                    raise RunError("the fine-tuned networks no longer exist on disk; answers come from those in memory", path=self.paths.root)
+                    raise RunError("the fine-tuned networks no longer exist on disk; answering from those in memory", path=self.paths.root)
                 self._swap(self._with_added(_ready(opened)))
                 self._seen = seen
                 return True
@@ -109,7 +109,7 @@ class Serving:
         """Merge the files that single changes of documents have left in the corpus, if they are many. Returns whether they were.
 
         Raises:
-            RealmError: somebody else changes the corpus for long, or it cannot be written to; nothing is changed.
+            RealmError: another process changes the corpus for long, or it cannot be written to. Nothing is changed then.
         """
         if not needs_tidying(self.current.inputs.store):
             return False
@@ -185,7 +185,7 @@ def _able_to_answer(opened: OpenRun) -> OpenRun:
 
 
 def _ready(opened: OpenRun) -> OpenRun:
-    """Everything made that the first question would otherwise wait for. Only for an index that nobody searches yet."""
+    """Prepare everything that the first question would otherwise wait for. Only for an index that is not searched yet."""
     _able_to_answer(opened)
     if len(opened.generation.index):
         opened.search_all(["ready?"], 1)

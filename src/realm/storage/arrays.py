@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAPPED_FROM = 1 << 20
-"""Bytes of a file that is worth a mapping. Each holds a file descriptor, of which a process has a thousand or so: what grew by single
+"""Smallest file in bytes that is memory-mapped. Each holds a file descriptor, of which a process has a thousand or so: what grew by single
 documents has more files than that, and they are small."""
 
 _PARSING = threading.Lock()

@@ -19,7 +19,7 @@ def says_nothing_of_the_file(error: BaseException) -> bool:
 
 @contextmanager
 def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
-    """Turn the operating system's error into ours, around work that can be taken up again. Raises Interrupted: there is no room left."""
+    """Turn the operating system's error into ours, around work that can be continued. Raises Interrupted: there is no room left."""
     try:
         yield
     except OSError as error:

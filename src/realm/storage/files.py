@@ -27,8 +27,8 @@ listener: Listener | None = None
 def reached(point: str, path: Path) -> None:
     """Say that a write of ``path`` has come to ``point``, one of those at which it can be cut off.
 
-    Every function that publishes something says so between the steps that must not be told apart by a reader. A test stops the process,
-    or fills the disk, at one, and fails where a publish path has none; otherwise nobody listens.
+    Every function that publishes something calls this between the steps that must not be told apart by a reader. A test stops the process,
+    or fills the disk, at one, and fails where a publish path has none; otherwise this does nothing.
     """
     if listener is not None:
         listener(point, path)

@@ -86,7 +86,7 @@ def next_generation(directory: Path) -> int:
 
 
 def building_numbers(directory: Path) -> list[int]:
-    """Numbers of the generations that somebody has begun to build."""
+    """Numbers of the generations that a process has begun to build."""
     return _numbers(path.name.removesuffix(BUILDING_SUFFIX) for path in directory.glob(f"[0-9]*{BUILDING_SUFFIX}"))
 
 
@@ -118,7 +118,7 @@ def quarantine(path: Path, reason: Exception) -> None:
     try:
         shutil.rmtree(target, ignore_errors=True)
         os.rename(path, target)
-        reached("generation: put aside", path)
+        reached("generation: moved aside", path)
         fsync_directory(path.parent)
         logger.warning("%s is damaged and was moved aside to %s: %s", path, target.name, reason)
     except OSError as error:
@@ -159,7 +159,7 @@ def delete_unnamed(found: Iterable[Path], named: set[Path]) -> None:
     """Delete the files that no manifest names, durably. Who has one open keeps it: a deleted file stays mapped.
 
     Args:
-        found: files of ours, and nothing that is not ours.
+        found: files that this package wrote, and no others.
         named: those that stay.
     """
     unnamed = [path for path in found if path not in named]
@@ -175,7 +175,7 @@ def remove_dead_builds(directory: Path, but: str = "") -> None:
 
     Args:
         directory: the run's ``index/``.
-        but: name of the build that goes on.
+        but: name of the build in progress.
     """
     dead = [path for path in directory.glob(f"*{BUILDING_SUFFIX}") if path.name != but]
     for path in dead:

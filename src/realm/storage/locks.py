@@ -18,11 +18,11 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def held(directory: Path, busy: Callable[[str], RealmError], name: str = LOCK_FILE) -> Iterator[None]:
-    """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for whoever has it.
+    """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for its holder.
 
     The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
     stays and names the process that wrote last. ``LOCK_FILE`` comes with a lock on the directory itself, where its file system has such:
-    somebody may delete the file under a writer, and the next one would lock a new file.
+    a user may delete the file under a writer, and the next one would lock a new file.
 
     Args:
         directory: where the lock file lies.

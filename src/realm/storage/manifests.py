@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Errors:
-    """What the owner of a file raises for it, so that whoever asked reads the words of what was asked for.
+    """What the owner of a file raises for it, so that errors name the corpus, index or run that was opened.
 
     Attributes:
         damaged: missing, cut short or changed since it was published; called with (problem, path=).
@@ -83,7 +83,7 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bo
 
 
 def _renamed(values: dict[str, Any]) -> bool:
-    """Whether one of the entries is the checksum of the others: damage to its name must not make a file of ours one without a checksum."""
+    """Whether one of the entries is the checksum of the others: damage to its name must not hide the checksum of a file."""
     digests = [key for key, value in values.items() if isinstance(value, str) and len(value) == DIGITS]
     return any(values[key] == _checksum({other: value for other, value in values.items() if other != key}) for key in digests)
 
@@ -94,7 +94,7 @@ def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
 
 
 def write_note(path: Path, value: dict[str, Any] | list[Any]) -> None:
-    """Publish something that is shown, or spares work, and that can be made again: an object or a list, with a checksum over itself."""
+    """Publish something that is shown, or saves work, and that can be rebuilt: an object or a list, with a checksum over itself."""
     values = json.loads(json.dumps(value if isinstance(value, dict) else {ITEMS: value}))  # the checksum is over what will be read
     write_sealed(path, values)
 
@@ -102,7 +102,7 @@ def write_note(path: Path, value: dict[str, Any] | list[Any]) -> None:
 def read_note(path: Path) -> Any:
     """What :func:`write_note` was given, or an earlier version wrote without a checksum; None where nothing is there.
 
-    None, too, where it is damaged, which a warning says: whoever wants it makes it again.
+    None, too, if it is damaged: a warning says so, and the caller rebuilds it.
     """
     if not path.exists():
         return None

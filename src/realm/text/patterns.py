@@ -1,4 +1,4 @@
-"""Patterns that somebody else wrote: compiled with the official evaluation's flags, matched within a time limit, given up when hopeless."""
+"""Patterns from question files: compiled with the official evaluation's flags, matched within a time limit, given up when hopeless."""
 
 import re
 import time

@@ -1,6 +1,6 @@
 """The best weights of a stage by one of its numbers, kept besides its checkpoints: ``best-N`` directories of weights and a score.
 
-A better one does not replace the best that a kept checkpoint knows: a run that goes on from there must find it.
+A better one does not replace the best that a kept checkpoint knows: a run that continues from there must find it.
 """
 
 import math

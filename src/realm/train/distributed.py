@@ -4,7 +4,7 @@ Without ``torchrun`` there is one rank, and every function here does the work it
 same order. Ranks exchange numbers and JSON, gradients are summed explicitly: a sum over ranks that is divided once by the number of
 targets of the whole batch is the gradient of the whole batch, whatever each rank's share of them is.
 
-Two limits keep a job from waiting for ever. What every rank does at every step must be answered within the time limit. What the first
+Two limits keep a job from waiting forever. What every rank does at every step must be answered within the time limit. What the first
 rank does alone (building a corpus, embedding it) may take as long as it takes; there, and everywhere else, each rank gives a sign of
 life every few seconds, and a rank that gives none for the time limit ends the job.
 """

@@ -1,7 +1,7 @@
 """Build a corpus from sources.
 
 Three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is given, a vocabulary; documents to
-blocks (appending.py). Everything is staged beside the target and renamed at the end; a build that was interrupted is taken up where its
+blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build continues where its
 last finished part ended (staging.py).
 
 Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
@@ -70,7 +70,7 @@ def build_corpus(
         options: what the bytes depend on besides the sources; the defaults if not given.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
         progress: called with (what is counted, count, count at the end or None) now and then.
-        say: called with a line when an interrupted build is taken up or discarded.
+        say: called with a line when an interrupted build is continued or discarded.
         changes: fields of ``options`` by their names.
 
     Raises:
@@ -79,7 +79,7 @@ def build_corpus(
             cannot be read.
         ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
         MissingExtra: the tagger needs an extra.
-        Interrupted: the disk is full or a worker process died; the same call goes on from there.
+        Interrupted: the disk is full or a worker process died; the same call continues from there.
     """
     out, sources = Path(out), [Path(source) for source in sources]
     options = replace(options or BuildOptions(), **changes)

@@ -140,7 +140,7 @@ def take_in(
 
     Args:
         sources: read in order; of two documents with one id the first stays.
-        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can go on.
+        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can continue.
         rejected: gets the rest.
         known_ids: ids that are taken; grows by the new ones.
         progress: called with ("documents", count, None) now and then.
@@ -175,7 +175,7 @@ def take_in(
 
 
 def _resume(spool: Spool, rejected: RejectedList, known_ids: Keys[str], casing: CasingCounts | None) -> None:
-    """Take up what the finished parts of the spool knew."""
+    """Restore what the finished parts of the spool knew."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
         if casing is not None:

@@ -110,7 +110,7 @@ class Spool:
 
     Args:
         path: a directory, made if it is not there.
-        resumable: take up what an interrupted process left there, and leave the same; else start again.
+        resumable: continue what an interrupted process left there; else start again.
 
     Attributes:
         documents: number of documents.
@@ -156,7 +156,7 @@ class Spool:
             self._redirects.append(pairs)
 
     def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
-        """Make everything so far durable, so that another process can go on from here.
+        """Make everything so far durable, so that another process can continue from here.
 
         Args:
             rejected: lines of the rejected records since the last part.

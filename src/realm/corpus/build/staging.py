@@ -1,4 +1,4 @@
-"""What a build keeps beside its target until it is published, and when an interrupted build is taken up again.
+"""What a build keeps beside its target until it is published, and when an interrupted build is continued.
 
 ``OUT.staging/``: ``build.json`` (what is being built, of what), ``documents/`` (the spool), ``corpus/`` (what becomes OUT) and
 ``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it.

@@ -35,7 +35,7 @@ def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
     Args:
         corpus: the corpus directory.
         purge: also delete every older file now, so that no removed text is left in the directory. Processes that have the old version
-            open go on: what they mapped stays until they close it.
+            open keep it: what they mapped stays until they close it.
 
     Raises:
         CorpusError: no corpus here, a damaged one, or another process is changing it. Nothing is changed.
@@ -186,7 +186,7 @@ def _parts(state: Any, kind: str) -> Iterator[dict[str, Any]]:
 
 
 LEAST_REMOVED = 1024
-"""Blocks under tombstones for which compaction is worth while, however small the corpus is."""
+"""Blocks under tombstones from which on compaction pays, however small the corpus is."""
 
 
 def needs_tidying(store: BlockStore) -> bool:
@@ -197,7 +197,7 @@ def needs_tidying(store: BlockStore) -> bool:
 def tidy_corpus(corpus: Path) -> CorpusManifest:
     """Merge the small segments at the end if there are many (``storage.tails``); compact the corpus if a fifth of it is removed blocks.
 
-    Each segment costs whoever has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
+    Each segment costs a process that has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
     rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Nothing is
     published where there is nothing to do. Files of the version before stay until the next change, as with ``compact_corpus``.
 

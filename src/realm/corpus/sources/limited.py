@@ -1,6 +1,6 @@
 """Documents whose readers are others' native code, read in a child that may take so much time and memory for each and no more.
 
-No limit of ours can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
+Nothing can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
 what to read on its standard input and answers on its standard output, a line of JSON and then the bytes it names, either way; the kernel
 ends it at its limits, and the next document gets a new one. It ends with us, since its standard input does.
 """
@@ -131,7 +131,7 @@ def _receive(stream: IO[bytes] | None) -> tuple[dict[str, Any], bytes]:
 
 
 def main() -> None:
-    """The child: read what is asked for until nobody asks."""
+    """The child: read what is requested until its input ends."""
     global _seconds
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer

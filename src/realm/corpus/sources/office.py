@@ -16,7 +16,7 @@ from realm.corpus.sources.texts import stem
 from realm.errors import MissingExtra
 
 FULL = 0.75
-"""A line this long, in parts of its page's longest, goes on in the next one, unless it ends a sentence or the next begins a point."""
+"""A line this long, in parts of its page's longest, continues in the next one, unless it ends a sentence or the next begins a point."""
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u00ad]$")
 _POINT = re.compile(r"[•‣▪–—*-] |\(?[0-9a-z]{1,2}[.)] ")
 _ENDS = tuple(".!?:;。！？")

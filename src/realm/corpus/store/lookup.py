@@ -84,7 +84,7 @@ def write_lookup(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
-    """(hash of the id, first row) of each document; a document's rows stand together, and may go on in the next batch."""
+    """(hash of the id, first row) of each document; a document's rows stand together, and may continue in the next batch."""
     previous, start = None, 0
     for batch in batches:
         ids = batch.column("doc_id")

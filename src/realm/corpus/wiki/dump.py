@@ -167,7 +167,7 @@ def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPag
 
 
 def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
-    """What is worth cleaning: the cheap reasons to leave a page out come first."""
+    """The pages to clean; cheap reasons to leave a page out are checked first."""
     for site, page in iter_pages(path, workers):
         if isinstance(page, Rejected) or (page.namespace == 0 and page.model == "wikitext"):
             yield site, page

@@ -67,7 +67,7 @@ def without_elements(text: str) -> str:
 
 
 def _content(text: str, name: str, start: int, ends: _Ends) -> tuple[str, int]:
-    """An element's content and where the text goes on."""
+    """An element's content and where the text after it starts."""
     close, end = ends.find(rf"</{name}\s*>", start)
     if close == len(text):
         return "", start

@@ -167,7 +167,7 @@ def _cover(words: CorpusWords, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
 def _copies(words: CorpusWords, knowledge: int, offset: int) -> np.ndarray:
     """int64 [2, n]: each sentence that is asked about with its own document and those that hold it verbatim, in this order.
 
-    A sentence in too many documents is given none: it is a heading or a formula, and of its words nobody learns anything.
+    A sentence in too many documents is given none: it is a heading or a formula, and its words teach nothing.
     """
     known, asked = np.flatnonzero(words.row < knowledge), np.flatnonzero(words.row >= offset)
     order = known[np.argsort(words.texts[known], kind="stable")]

@@ -83,7 +83,7 @@ class QuestionFile:
     Attributes:
         lines: where each of them begins.
         raw: each question's text exactly as it stands there: what splits are made of.
-        skipped: rows that are no questions of ours, by reason.
+        skipped: rows that cannot be used as questions, by reason.
     """
 
     path: Path

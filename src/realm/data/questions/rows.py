@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A row that is well formed and no question of ours, such as one without a short answer."""
+    """A well-formed row that cannot be used as a question, such as one without a short answer."""
 
     line: int
     reason: str

@@ -48,7 +48,7 @@ def continued_fingerprint(context: StageContext) -> str:
 def run_continued(context: StageContext) -> None:
     """Train the warm encoder on without retrieval until it has read as many wordpieces as REALM's encoder did, and publish it.
 
-    It goes on with what the warm stage does: masked sentences with a block that answers, so that it forgets nothing of how to read.
+    It continues the task of the warm stage: masked sentences with a block that answers, so that it forgets nothing of how to read.
     """
     mark = continued_fingerprint(context)
     if is_published(context, CONTINUED, mark):

@@ -209,7 +209,7 @@ class SentenceCandidates(ScaledSource):
 
 
 def sentence_candidates(inputs: BlockInputs, directory: Path, vectors: Path, progress: Progress | None = None) -> SentenceCandidates:
-    """Every live block under a sentence embedder; its vectors are kept at ``vectors`` and made again where they are not of these blocks."""
+    """Every live block under a sentence embedder; its vectors are kept at ``vectors`` and renewed if they are not of these blocks."""
     embedder = SentenceEmbedder(directory)
     rows = np.flatnonzero(inputs.store.live)
     known = None

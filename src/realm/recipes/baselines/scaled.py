@@ -24,7 +24,7 @@ SCALES = 2.0 ** (np.arange(-16, 17) / 2)
 SCALED_BY = 64
 """Questions that decide where it starts."""
 ENOUGH = 0.05
-"""Nats for which no larger scale is taken: where every answer is found first, the loss falls for ever."""
+"""Nats for which no larger scale is taken: where every answer is found first, the loss falls forever."""
 
 
 def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> None:

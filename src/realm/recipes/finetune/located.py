@@ -48,7 +48,7 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     """The places of each question's answers: strings matched as ``finetune.match`` says, patterns wherever they match in a block's text.
 
     They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; what lies there damaged is
-    made again. The first rank locates and names what it skips, the others read.
+    rebuilt. The first rank locates and names what it skips, the others read.
     """
     invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
     questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]

@@ -1,6 +1,6 @@
 """Of which blocks a reader is told whether they hold an answer, and what it says of them.
 
-"When was the bridge built?" names no bridge. Asked of somebody's notes on one, it has an answer there; asked of an encyclopaedia, a block
+"When was the bridge built?" names no bridge. Asked of notes on one bridge, it has an answer there; asked of an encyclopaedia, a block
 about another bridge looks the same and holds a wrong one. A reader that is told "not here" of all those keeps back what the notes say. So
 a question that does not name its subject is judged within the documents that it was asked about, and those of the same title.
 """

@@ -45,7 +45,7 @@ def sentences_store(context: StageContext) -> BlockStore:
 
 
 def require_same_corpus(store: BlockStore) -> None:
-    """Refuse to go on where another corpus was put in the place of the one that is open.
+    """Refuse to continue if another corpus has replaced the one that is open.
 
     Raises:
         CorpusError: that happened, or the corpus is gone.

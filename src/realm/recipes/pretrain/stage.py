@@ -87,7 +87,7 @@ def run_pretrain(context: StageContext) -> None:
 
 
 def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> None:
-    """Publish the networks as they start, with their index: what they know is searched at once, and fine-tuning goes on from it."""
+    """Publish the networks as they start, with their index: they can search at once, and fine-tuning starts from them."""
     generation = on_first(lambda: publish_index(context, model).number)
     publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
 
@@ -112,7 +112,7 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
 
 
 def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
-    """Go back to the start of a network that is worse after the stage than before it; an index is made again of a retriever that goes back.
+    """Reset each network that is worse after the stage than before it to its start; if the retriever is reset, the index is rebuilt.
 
     Args:
         task: after its last step, over the index of its last parameters.

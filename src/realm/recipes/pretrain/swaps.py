@@ -63,6 +63,6 @@ class SwapLog:
 
 
 def speed(found: Generation) -> dict[str, float]:
-    """What the refresh behind a generation took, as whoever embedded it measured."""
+    """What the refresh behind a generation took, as measured by the process that embedded it."""
     manifest = found.snapshot.manifest
     return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}

@@ -201,7 +201,7 @@ class PretrainTask(Task):
         return frozenset(int(state["generation"]) for state in self.kept_states())
 
     def between(self, step: int) -> Metrics | None:
-        """Go on with the generation that a checkpoint was searching, go over to a newer one when there is one, and probe the retriever."""
+        """Continue with the generation that a checkpoint was searching, swap to a newer one when there is one, and probe the retriever."""
         if self._generation is None:
             self.watcher.begin()
         with self.context.watch("waiting"):

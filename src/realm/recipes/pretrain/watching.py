@@ -121,7 +121,7 @@ def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieve
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
     """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies.
 
-    Found as candidates are: by words too, where the recipe says so.
+    Found as candidates are: in hybrid search by words, too.
     """
     sequences = [view.inputs.featurizer.query(searched_ids(q, pointer=view.section.fill == "pointer")) for q in queries]
     retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)

@@ -9,7 +9,7 @@ export function el(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** A piece of a line that somebody else wrote, such as a title: in the direction of its own script, whatever stands around it. */
+/** Text of a user or a document, such as a title: in the direction of its own script, whatever is around it. */
 export const own = (text) => el("bdi", {}, text);
 
 /** The same for SVG. */

@@ -1,4 +1,4 @@
-// What the page knows of the run: fetched once, and again when somebody wants it fresh.
+// What the page knows of the run: fetched once, and again on request.
 
 import { api } from "./api.js";
 

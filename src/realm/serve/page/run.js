@@ -52,7 +52,7 @@ function tiles({ corpus, index, versions, realm }) {
   );
 }
 
-/** One row a stage or baseline; columns that nobody fills are left out. */
+/** One row per stage or baseline; empty columns are left out. */
 function results(rows) {
   const depths = [...new Set(rows.flatMap((row) => Object.keys(row.recall_gold ?? row.recall ?? {})))].sort(
     (a, b) => a - b,
