@@ -116,7 +116,7 @@ def test_from_documents_to_an_answer(tmp_path: Path, write_tiny: Callable[[Path]
     assert len(done.stdout.splitlines()) == 1
     result = json.loads(done.stdout)
     assert result["run"] == str(tmp_path / "run") and result["stages"]["finetune"]["n"] == 6
-    assert "0% of the spans stand in one block only" in done.stderr and "pretrain  5/5" in done.stderr
+    assert "0% of the spans are in one block only" in done.stderr and "pretrain  5/5" in done.stderr
     assert "steps = 3" in (tmp_path / "run" / "config.toml").read_text()
 
 

@@ -2,7 +2,9 @@
 
     python docs/images/take.py RUN QUESTION [FOLDER]
 
-RUN is a finished run, such as runs/demo; QUESTION is asked on its page. Writes ask.png and report.png into FOLDER (default: beside this script).
+For example: python docs/images/take.py runs/demo "What is the currency of Japan?"
+
+RUN is a finished run; QUESTION is asked on its page. Writes ask.png and report.png into FOLDER (default: beside this script).
 Needs Chromium and its driver: make test-browser installs them where it can.
 """
 

@@ -24,7 +24,7 @@ SEQ2SEQ = "seq2seq"
 class FusionAnswerer(Answerer):
     """Writes an answer from the best blocks of each question.
 
-    ``p`` is the probability of the written wordpieces together; ``p_span`` of a block is ``p`` where the answer stands in it, else 0; start
+    ``p`` is the probability of the written wordpieces together; ``p_span`` of a block is ``p`` if it contains the answer, else 0; start
     and end are where it stands, 0 and 0 where it does not.
     """
 

@@ -1,4 +1,4 @@
-"""Answers that stand one link away: from the blocks that a question finds to the blocks they lead to.
+"""Answers that are one link away: from the blocks that a question finds to the blocks they lead to.
 
 A path is a block z1 that the question x finds and a neighbour z2 of it. Its score is s(x, z1) + s(x + z1, z2), where x + z1 is the question
 followed by the title of z1 and the sentence of it that shares most words with the question. Vectors of blocks are those of the index. The

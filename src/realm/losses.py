@@ -22,7 +22,7 @@ def _logsumexp(values: Tensor, keep: Tensor, dim: int = -1) -> tuple[Tensor, Ten
 
 
 def _candidates(log_p_z: Tensor) -> Tensor:
-    """Which candidates are there. NaN is one: damaged weights must end in a loss that is no number, not in an example left out."""
+    """Which candidates exist. NaN counts as one: damaged weights must give a loss of NaN instead of leaving an example out."""
     return log_p_z != float("-inf")
 
 

@@ -63,7 +63,7 @@ class RunPaths:
 
     @property
     def answers(self) -> Path:
-        """Where the answers of question files stand in the corpus: found once, kept."""
+        """Where the answers of question files occur in the corpus: found once, kept."""
         return self.root / "answers"
 
     def checkpoints(self, stage: str) -> Path:

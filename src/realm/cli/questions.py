@@ -48,7 +48,7 @@ Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
 def data_check(
     qa: Qa, /, *, corpus: Place = None, match: str = "normalised", reading: Reading = QuestionFlags(), json: Json = False
 ) -> None:
-    """Check a question file: counts, answer lengths, and with a corpus how many answers stand in it.
+    """Check a question file: counts, answer lengths, and with a corpus how many answers occur in it.
 
     Args:
         qa: questions, in any known format.

@@ -1,4 +1,4 @@
-"""One value of a recipe against its field, where its type, choices and range stand, and the kinds of values that several fields take."""
+"""One value of a recipe against the type, choices and range of its field, and the kinds of values that several fields take."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin

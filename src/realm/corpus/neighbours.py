@@ -1,4 +1,4 @@
-"""Which blocks a block leads to: those of the documents that it links to, else of those whose titles stand in its text.
+"""Which blocks a block leads to: those of the documents that it links to, else of those whose titles occur in its text.
 
 Nothing of this is stored: links name their targets by key (links.py), and titles are looked up among those of the documents that are live
 now. Memory: 16 bytes a document, made when the first neighbours are asked for.
@@ -57,7 +57,7 @@ class Neighbours:
             yield from self._titled(row)
 
     def _titled(self, row: int) -> Iterator[int]:
-        """First rows of the documents whose titles stand in a block's text; of names that overlap the first, and of these the longest."""
+        """First rows of the documents whose titles occur in a block's text; of names that overlap the first, and of these the longest."""
         text, behind = self._store.block(row).text, 0
         places = mentions(text, [(start, end) for start, end in self._store.sentences(row).chars.tolist()])
         names = [mention for place in places for mention in place]

@@ -34,7 +34,7 @@ class BlockInputs:
 
     @cached_property
     def span_places(self) -> SpanPlaces:
-        """Where spans stand in the blocks, for a reader that points."""
+        """Positions of spans in the blocks, for a reader that points."""
         return SpanPlaces(self.store)
 
     def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:

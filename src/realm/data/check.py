@@ -1,4 +1,4 @@
-"""Whether a question file fits a corpus: how many answers stand in it, how long they are, which gold documents exist."""
+"""Whether a question file fits a corpus: how many answers occur in it, how long they are, which gold documents exist."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the answers of many questions stand in a whole corpus, by any of the ways to match: found in one pass over it."""
+"""Where the answers of many questions occur in a whole corpus, by any of the ways to match: found in one pass over it."""
 
 from array import array
 from collections import defaultdict
@@ -28,8 +28,8 @@ def locate_answers(
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
-        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans are what stands there,
-            however the document spells it. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
+        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans are the words
+            found, as the document spells them. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
             of the answer's wordpieces, as in the TensorFlow release. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
 
@@ -85,7 +85,7 @@ def locate_patterns(
 ) -> dict[str, np.ndarray]:
     """The places of each pattern that is valid and was not given up: int32 [n, 3], row, start and end of body wordpieces, ascending.
 
-    A place is where the pattern matches in the block's text, made whole: all wordpieces that the match touches. It counts where evaluation
+    A place is where the pattern matches in the block's text, completed to all wordpieces that the match touches. It counts where evaluation
     would take its text for an answer, which it does not where the match begins inside a wordpiece; a row without such a place has
     ``NO_SPAN``. Matches without a character are none.
 

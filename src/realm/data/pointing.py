@@ -1,4 +1,4 @@
-"""What a reader that points is to find: where a hidden span stands in a block, and how likely it is where no block says it."""
+"""What a reader that points is to find: where a hidden span occurs in a block, and how likely it is if no block holds it."""
 
 import math
 import string

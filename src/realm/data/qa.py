@@ -1,4 +1,4 @@
-"""Where the answers of a question stand in the corpus, wordpiece by wordpiece."""
+"""Where the answers of a question occur in the corpus, wordpiece by wordpiece."""
 
 from collections.abc import Iterator, Mapping, Sequence as SequenceOf
 from functools import cached_property

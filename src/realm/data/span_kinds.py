@@ -137,7 +137,7 @@ def _last_word(before: str, words: Language) -> str:
 
 
 def _east_asian_kind(span: str, before: str, after: str, words: Language) -> str:
-    """The kind of a Chinese or Korean name, by how it begins and ends and what stands beside it."""
+    """The kind of a Chinese or Korean name, by its beginning and end and what is beside it."""
     lists, stem, left, right = words.words, span.strip(), before.strip(), after.strip()
     if stem.endswith(tuple(lists["institutions"])):
         return "institution"

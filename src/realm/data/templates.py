@@ -36,7 +36,7 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
     """A question that ``sentence[start:end]`` answers, in words of the sentence. The same draws give the same question.
 
     None where the sentence is longer than ``MOST_CHARACTERS`` or too little is left to ask about, where the span is part of a word or
-    stands in brackets as others of its kind do, and where the answer stands in the question.
+    stands in brackets as others of its kind do, and where the question contains the answer.
 
     Args:
         start, end: code points; the rest of a name or a date around the span is left out of the question with it.

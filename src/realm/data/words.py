@@ -1,4 +1,4 @@
-"""Where answers stand in a corpus by normalised words, the words that are scored: in one pass over the texts, for all questions at once."""
+"""Where answers occur in a corpus by normalised words, the words that are scored: in one pass over the texts, for all questions at once."""
 
 import string
 from collections.abc import Callable, Iterable, Sequence as SequenceOf

@@ -1,4 +1,4 @@
-"""Which words stand in which blocks, how often: the files of sparse search, opened by memory map.
+"""Which words occur in which blocks, how often: the files of sparse search, opened by memory map.
 
 Frequencies are kept, not scores, so that blocks which are added later are scored with everything else by statistics of all together, and
 what was there is not written again. Words are kept as 64-bit hashes in ascending order: a look-up is a binary search in the file.
@@ -34,7 +34,7 @@ class Postings:
         terms: uint64 [t], ascending: hashes of the words.
         starts: int64 [t + 1]: the pairs of word i are those from starts[i] to starts[i + 1].
         rows: int32 [p]: positions in ``block_ids``, ascending for each word.
-        counts: uint16 [p]: how often the word stands there; 65,535 for more.
+        counts: uint16 [p]: how often the word occurs there; 65,535 for more.
     """
 
     block_ids: np.ndarray

@@ -71,7 +71,7 @@ class Snapshot:
     ) -> "Snapshot":
         """Open a generation, by default the newest valid one that belongs to what it is opened for.
 
-        A damaged one is renamed to NAME.quarantined, a foreign one is passed over, both with a warning in the log.
+        A damaged one is renamed to NAME.quarantined, a foreign one is skipped, both with a warning in the log.
 
         Args:
             directory: the run's ``index/``.

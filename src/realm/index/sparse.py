@@ -217,7 +217,7 @@ def _made(block_ids: np.ndarray, store: Texts) -> list[Postings]:
 
 
 def _shared(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> list[tuple[Part, Postings]]:
-    """The parts of the newest other generation of this corpus that are worth sharing, linked into ``root``."""
+    """The parts of the newest other generation of this corpus that can be shared, linked into ``root``."""
     for number in reversed(generation_numbers(directory)):
         other = generation_path(directory, number) / DIRECTORY
         if other == root:

@@ -47,7 +47,7 @@ def rounded(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def restored(whole: Tensor, scale: Tensor) -> Tensor:
-    """The float32 matrix [r, c] that :func:`rounded` made whole numbers of."""
+    """The float32 matrix [r, c] that :func:`rounded` turned into integers."""
     return (whole if whole.dtype == torch.int8 else _unpacked(whole)).float() * scale
 
 

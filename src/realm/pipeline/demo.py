@@ -195,7 +195,7 @@ def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 
 def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
-    """What it knows stands in the documents: with those that state the answers left out, it has none."""
+    """Its knowledge is in the documents: without those that state the answers, it has none."""
     there = set(run.documents)
     left_out = [[document for document in question.positive_ids if document in there] for question in own]
     answers = [(run.answerer_without(ids).answer([q.text], k=run.recipe.read)[0], q) for q, ids in zip(own, left_out, strict=True)]

@@ -177,7 +177,7 @@ def _build(
 
 
 def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
-    """Sizes and times first; contents only where those changed. Sources that are gone are no reason to stop: the corpus is there."""
+    """Sizes and times first; contents only where those changed. Missing sources are no reason to stop: the corpus exists."""
     try:
         known = json_value(mark.read_text("utf-8"))
     except (OSError, ValueError):

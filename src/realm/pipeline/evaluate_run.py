@@ -40,7 +40,7 @@ class Wanted:
         match: how answers are found in blocks; empty: as the run's recipe says.
         depths: of recall; empty: the recipe's.
         read: blocks that are read for an answer; 0: the recipe's number.
-        abstain_below: answers less sure than this count as not given, for coverage and selective exact match.
+        abstain_below: answers with a lower confidence count as abstained, for coverage and selective exact match.
         predictions: a file for every answer.
         trec: a directory for rankings and judgements.
     """

@@ -46,7 +46,7 @@ def verify(place: Path, progress: Progress) -> list[Damage]:
 
 
 def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple[list[Damage], list[Damage]]:
-    """Mend what can be mended.
+    """Repair what can be repaired.
 
     Args:
         say: gets a line for each.

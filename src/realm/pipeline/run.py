@@ -173,7 +173,7 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
     """Size, and the share that foretells failure better than any loss."""
     progress.say(
         f"corpus: {facts['documents']:,} documents, {facts['blocks']:,} blocks, {facts['spans']:,} salient spans; "
-        f"{facts['single_block_span_share']:.0%} of the spans stand in one block only"
+        f"{facts['single_block_span_share']:.0%} of the spans are in one block only"
     )
     if facts["rejected"]:
         progress.say("corpus: left out: " + ", ".join(f"{count} {reason}" for reason, count in facts["rejected"].items()))

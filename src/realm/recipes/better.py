@@ -26,7 +26,7 @@ class Verdict:
 
     @property
     def improved(self) -> bool:
-        """Whether what was learnt is kept: it is, unless it is worse. A measure that is no number keeps nothing."""
+        """Whether what was learnt is kept: it is, unless it is worse. If the measure is NaN, nothing is kept."""
         return self.after >= self.before
 
     def facts(self) -> dict[str, Any]:

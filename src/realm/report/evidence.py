@@ -30,7 +30,7 @@ def claims_section(claims: list[str]) -> Html | None:
 def _answer(answer: dict[str, Any]) -> Html:
     heading = tag("h3", answer.get("question", ""), class_="question", dir="auto")
     p = tag("span", f"p = {short(number(answer.get('p')))}", class_="p")
-    kept_back = tag("span", "kept back; closest: ", class_="note") if answer.get("abstained") else None
+    kept_back = tag("span", "abstained; closest: ", class_="note") if answer.get("abstained") else None
     said = tag("p", kept_back, tag("strong", tag("bdi", answer.get("answer") or "no answer")), _verdict(answer), p, class_="answer")
     evidence = records(answer.get("evidence"))
     read = tag("ol", *map(_evidence, evidence[:SHOWN_EVIDENCE]), class_="evidence") if evidence else None
@@ -155,7 +155,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def records(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list; none where it is no list."""
+    """The objects in a list; none if it is not a list."""
     return [item for item in as_list(value) if isinstance(item, dict)]
 
 

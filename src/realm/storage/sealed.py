@@ -32,7 +32,7 @@ def is_sealed(directory: Path) -> bool:
 
 
 def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
-    """Compare files with the list of their directory; nothing where there is no list.
+    """Compare files with the list of their directory; nothing without a list.
 
     Args:
         names: of files in it, or of folders, which stand for all that is listed below them; one that is not listed passes. Without

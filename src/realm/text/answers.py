@@ -106,7 +106,7 @@ _BARRIER = "|"
 
 
 def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
-    """(start, end) of every place where an answer stands character by character, in order; places may overlap."""
+    """(start, end) of every place where an answer occurs character by character, in order; places may overlap."""
     places = (match.span(1) for answer in answers if answer for match in re.finditer(f"(?=({re.escape(answer)}))", text))
     return sorted(set(places))
 

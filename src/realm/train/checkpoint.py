@@ -97,7 +97,7 @@ class CheckpointDirectory:
         return next((found.name for found in reversed(self._steps()) if self._is_valid(found)), None)
 
     def states(self) -> list[dict[str, Any]]:
-        """What was put into each checkpoint that is kept; incomplete ones are passed over."""
+        """What was put into each checkpoint that is kept; incomplete ones are skipped."""
         states = []
         for directory in self._steps():
             try:

@@ -58,11 +58,11 @@ class MetricsLog:
             fsync_directory(self.path.parent)
 
     def rows(self) -> Iterator[Row]:
-        """Rows in the order written. What is damaged, or was left incomplete by a killed process, is passed over with a warning."""
+        """Rows in the order written. What is damaged, or was left incomplete by a killed process, is skipped with a warning."""
         # Not splitlines(): a string in JSON may hold other characters that it takes for line ends.
         rows = [_row(line) for line in self._text().split("\n") if line]
         if damaged := sum(row is None for row in rows):
-            logger.warning("%s: damaged rows are passed over: %d of %d", self.path, damaged, len(rows))
+            logger.warning("%s: damaged rows are skipped: %d of %d", self.path, damaged, len(rows))
         yield from (row for row in rows if row is not None)
 
     def count(self, stage: str) -> int:

@@ -115,7 +115,7 @@ def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> li
     """Keys of the links of each block: a link is the block's in which its words begin, looked for behind the link before it.
 
     Args:
-        document: its links in their order; those whose words do not stand in its text are left out.
+        document: its links in their order; those whose words do not occur in its text are left out.
         ranges: chars of each block, ascending.
     """
     found: list[list[int]] = [[] for _ in ranges]

@@ -188,7 +188,7 @@ def _absent(store: BlockStore, found: Spool) -> np.ndarray:
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:
     """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending.
 
-    Those that the corpus does not have are rejected, or put into ``spool`` too where there is no list for them.
+    Those that the corpus does not have are rejected, or put into ``spool``, too, if no list takes them.
     """
     gone = [_NO_ROWS]
     for batch in found.tasks():

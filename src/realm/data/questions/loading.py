@@ -82,7 +82,7 @@ class QuestionFile:
 
     Attributes:
         lines: where each of them begins.
-        raw: each question's text exactly as it stands there: what splits are made of.
+        raw: each question's text exactly as in the file: what splits are made of.
         skipped: rows that cannot be used as questions, by reason.
     """
 
@@ -193,7 +193,7 @@ def convert_questions(
         {"questions", "dev_questions", "skipped": {reason: count}}.
 
     Raises:
-        DataError: a source cannot be read, an id stands in two of them, or a split leaves nothing on one side.
+        DataError: a source cannot be read, an id is in two of them, or a split leaves nothing on one side.
         MissingExtra: the split needs FarmHash.
     """
     kept: tuple[list[Question], list[Question]] = ([], [])
@@ -206,7 +206,7 @@ def convert_questions(
         for question, line, aside in zip(file.questions, file.lines, held_out, strict=True):
             if seen.setdefault(question.id, source) != source:
                 cure = "Convert them one by one."
-                problem = f"the id '{question.id}' stands in {seen[question.id]}, too"
+                problem = f"the id '{question.id}' is also in {seen[question.id]}"
                 raise DataError(problem, path=source, line=line, cure=cure)
             kept[aside].append(question)
     write_questions(out, kept[False])

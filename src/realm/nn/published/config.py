@@ -30,7 +30,7 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
         path: the file, for messages.
 
     Raises:
-        ConfigError: a value is no number of its kind, out of range, or asks for what these networks do not have.
+        ConfigError: a value has the wrong type, is out of range, or asks for what these networks do not have.
     """
     sizes = {name: _size(values, name, default, path) for name, default in _SIZES.items()}
     rates = {name: _rate(values, name, default, path) for name, default in _RATES.items()}

@@ -163,7 +163,7 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
     """Refuse a configuration whose networks need far more numbers than the weights hold, before anything is built from it.
 
     Raises:
-        ConfigError: it asks for more, or a size is no whole number.
+        ConfigError: it asks for more, or a size is not an integer.
     """
     sizes = [values.get(name, 0) for name in ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size")]
     if not all(isinstance(size, int) and size >= 0 for size in sizes):

@@ -15,7 +15,7 @@ from realm.recipes.finetune.task import ReadingTask
 
 
 class GeneratingTask(ReadingTask):
-    """As ``ReadingTask`` with a reader that writes. It learns from every question with strings, whether or not an answer stands in a block,
+    """As ``ReadingTask`` with a reader that writes. It learns from every question with strings, whether or not an answer occurs in a block,
     and from one with patterns where a block that is read shows what to write.
 
     Args:

@@ -1,4 +1,4 @@
-"""Where the answers of questions stand in the corpus: located once for all questions, kept in the run, shared by all stages and ranks."""
+"""Where the answers of questions occur in the corpus: located once for all questions, kept in the run, shared by all stages and ranks."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class Located:
 def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     """The places of each question's answers: strings matched as ``finetune.match`` says, patterns wherever they match in a block's text.
 
-    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; what lies there damaged is
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; damaged files are
     rebuilt. The first rank locates and names what it skips, the others read.
     """
     invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)

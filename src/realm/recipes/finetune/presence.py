@@ -1,7 +1,7 @@
 """Of which blocks a reader is told whether they hold an answer, and what it says of them.
 
 "When was the bridge built?" names no bridge. Asked of notes on one bridge, it has an answer there; asked of an encyclopaedia, a block
-about another bridge looks the same and holds a wrong one. A reader that is told "not here" of all those keeps back what the notes say. So
+about another bridge looks the same and holds a wrong one. A reader that learns "not here" for all those abstains on the notes, too. So
 a question that does not name its subject is judged within the documents that it was asked about, and those of the same title.
 """
 

@@ -140,7 +140,7 @@ async function empty() {
     documents === blocks
       ? plural(documents, "document")
       : `${plural(documents, "document")} in ${count(blocks)} blocks`;
-  const text = `${size}. An answer is a piece of one of them, word for word; where it stands is shown with it.`;
+  const text = `${size}. An answer is a piece of one of them, word for word, shown with its place.`;
   const untaught = facts.without_questions ? el("p", { class: "about" }, UNTAUGHT) : null;
   const about = el("p", { class: "about" }, text);
   show(place.element, about, untaught, examples(facts.examples), el("ul", { class: "starts" }, STARTS.map(begin)));
@@ -156,7 +156,7 @@ function examples(known) {
       "li",
       {},
       el("a", { href: linkTo(one.question, Number(byId("ask-k").value) || 5, []) }, own(one.question)),
-      el("span", { class: "given" }, own(one.answer || "kept back")),
+      el("span", { class: "given" }, own(one.answer || "abstained")),
       verdict(one),
     ),
   );

@@ -194,6 +194,6 @@ function outcome(stored, replacing) {
     ? `${one} ${stored.length === 1 ? "is" : "are"} changed`
     : `${one} ${stored.length === 1 ? "is" : "are"} searchable now`;
   return nothing
-    ? `${said}. ${plural(nothing, "document")} brought no new text: it stands under other ids already.`
+    ? `${said}. ${plural(nothing, "document")} brought no new text: other documents already hold it.`
     : `${said}.`;
 }

@@ -74,7 +74,7 @@ export function check(documents, limits, problems) {
   for (const { id, title, text } of documents) {
     const name = `“${id.slice(0, 60)}”`;
     if (!id.trim()) problems.push("A document needs an id.");
-    else if (seen.has(id)) problems.push(`${name}: this id stands there twice`);
+    else if (seen.has(id)) problems.push(`${name}: this id occurs twice`);
     if (id.length > limits.id_chars) problems.push(`${name}: an id has at most ${limits.id_chars} characters`);
     if (title.length > limits.title_chars)
       problems.push(`${name}: a title has at most ${limits.title_chars} characters`);

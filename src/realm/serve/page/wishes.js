@@ -7,7 +7,7 @@ const below = byId("ask-below");
 const titles = new Map();
 let chosen = false; // by the asker, in this tab
 
-/** Answers less sure than this share are not given. */
+/** The threshold below which answers are marked as abstained. */
 export const threshold = () => Number(below.value) / 100;
 
 /** How sure an answer is: its confidence; its probability where the run was not calibrated. */
