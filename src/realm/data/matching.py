@@ -28,8 +28,8 @@ def locate_answers(
     """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
 
     Args:
-        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans are the words
-            found, as the document spells them. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
+        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans as the
+            document spells them. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
             of the answer's wordpieces, as in the TensorFlow release. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
 

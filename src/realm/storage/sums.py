@@ -1,6 +1,6 @@
 """Checksums of published bytes: XXH3 with 64 bits, as 16 hex digits.
 
-They detect damage, not forgery, and are as fast as memory, so that what is opened often can be checked each time. Where bytes name something
+They detect damage, not forgery, as fast as memory, so that what is opened often can be checked each time. Where bytes name something
 (a tokenizer, published weights), SHA-256 does.
 """
 
