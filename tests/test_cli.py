@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from realm.cli import groups, main, verbs
+from realm.cli import groups, main, show, verbs
 
 COMMANDS = {
     **verbs.VERBS,
@@ -264,3 +264,11 @@ def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, c
         assert not {"(default: )", "(default: '')", "(default: None)", "(default: False)", "(repeatable)"} & set(
             re.findall(r"\([^()]*\)", words)
         ), name
+
+
+def test_evidence_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A document's own line ends would break the list of evidence."""
+    text = "Council\n\nSofia\nMoretti chairs it.\nTwelve sit in it."
+    evidence = {"doc_id": "council.md", "title": "Council", "path": [], "p_z": 1.0, "text": text, "start": 9, "end": 22}
+    show.answer({"question": "Who chairs it?", "answer": "Sofia Moretti", "p": 0.9, "evidence": [evidence]})
+    assert "     Council [[Sofia Moretti]] chairs it. Twelve sit in it.\n" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """What people see: tables and marked text on standard output, and the one JSON line for programs."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -169,11 +170,16 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
     for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
-        before, after = ("…" if first else "") + text[first:start], text[end:last] + ("…" if last < len(text) else "")
+        before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
         name = " -> ".join(evidence["path"]) or evidence["title"]
         head = f"  {number}. {name} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
-        _print(Text.assemble(head, before, _shown(text[start:end], "bold underline"), after))
+        _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
     _print("")
+
+
+def _one_line(text: str) -> str:
+    """A part of a text with its line ends as spaces."""
+    return re.sub(r"\s*\n\s*", " ", text)
 
 
 def likelihood(name: str, value: dict[str, Any]) -> str:
