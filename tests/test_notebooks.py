@@ -39,7 +39,7 @@ def test_it_begins_with_words_and_explains_each_part(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # trains on sixteen questions; a minute or two alone on a machine
+@pytest.mark.timeout(5400)  # trains on sixteen questions: minutes alone on a machine, an hour beside other training
 @each_notebook
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own, as for a reader: every cell ends, and the claims that cells assert hold."""
@@ -50,7 +50,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
     notebook = nbformat.read(path, as_version=4)
-    client.NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client.NotebookClient(notebook, timeout=4800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     said = "".join(str(out.get("text", "")) for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs)
     wanted = {"own-documents": "Ellen Marsh", "one-step": "p(y|x)"}[path.stem]
     assert wanted in said
