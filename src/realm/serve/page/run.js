@@ -46,7 +46,7 @@ function tiles({ corpus, index, versions, realm }) {
     tile(
       "Index",
       count(index.generation),
-      `generation; ${count(index.blocks)} vectors of ${index.dim} numbers, made at step ${count(index.step)}`,
+      `generation; ${count(index.blocks)} vectors of ${index.dim} dimensions, made at step ${count(index.step)}`,
     ),
     tile("Weights", count(versions.params), `generation of the networks; REALM ${realm}`),
   );
