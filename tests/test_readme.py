@@ -162,7 +162,8 @@ def test_every_module_and_name_exists(path: Path) -> None:
 
 @each_document
 def test_every_link_leads_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", path.read_text("utf-8"))
+    links = re.findall(r"\]\(([^)#]+)\)|<img src=\"([^\"]+)\"", path.read_text("utf-8"))
+    links = [link or picture for link, picture in links]
     assert all((path.parent / link).exists() for link in links if "://" not in link), links
 
 

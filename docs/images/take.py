@@ -18,6 +18,8 @@ sys.path.insert(0, str(HERE.parents[1]))
 from tests.browser.tools import Browser, Server  # noqa: E402
 
 WIDTH, HEIGHT = 1100, 900
+ANSWER = 720
+"""Pixels of the page that show the answer and the first evidence."""
 
 
 def programs() -> tuple[str, str]:
@@ -30,12 +32,12 @@ def programs() -> tuple[str, str]:
 
 
 def take(run: Path, question: str, folder: Path) -> None:
-    """Both pictures, each as high as one screen."""
+    """Both pictures, each at most as high as one screen."""
     browser, server = Browser(*programs(), folder), Server(run)
     try:
         browser.open(server.url, width=WIDTH, height=HEIGHT)
         browser.ask(question)
-        browser.shot("ask", most=HEIGHT)
+        browser.shot("ask", most=ANSWER)
         browser.open((run / "report.html").resolve().as_uri(), width=WIDTH, height=HEIGHT)
         browser.shot("report", most=HEIGHT)
     finally:
