@@ -225,7 +225,7 @@ def test_shares_are_weighed_by_time_and_ranks_stand_together(tmp_path: Path) -> 
         row |= {"share_waiting": waiting, "share_backward": 1 - waiting}
     write(tmp_path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert "waiting 90.0 %" in report(RunPaths(tmp_path)).text
-    for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714", "with documents 0.75 with nothing 0.1"):
+    for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714", "with documents 0.75 without documents 0.1"):
         assert words in page.text, words
     assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
 

@@ -92,7 +92,7 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
         cloze(found),
         total,
         _predictions(found),
-        explained_table(found, "The documents read, none first, then in the order they were found"),
+        explained_table(found, "First no document, then the documents read in the order found"),
         tag("p", WORDS["about"]["explanation"], class_="note"),
     ]
     return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))

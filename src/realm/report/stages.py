@@ -27,7 +27,7 @@ def _stage(stage: StageRecord) -> Html:
         _gate(stage),
         tag("div", *telling, class_="charts") if telling else None,
         _time_shares(stage),
-        tag("details", tag("summary", "Learning rate, gradients and other machinery"), tag("div", *machinery, class_="charts"))
+        tag("details", tag("summary", "Learning rate, gradients and other internals"), tag("div", *machinery, class_="charts"))
         if machinery
         else None,
         _numbers(stage) if drawn else None,

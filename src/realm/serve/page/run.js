@@ -113,7 +113,7 @@ function stage(found) {
       ? el(
           "details",
           {},
-          el("summary", {}, "Learning rate, gradients and other machinery"),
+          el("summary", {}, "Learning rate, gradients and other internals"),
           el("div", { class: "charts" }, machinery),
         )
       : null,
