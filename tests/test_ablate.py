@@ -266,4 +266,4 @@ def test_questions_that_dev_and_evaluation_share_are_said(tmp_path: Path, write_
     recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"dev": str(tmp_path / "qa.jsonl")}})
     with pytest.raises(CorpusError, match="row k16"):  # before anything is trained
         ablate(recipe, tmp_path / "out", chosen_ablations("k16"), 1, Progress())
-    assert "6 of 6 questions of finetune.dev are questions of eval.qa" in capsys.readouterr().err
+    assert "6 of 6 questions of finetune.dev are also in eval.qa" in capsys.readouterr().err

@@ -219,7 +219,7 @@ def test_what_is_refused(tmp_path: Path, write_tiny: Write, capsys: pytest.Captu
     assert not (tmp_path / "out").exists()
     recipe.write_text(recipe.read_text().replace('qa = "qa.jsonl"', ""))
     assert main(["compare", str(recipe), "--out", str(tmp_path / "out")]) == 2
-    assert "needs questions to learn from and others to ask" in capsys.readouterr().err
+    assert "needs training questions and evaluation questions" in capsys.readouterr().err
 
 
 def test_the_command(compared: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

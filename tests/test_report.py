@@ -200,7 +200,7 @@ def test_everything_there_is_shown(tmp_path: Path) -> None:
     for words in ("REALM pre-training", "Fine-tuning", "Held-out spans filled", "And in Iceland?", "no document", "p(y|x) = 0.426"):
         assert words in page.text, words
     assert "f00d" not in page.text and "seen in this run" not in page.text
-    assert "kept back; closest: rupee wrong; accepted: króna" in page.text and "pound sterling right" in page.text
+    assert "abstained; closest: rupee wrong; accepted: króna" in page.text and "pound sterling right" in page.text
     opening = ["What it shows", "Questions answered", "A masked sentence explained", "Results", "What to try when it goes wrong"]
     assert [page.text.index(heading) for heading in opening] == sorted(page.text.index(heading) for heading in opening)
     assert page.tags.count("svg") >= 20 and page.tags.count("mark") == 5

@@ -91,7 +91,7 @@ def test_a_changed_recipe_of_a_run_is_said(run: Path, caplog: pytest.LogCaptureF
     with open(run / "config.toml", "a", encoding="utf-8") as file:
         file.write("# mine\n")
     assert main(["ask", str(run), QUESTION]) == 0
-    assert caplog.text.count("config.toml: not as realm run wrote it") == 1
+    assert caplog.text.count("config.toml: differs from what realm run wrote") == 1
     (run / "run.json").write_text('{"format": 1, "version": "1.0.0"}')
     caplog.clear()
     assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text

@@ -102,7 +102,7 @@ def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path
         ("empty.txt", b"  \n", "there is no text"),
         ("broken.jsonl", b'{"id": "a", "text": "b"}\n{"id": "c"', "broken.jsonl, line 2: not JSON"),
         ("number.jsonl", b'{"id": 1, "text": "b"}', "line 1: id must be text"),
-        ("twice.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}', "this id stands there twice"),
+        ("twice.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}', "this id occurs twice"),
         ("none.jsonl", b"\n", "There is no document in it"),
         ("large.txt", b"a " * 4_500_000, "larger than 8.0 MiB"),
     ],

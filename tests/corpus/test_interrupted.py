@@ -96,7 +96,7 @@ def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(source: Path, tmp
         assert attempts < 20
     assert attempts > 2
     assert len(said) == attempts - 1
-    assert said[0].startswith("taking up the interrupted build")
+    assert said[0].startswith("continuing the interrupted build")
     assert tree(tmp_path / "parts") == tree(tmp_path / "whole")
     assert not (tmp_path / "parts.staging").exists()
 

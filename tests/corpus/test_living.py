@@ -170,11 +170,11 @@ def test_a_removed_block_is_no_duplicate(corpus: Path, write_jsonl: WriteJsonl, 
     """Blocks under tombstones do not count as there; live ones do, though an equal one was removed once."""
     row = city_rows(1)[0]
     again = {**row, "id": "again"}
-    with pytest.raises(CorpusError, match="identical to blocks that are there"):
+    with pytest.raises(CorpusError, match="identical to existing blocks"):
         add_documents(corpus, [write_jsonl("again.jsonl", [again])])
     remove_documents(corpus, ["doc-0"])
     assert add_documents(corpus, [write_jsonl("again.jsonl", [again])]).documents == 12
-    with pytest.raises(CorpusError, match="identical to blocks that are there"):
+    with pytest.raises(CorpusError, match="identical to existing blocks"):
         add_documents(corpus, [write_jsonl("first.jsonl", [row])])
     check_counts(corpus)
 

@@ -171,8 +171,8 @@ def test_columns_have_names(tmp_path: Path) -> None:
 BROKEN = [
     ("q.csv", "text,answers\nWho?,A\n", 1, "no column 'question'. Name it with --question-column. Columns are: text, answers."),
     ("q.csv", "question,reply\nWho?,A\n", 1, "no column 'answers'"),
-    ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "1 columns where 2 belong"),
-    ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 belong"),
+    ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "1 columns where 2 are expected"),
+    ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 are expected"),
     ("q.csv", 'question,answers\n"Who?"x,A\n', 2, "not a row of a table"),
     ("q.csv", "question,answers\nWho?,[A\n", 2, "the answers begin with [ and are not a list"),
     ("q.csv", "question,answers\nWho?,[1]\n", 2, "no answers"),
@@ -187,8 +187,8 @@ BROKEN = [
     ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
     ("n.jsonl", lines(NATURAL[0], {"question_text": "who", "annotations": [{}]}), 2, "not a row of Natural Questions"),
     ("n.jsonl", lines({"question_text": "who", "annotations": 3}), 1, "not a row of Natural Questions"),
-    ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 belong"),
-    ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 belong"),
+    ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 are expected"),
+    ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 are expected"),
 ]
 
 
@@ -224,7 +224,7 @@ def test_converted(tmp_path: Path) -> None:
     assert found == {"questions": 4, "dev_questions": 0, "skipped": {"no short answer of at most 5 tokens": 2}}
     assert load_questions(tmp_path / "out.jsonl") == [q for case in ("natural", "curatedtrec", "own") for q in PUBLISHED[case][3]]
     again = write(tmp_path / "again.jsonl", PUBLISHED["own"][1])
-    with pytest.raises(DataError, match=r"again.jsonl:1: the id '1' stands in .*q.jsonl, too"):
+    with pytest.raises(DataError, match=r"again.jsonl:1: the id '1' is also in .*q.jsonl"):
         convert_questions([sources[2], again], tmp_path / "never.jsonl")
     assert not (tmp_path / "never.jsonl").exists()
 

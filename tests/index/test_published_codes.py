@@ -96,7 +96,7 @@ def test_codes_that_cannot_be_used_are_made_again(tmp_path: Path, damage: str, c
     with caplog.at_level(logging.WARNING):
         snapshot = Snapshot.open(tmp_path, **OWNER)
     assert snapshot.codes is None and snapshot.manifest.generation == 1, "the generation itself is sound"
-    assert "codes are made again in memory" in caplog.text and file.name in caplog.text
+    assert "codes are rebuilt in memory" in caplog.text and file.name in caplog.text
     searched(snapshot, [5])
 
 

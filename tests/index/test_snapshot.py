@@ -256,9 +256,7 @@ def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the
     rewritten(manifest, whole)
     assert_unmixed(open_snapshot(tmp_path, 1))
     rewritten(manifest, lambda value: value.update(kind="mixed"))
-    with pytest.raises(
-        SnapshotError, match=r"kind 'mixed': its rows were embedded by several parameters.*\. Take the last generation of pre"
-    ):
+    with pytest.raises(SnapshotError, match=r"kind 'mixed': its rows were embedded by several parameters.*\. Finish pre"):
         open_snapshot(tmp_path, 1)
     assert manifest.is_file(), "refused, not put aside"
 

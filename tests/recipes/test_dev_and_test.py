@@ -46,7 +46,7 @@ def test_the_warning_counts_them(tiny_run: Path, half: Path) -> None:
         return shared_questions(load_recipe(tiny_run / "config.toml", {"finetune": {"dev": str(dev)}}))
 
     assert said(tiny_run.parent / "qa_dev.jsonl") == ""
-    assert "2 of 6 questions of finetune.dev are questions of eval.qa" in said(half) and "calibrated on the other 4" in said(half)
+    assert "2 of 6 questions of finetune.dev are also in eval.qa" in said(half) and "calibrated on the other 4" in said(half)
     assert "6 of 6" in said(tiny_run.parent / "qa.jsonl") and "on no question" in said(tiny_run.parent / "qa.jsonl")
     assert "\n" not in said(half)
 
@@ -56,7 +56,7 @@ def test_a_run_says_it_once(tiny_run: Path, tmp_path: Path, write_tiny: Callable
     for dev, times in (("qa.jsonl", 1), ("qa_dev.jsonl", 0)):
         loaded = load_recipe(recipe, {"finetune": {"dev": str(tmp_path / dev)}, "ict": {"steps": 1}})
         run_recipe(loaded, tmp_path / f"run-{dev}", stages=("corpus", "ict"), progress=Progress())
-        assert capsys.readouterr().err.count("questions of eval.qa, too") == times
+        assert capsys.readouterr().err.count("are also in eval.qa") == times
 
 
 @pytest.mark.parametrize(("dev", "fitted"), [("half", 4), ("qa_dev", 6), ("qa", 0)])
