@@ -198,7 +198,7 @@ def test_an_asked_for_generation_has_no_substitute(tmp_path: Path) -> None:
     flip(tmp_path / "000002" / "vectors-00000.npy")
     with pytest.raises(SnapshotError, match="generation 2 is damaged"):
         open_snapshot(tmp_path, 2)
-    with pytest.raises(SnapshotError, match="generation 2 is not there"):
+    with pytest.raises(SnapshotError, match="generation 2 does not exist"):
         open_snapshot(tmp_path, 2)
 
 

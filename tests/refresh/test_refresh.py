@@ -183,7 +183,7 @@ def test_an_index_of_another_embedder_or_corpus_is_refused(paths: RunPaths, inpu
     build_corpus([write(tmp_path / "few.jsonl", NAMES[:5])], other.corpus, vocab_size=300)
     with pytest.raises(SnapshotError, match="another corpus"):
         open_generation(paths, open_inputs(other.corpus))
-    with pytest.raises(SnapshotError, match="generation 9 is not there"):
+    with pytest.raises(SnapshotError, match="generation 9 does not exist"):
         open_generation(paths, inputs, 9)
 
 

@@ -168,10 +168,10 @@ class Dead(RefresherProcess):
 def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(time, "monotonic", iter(range(0, 10**6, 1000)).__next__)
     child = Dead(run, 1, "cpu")
-    with pytest.raises(TrainingError, match=r"died with code 2: error: no room\. Cure .*refresher.log"):
+    with pytest.raises(TrainingError, match=r"died with code 2: error: no room\. Fix .*refresher.log"):
         for _ in range(50):
             child.watch()
-    assert child.restarts == refresher_process.RESTARTS == caplog.text.count("started again")
+    assert child.restarts == refresher_process.RESTARTS == caplog.text.count("restarting it")
     child.stop()
 
 
