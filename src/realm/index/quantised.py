@@ -6,6 +6,7 @@ coded too, in one or two planes (coarse and fine). With both errors known, the s
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,9 +47,9 @@ class QuantisedRows:
     def nbytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in ARRAYS)
 
-    @property
+    @cached_property
     def largest_norm(self) -> float:
-        """At least the Euclidean norm of every row."""
+        """At least the Euclidean norm of every row; every search asks."""
         return float((self.norm.astype(np.float64) + self.residual).max()) if self.groups else 0.0
 
     def struct(self) -> Codes:
