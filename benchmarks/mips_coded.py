@@ -1,5 +1,5 @@
-"""Inverted lists with small codes, for ``bench_mips.py``: faiss's 8-bit scalar codes and RaBitQ fast-scan codes over the same lists, and the
-lists of the authors of RaBitQ (rabitqlib), whose codes of RABITQLIB_BITS answer by themselves.
+"""Inverted lists with small codes, for ``bench_mips.py``: faiss's 8-bit scalar codes and RaBitQ fast-scan codes over the same lists, and
+rabitqlib's lists, whose codes of RABITQLIB_BITS answer by themselves.
 
 What the codes propose is scored again by the full vectors, as an index of ours does with faiss's proposals: 2 k + 16 rows of 8-bit codes,
 more of RaBitQ's. Lists are learnt once, 4 sqrt(n) of them to the next power of two, by faiss's k-means in two levels; rows find theirs by a

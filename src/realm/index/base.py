@@ -20,8 +20,8 @@ RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 score
 class Hidden:
     """What one search must not return.
 
-    query, row: the excluded pairs, int64 [e] each, ordered by query, then row; a pair may occur twice. removed: bool [n], True for removed rows,
-    on the device of the vectors; None: no row is removed.
+    query, row: the excluded pairs, int64 [e] each, ordered by query, then row; a pair may occur twice. removed: bool [n], True for removed
+    rows, on the device of the vectors; None: no row is removed.
     """
 
     query: np.ndarray

@@ -88,7 +88,7 @@ class LibraryScan:
         step = max(1, BLOCK_ENTRIES // (b * GROUP)) * GROUP
         for start in range(0, n, step):
             stop = min(start + step, n)
-            scores = self._values[start:stop] @ prepared.values.T  # maxima of whole rows of a matrix take half the time of maxima within rows
+            scores = self._values[start:stop] @ prepared.values.T  # this way around, product and maxima take two thirds of the time
             if self._offset is not None:
                 scores = scores.float().add_(self._offset[start:stop, None])
             whole = (stop - start) // GROUP * GROUP
