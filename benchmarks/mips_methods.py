@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mips_coded import ivf_rabitq, ivf_scalar
+from mips_coded import ivf_rabitq, ivf_scalar, rabitqlib_lists
 from realm.index.mips import MipsIndex
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # queries float32 [b,d], k -> rows int64 [b,k]
@@ -162,6 +162,7 @@ BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     "scann": scann_tree,
     "usearch-exact": usearch_exact,
     "usearch": usearch_graph,
+    "rabitqlib": rabitqlib_lists,
 }
 SLOW = (
     "faiss-ivf-sq8",
@@ -170,6 +171,7 @@ SLOW = (
     "scann",
     "usearch-exact",
     "usearch",
+    "rabitqlib",
 )  # a minute and more at a million rows: only when named
 
 

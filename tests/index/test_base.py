@@ -26,10 +26,10 @@ def test_hidden_against_a_table(b: int, n: int, e: int, some_removed: bool, seed
     np.testing.assert_array_equal(hidden.allows(*pairs), ~table[pairs])
     start, stop = sorted(rng.integers(0, n + 1, 2).tolist())
     scores = torch.zeros(b, stop - start)
-    hidden.mask(scores, start, stop)
+    hidden.by_row().mask(scores, start, stop)
     np.testing.assert_array_equal(scores.isinf().numpy(), table[:, start:stop])
     if len(some):
         np.testing.assert_array_equal(hidden.only(some).available(len(some), n), (~table[some]).sum(axis=1))
         scores = torch.zeros(len(some), n)
-        hidden.only(some).mask(scores, 0, n)
+        hidden.only(some).by_row().mask(scores, 0, n)
         np.testing.assert_array_equal(scores.isinf().numpy(), table[some])

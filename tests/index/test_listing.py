@@ -37,8 +37,8 @@ def test_rounding_down_never_rounds_up() -> None:
 
 
 def test_excluded_pairs_are_found_by_query() -> None:
-    hidden = Hidden(np.array([1, 0, 1, 1]), np.array([3, 3, 5, 5]), None)
-    excluded = Excluded.of(hidden, 3, 10)
+    hidden = Hidden(np.array([0, 1, 1, 1]), np.array([3, 3, 5, 5]), None)
+    excluded = Excluded.of(hidden, 3)
     assert excluded.row.tolist() == [3, 3, 5, 5] and excluded.start.tolist() == [0, 1, 4, 4] and excluded.query().tolist() == [0, 1, 1, 1]
 
 

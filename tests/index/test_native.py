@@ -52,22 +52,26 @@ def test_codes_and_their_bounds(kernel: Kernels, level: str, n: int, d: int) -> 
     assert (rows.offset[:n] == bias).all() and np.isneginf(rows.offset[n:]).all()
 
 
+@pytest.mark.parametrize("short_sums", [True, False])
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize("d", [1, 5, 16, 50, 128, 2048])
-def test_query_codes_never_overflow_16_bits(planes: int, d: int) -> None:
+def test_query_codes_never_overflow_16_bits(planes: int, d: int, short_sums: bool) -> None:
     rng = np.random.default_rng(d)
     queries = np.concatenate([rng.standard_normal((3, d)), np.ones((1, d)), -np.ones((1, d)), np.eye(1, d) * 1e30, np.zeros((1, d))])
-    coded = code_queries(torch.from_numpy(queries.astype(np.float32)), planes)
+    coded = code_queries(torch.from_numpy(queries.astype(np.float32)), planes, short_sums)
     quads = coded.panels.shape[1]
     codes = coded.panels.transpose(0, 2, 1, 3).reshape(-1, quads * 4).astype(np.int64)
     padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 16))).reshape(len(codes), -1, 4, 2, 2)
-    for sign in (1, -1):
+    for sign in (1, -1) if short_sums else ():
         assert np.maximum(sign * padded, 0).sum(axis=(2, 4)).max() <= LANE_SUM
     assert 255 * LANE_SUM <= 32767 and np.abs(codes).max() <= 127
     planes_of = (codes[:, :d] * coded.step[:, None].astype(np.float64))[: planes * len(queries)].reshape(len(queries), planes, d)
     back = planes_of.sum(axis=1)
     assert (np.linalg.norm(queries.astype(np.float32) - back, axis=1) <= coded.by_norm).all()
     assert (coded.shift == 128 * codes.sum(axis=1)).all()
+    if not short_sums:
+        at_most = np.sqrt(d) * 0.501 * (np.abs(queries).max(axis=1) / 126) ** planes + np.linalg.norm(queries, axis=1) * 2.0**-19 + 1e-14
+        assert (coded.by_norm[:3] <= at_most[:3]).all(), "each component to half a step of 1/127 of the largest"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -84,7 +88,7 @@ def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, 
     removed = rng.random(n) < 0.3
     removed[:GROUP] = True
     for planes in (1, 2):
-        coded = code_queries(torch.from_numpy(queries), planes)
+        coded = code_queries(torch.from_numpy(queries), planes, used.short_sums)
         upper = np.empty((b, rows.groups), np.float32)
         used.scan(rows.struct(), coded.struct(), upper)
         best = np.stack([group_max(scores) for scores in true])
@@ -127,7 +131,7 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel: Kernels, level: str, b
     used = kernel(level)
     rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
     queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
-    fine, coarse = code_queries(queries, 2), code_queries(queries, 1)
+    fine, coarse = (code_queries(queries, planes, used.short_sums) for planes in (2, 1))
     upper = np.empty((b, rows.groups), np.float32)
     used.scan(rows.struct(), coarse.struct(), upper)
     query, group = (index.ravel() for index in np.indices((b, rows.groups)).astype(np.int64))

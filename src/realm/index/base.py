@@ -20,16 +20,21 @@ RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 score
 class Hidden:
     """What one search must not return.
 
-    query, row: the excluded pairs, int64 [e] each, ordered by row; a pair may occur twice. removed: bool [n], True for removed rows,
-    on the device of the vectors; None: no row is removed.
+    query, row: the excluded pairs, int64 [e] each, ordered by query, then row; a pair may occur twice. removed: bool [n], True for removed
+    rows, on the device of the vectors; None: no row is removed.
     """
 
     query: np.ndarray
     row: np.ndarray
     removed: torch.Tensor | None
 
+    def by_row(self) -> "Hidden":
+        """The same, the pairs ordered by row."""
+        order = np.argsort(self.row, kind="stable")
+        return Hidden(self.query[order], self.row[order], self.removed)
+
     def mask(self, scores: torch.Tensor, start: int, stop: int) -> None:
-        """Set what is hidden to -inf in scores [b,stop-start] of the rows ``start`` to ``stop``."""
+        """Set what is hidden to -inf in scores [b,stop-start] of the rows ``start`` to ``stop``; the pairs are ordered ``by_row``."""
         if self.removed is not None:
             scores.masked_fill_(self.removed[start:stop], -torch.inf)
         first, last = np.searchsorted(self.row, [start, stop])
@@ -161,13 +166,11 @@ class RowIndex(ABC):
         return Hits(np.full((b, k), -1, np.int64), np.full((b, k), -np.inf, np.float32), np.zeros((b, k), np.bool_), values)
 
     def _excluded(self, exclude: Sequence[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
-        """The excluded (query, row) pairs, ordered by row: int64 [e], int64 [e]."""
+        """The excluded (query, row) pairs, ordered by query, then row: int64 [e], int64 [e]."""
         if not exclude or not any(len(ids) for ids in exclude):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
-        wanted = np.concatenate([np.asarray(ids, np.int64) for ids in exclude])
-        order = np.argsort(wanted)  # looking ids up in order is several times as fast as at random
-        query, wanted = query[order], wanted[order]
+        wanted = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in exclude])
         first, last = self._ids[0], self._ids[-1]
         if last - first + 1 == len(self):  # consecutive, as in a corpus from which nothing was ever removed: no look-up at all
             known = (wanted >= first) & (wanted <= last)
@@ -224,7 +227,7 @@ class ExactIndex(RowIndex):
 
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
         """Scan all rows in blocks, keep the k best of each query by float64 score."""
-        best = Best(len(queries), k)
+        best, hidden = Best(len(queries), k), hidden.by_row()
         scan = Scan(queries, self.largest_norm, self._metric)
         exact_queries = queries.cpu().numpy().astype(np.float64)
         step = max(1, SCORE_ENTRIES // len(queries))

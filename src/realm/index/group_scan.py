@@ -86,8 +86,9 @@ class NativeScan:
         return NativeScan(self._kernel, rows, self._all_rows)
 
     def prepare(self, queries: torch.Tensor) -> PreparedQueries:
-        fine = code_queries(queries, planes=2)
-        return PreparedQueries(fine if len(queries) <= FEW_QUERIES else code_queries(queries, planes=1), fine)
+        short = self._kernel.short_sums
+        fine = code_queries(queries, 2, short)
+        return PreparedQueries(fine if len(queries) <= FEW_QUERIES else code_queries(queries, 1, short), fine)
 
     def groups(self, prepared: PreparedQueries) -> torch.Tensor:
         upper = np.empty((len(prepared.fine), self._rows.groups), np.float32)

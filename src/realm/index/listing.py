@@ -63,10 +63,9 @@ class Excluded:
     start: np.ndarray
 
     @classmethod
-    def of(cls, hidden: Hidden, b: int, n: int) -> "Excluded":
+    def of(cls, hidden: Hidden, b: int) -> "Excluded":
         """The excluded pairs of b queries."""
-        pairs = np.sort(hidden.query * n + hidden.row)
-        return cls(pairs % max(1, n), np.searchsorted(pairs, np.arange(b + 1) * n))
+        return cls(hidden.row, np.searchsorted(hidden.query, np.arange(b + 1)))
 
     def query(self) -> np.ndarray:
         """The query of each row: int64 [e]."""
@@ -81,7 +80,7 @@ class Listing:
         self._n = n
         self._prepared = scan.prepare(queries)
         self._upper: torch.Tensor = scan.groups(self._prepared)  # [b,g]
-        self._excluded = Excluded.of(hidden, len(queries), n)
+        self._excluded = Excluded.of(hidden, len(queries))
         touched = self._excluded.query() * self._upper.shape[1] + self._excluded.row // GROUP
         self._touched = torch.from_numpy(touched).to(self._upper.device)  # groups with excluded rows: their bounds may come from those
 

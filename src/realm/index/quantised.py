@@ -6,6 +6,7 @@ coded too, in one or two planes (coarse and fine). With both errors known, the s
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,9 +47,9 @@ class QuantisedRows:
     def nbytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in ARRAYS)
 
-    @property
+    @cached_property
     def largest_norm(self) -> float:
-        """At least the Euclidean norm of every row."""
+        """At least the Euclidean norm of every row; every search asks."""
         return float((self.norm.astype(np.float64) + self.residual).max()) if self.groups else 0.0
 
     def struct(self) -> Codes:
@@ -114,8 +115,12 @@ class CodedQueries:
         return queries
 
 
-def code_queries(queries: torch.Tensor, planes: int) -> CodedQueries:
-    """Codes of float32 queries [b,d] on the CPU, b >= 1."""
+def code_queries(queries: torch.Tensor, planes: int, short_sums: bool) -> CodedQueries:
+    """Codes of float32 queries [b,d] on the CPU, b >= 1.
+
+    Args:
+        short_sums: for a kernel that adds up in 16 bits (``Kernel.short_sums``), which leaves its codes some two bits less.
+    """
     b, dim = queries.shape
     quads = -(-dim // 4)
     left = np.zeros((b, quads * 4))
@@ -124,7 +129,7 @@ def code_queries(queries: torch.Tensor, planes: int) -> CodedQueries:
     panels = -(-b * planes // PANEL)
     codes, step = np.zeros((panels * PANEL, quads * 4), np.int8), np.ones(panels * PANEL, np.float32)
     for plane in range(planes):
-        code, unit = _plane(left)
+        code, unit = _plane(left, short_sums)
         codes[plane : b * planes : planes], step[plane : b * planes : planes] = code, unit
         left -= code * unit[:, None].astype(np.float64)
     return CodedQueries(
@@ -137,16 +142,23 @@ def code_queries(queries: torch.Tensor, planes: int) -> CodedQueries:
     )
 
 
-def _plane(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _plane(values: np.ndarray, short_sums: bool) -> tuple[np.ndarray, np.ndarray]:
     """Values [b,quads*4] as codes int8 and the unit of each row, float32 [b]: as fine as the sums that the kernel forms allow."""
+    largest = np.abs(values).max(axis=1)
+    unit = largest / 126.999  # rounded to float32 it may be a little less than it should
+    if short_sums:  # rounding adds at most a half to each of the eight codes of a sum
+        unit = np.maximum(unit, _largest_sums(values) / (LANE_SUM - 4.001))
+    unit = unit.astype(np.float32)
+    unit[largest < SMALLEST] = 1
+    return np.rint(values / unit[:, None]).astype(np.int8), unit
+
+
+def _largest_sums(values: np.ndarray) -> np.ndarray:
+    """The largest sum of values [b,quads*4] of one sign that the AVX2 kernel adds up in 16 bits: [b]."""
     b, padded = values.shape
     blocks = -(-padded // 16)
     lanes = np.zeros((b, blocks * 16))
     lanes[:, :padded] = values
     lanes = lanes.reshape(b, blocks, 4, 2, 2)  # blocks of four quads, of which the halves are added up
-    sums = np.stack([np.maximum(lanes, 0).sum(axis=(2, 4)), np.maximum(-lanes, 0).sum(axis=(2, 4))]).max(axis=(0, 2, 3))
-    largest = np.abs(values).max(axis=1)
-    # Rounding adds at most a half to each of the eight codes of a sum.
-    unit = np.maximum(largest / 127, sums / (LANE_SUM - 4.001)).astype(np.float32)
-    unit[largest < SMALLEST] = 1
-    return np.rint(values / unit[:, None]).astype(np.int8), unit
+    sums: np.ndarray = np.stack([np.maximum(lanes, 0).sum(axis=(2, 4)), np.maximum(-lanes, 0).sum(axis=(2, 4))]).max(axis=(0, 2, 3))
+    return sums

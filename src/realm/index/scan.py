@@ -14,6 +14,7 @@ NORM_FLOOR = 2.0**-50
 SAFE_PRODUCT = 1e37
 # Relative rounding of the *inputs* of a float32 matrix product under torch.set_float32_matmul_precision (TF32, bf16).
 INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}
+_NONE = np.zeros(0, np.int64)
 Norms = TypeVar("Norms", float, np.ndarray)
 
 
@@ -101,12 +102,13 @@ class Best:
     def ordered(cls, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> "Best":
         """Of rows int64 [c] that are in order already: by query, the best first, equal scores by row."""
         best = cls(b, k)
-        starts = np.searchsorted(query, np.arange(b))
-        rank = np.arange(len(query)) - starts[query]
-        kept = slice(None) if not len(rank) or rank.max() < k else rank < k
-        best.query, best.rank, best.row, best.score = query[kept], rank[kept], row[kept], score[kept]
-        last = best.rank == k - 1
-        best.threshold[best.query[last]] = best.score[last]
+        starts = np.searchsorted(query, np.arange(b + 1))
+        counts = np.minimum(np.diff(starts), k)
+        best.query, best.rank = np.repeat(np.arange(b), counts), np.concatenate([_NONE, *(np.arange(count) for count in counts.tolist())])
+        kept = best.rank + starts[best.query]
+        best.row, best.score = row[kept], score[kept]
+        full = counts == k
+        best.threshold[full] = score[starts[:-1][full] + k - 1]
         return best
 
     def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:

@@ -83,6 +83,11 @@ class Kernel:
     def level(self) -> str:
         return LEVELS[self._level]
 
+    @property
+    def short_sums(self) -> bool:
+        """Whether products are added up in 16 bits before they are in 32, so that codes of queries must be small (see kernel.h)."""
+        return self.level == "avx2"
+
     def scan(self, codes: Codes, queries: Queries, upper: np.ndarray) -> None:
         """Fill upper float32 [b,groups]: bounds of the groups' best scores."""
         self._library.realm_scan(ctypes.byref(codes), ctypes.byref(queries), upper.ctypes.data, self.threads, self._level)

@@ -60,8 +60,9 @@ TARGET static inline __attribute__((always_inline)) void add_products(const uint
 }
 
 TARGET static inline __attribute__((always_inline)) void part_avx2(const realm_codes *codes, const realm_queries *queries, int64_t plane,
-                                                                   int64_t group, int row, int planes, int used,
+                                                                   int64_t group, int row, int planes, int used, int cached,
                                                                    __m256 scores[PANEL][PARTS]) {
+    (void)cached; /* one bundle is read after the other anyway */
     const int64_t quads = codes->quads;
     const int8_t *q = queries->panels + plane / PANEL * quads * PANEL * 4 + plane % PANEL * 4;
     const int32_t *shift = queries->shift + plane;

@@ -15,7 +15,8 @@
 #define REACHING(pointer, floor) (unsigned)(*(pointer) >= (floor))
 
 static inline void part_scalar(const realm_codes *codes, const realm_queries *queries, int64_t plane, int64_t group, int row, int planes,
-                               int used, float scores[PANEL][PARTS]) {
+                               int used, int cached, float scores[PANEL][PARTS]) {
+    (void)cached;
     const uint8_t *x = codes->codes + ((group * GROUP + row / BUNDLE * BUNDLE) * codes->quads + row % BUNDLE) * 4;
     const int8_t *q = queries->panels + plane / PANEL * codes->quads * PANEL * 4 + plane % PANEL * 4;
     int32_t sums[PANEL] = {0};

@@ -3,7 +3,8 @@
  *   VECTOR, LANES, PARTS   a vector of LANES floats; PARTS * LANES rows are worked on at a time,
  *   LARGER(a, b), LARGEST_LANE(a), LOWEST, STORE(pointer, vector),
  *   REACHING(pointer, floor)   which of LANES floats are at least the floor: a bit for each,
- *   NAME(part)(...)        the scan's scores of PARTS * LANES rows for `used` planes of a panel, from `plane` on. */
+ *   NAME(part)(...)        the scan's scores of PARTS * LANES rows for `used` planes of a panel, from `plane` on; `cached`: of rows that were
+ *                          asked for before. */
 #include "listing.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ TARGET static inline __attribute__((always_inline)) void NAME(best)(const realm_
     for (int query = 0; query < used / planes; query++)
         largest[query] = LOWEST;
     for (int row = 0; row < GROUP; row += PARTS * LANES) {
-        NAME(part)(codes, queries, plane, group, row, planes, used, scores);
+        NAME(part)(codes, queries, plane, group, row, planes, used, 0, scores);
         for (int query = 0; query < used / planes; query++)
             for (int part = 0; part < PARTS; part++)
                 largest[query] = LARGER(largest[query], scores[query][part]);
@@ -70,9 +71,9 @@ TARGET static inline void NAME(group_rows)(const realm_codes *codes, const realm
         if (next >= 0)
             NAME(expect)(codes, next, row, PARTS * LANES);
         if (queries->planes == 1)
-            NAME(part)(codes, queries, query, group, row, 1, 1, scores);
+            NAME(part)(codes, queries, query, group, row, 1, 1, 1, scores);
         else
-            NAME(part)(codes, queries, query * 2, group, row, 2, 2, scores);
+            NAME(part)(codes, queries, query * 2, group, row, 2, 2, 1, scores);
         for (int part = 0; part < PARTS; part++)
             STORE(upper + row + part * LANES, scores[0][part]);
     }
