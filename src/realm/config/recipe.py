@@ -54,6 +54,8 @@ class CorpusConfig:
     """Column or JSON key with the title; empty: title."""
     text_column: str = ""
     """Column or JSON key with the text; empty: text or contents."""
+    templates: File = ""
+    """A TOML or JSON file that says for each relation of triples the sentence it becomes (docs/data-formats.md)."""
     tokenizer: str = ""
     """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
     vocab_size: Annotated[int, Ge(200)] = 8000
