@@ -139,6 +139,9 @@ class RetrievalConfig:
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that from then on."""
+    entities: float | Literal["auto"] = 0.0
+    """Weight of the entities that question and block share (docs/entities.md). auto: 0 in training; fine-tuning ends by fitting it, after
+    weight, to the recall at 5 of its dev questions. 0 asks for none."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
     """Links that answering and evaluation follow from the blocks that a question finds: 0, or 1 for questions whose answer stands on a page
     that the first one leads to. Half of what is read is then what links lead to. Training follows none."""
@@ -216,8 +219,10 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name))
     training.check_pretrain(recipe.pretrain)
-    if not isinstance(recipe.retrieval.weight, str) and recipe.retrieval.weight < 0:
-        raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
+    for name in ("weight", "entities"):
+        weight = getattr(recipe.retrieval, name)
+        if not isinstance(weight, str) and weight < 0:
+            raise ConfigError(f"'retrieval.{name}' is {weight}", cure="It is at least 0, or auto.")
     if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)

@@ -94,8 +94,12 @@ def test_what_is_wrong_with_a_row_is_counted(tmp_path: Path) -> None:
     texts, rejected = documents(path)
     assert texts == {"A": "A of B.\nA of C.\nA of 7."}
     assert rejected == {
-        "repeated triple": 2, "no subject, relation or object": 5, "id, title or text is not a string": 2, "not an object": 1, "bad json": 1,
-    }  # fmt: skip
+        "repeated triple": 2,
+        "no subject, relation or object": 5,
+        "id, title or text is not a string": 2,
+        "not an object": 1,
+        "bad json": 1,
+    }
     table = write(tmp_path / "facts.csv", "subject,relation,object\nA,of\nA,of,B,C\nA,,B\n\nA,of,B\n")
     assert documents(table) == ({"A": "A of B."}, {"bad row of a table": 2, "no subject, relation or object": 1})
 
@@ -118,7 +122,7 @@ def test_templates(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_templates_that_cannot_be_used(tmp_path: Path, text: str) -> None:
     path, bad = write(tmp_path / "facts.csv", ROWS), write(tmp_path / "bad.toml", text)
-    with pytest.raises(DataError, match="bad.toml"):
+    with pytest.raises(DataError, match=r"bad\.toml"):
         documents(path, SourceOptions(templates=str(bad)))
 
 

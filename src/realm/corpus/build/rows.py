@@ -114,7 +114,7 @@ class BlockRows:
 
 
 def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The links of each block, keys of target and words: a link is the block's in which its words begin, looked for behind the link before it.
+    """The links of each block, keys of target and words. A link is the block's in which its words begin, looked for behind the one before.
 
     Args:
         document: its links in their order; those whose words do not stand in its text are left out.
