@@ -12,6 +12,7 @@ import torch
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, HybridCandidates, make_source, search_weights
 from realm.config import Recipe, load_recipe
+from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
@@ -336,8 +337,21 @@ class OpenRun:
         """
         model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained()
         return explain(
-            model, self.generation, self.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=self.hybrid
+            model,
+            self.generation,
+            self.inputs,
+            text,
+            targets=targets,
+            k=k,
+            exclude_documents=exclude_documents,
+            hybrid=self.hybrid,
+            entities=self.entities,
         )
+
+    @cached_property
+    def entities(self) -> Entities:
+        """What the documents of the corpus are about."""
+        return Entities(self.inputs.store)
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""

@@ -161,7 +161,7 @@ class HybridSearch:
         overlap = np.zeros(len(both)) if self.overlap is None or text is None else self.overlap(text, both)
         parts = np.stack([standardised(dense, products[:DEPTH]), standardised(sparse, scores[:DEPTH]), overlap])
         total = self._total(parts, self.weights) if self.dense or self.weights.entities else sparse
-        return Proposals(both, dense, sparse, total, *ranks, overlap.astype(np.float32)), parts
+        return Proposals(both, dense, sparse, total, ranks[0], ranks[1], overlap.astype(np.float32)), parts
 
     def _total(self, parts: np.ndarray, weights: Weights) -> np.ndarray:
         """The sum that blocks are ordered by, float32 [c], of parts [3, c]; of sparse search alone its own score and the overlap."""

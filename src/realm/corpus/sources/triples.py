@@ -158,7 +158,7 @@ def read_triples(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
             subject = subjects.setdefault(fact.subject, _Subject(line))
             subject.sentences[templates.sentence(fact)] = None
             subject.objects.append(fact.object)
-    documents = (_document(title, subject, str(path), name) for title, subject in subjects.items())
+    documents: Iterator[SourceDocument | Rejected] = (_document(title, subject, str(path), name) for title, subject in subjects.items())
     yield from merge(documents, rejected, key=lambda record: record.line)
 
 
