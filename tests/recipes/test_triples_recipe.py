@@ -1,4 +1,4 @@
-"""The recipe for triples, run to the end at toy size: facts and their templates, asked by command; entities in what search and explain say."""
+"""The recipe for triples, run to the end at toy size: facts and templates, asked by command; entities in what search and explain say."""
 
 import json
 import tomllib
