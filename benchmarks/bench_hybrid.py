@@ -24,6 +24,7 @@ from realm.corpus.build.options import BuildOptions
 from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
+from realm.index.hybrid import Weights
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
 from realm.recipes.calibration import WEIGHTS, hits_by_weight
@@ -56,7 +57,7 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
 
 def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
     """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
-    hits, table = hits_by_weight(source, relevance, questions), []
+    hits, table = hits_by_weight(source, relevance, questions, [Weights(weight) for weight in WEIGHTS]), []
     for count in counts:
         for seed in range(DRAWS):
             order = np.random.default_rng(seed).permutation(len(questions))
@@ -92,7 +93,7 @@ def main() -> None:
     rows: dict[str, Any] = {}
     for kind in ("dense", "sparse", "hybrid"):
         source = make_source(
-            generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind=kind, weight=arguments.weight
+            generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind=kind, weights=Weights(arguments.weight)
         )
         rank(source, relevance, questions[:1], 1)  # opens what is opened once
         started = time.perf_counter()
@@ -100,7 +101,7 @@ def main() -> None:
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
     if arguments.fit:
-        hybrid = make_source(generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind="hybrid", weight=1.0)
+        hybrid = make_source(generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind="hybrid")
         assert isinstance(hybrid, HybridCandidates)
         rows["fitted"] = fitted(hybrid, relevance, questions, arguments.fit)
     facts = {

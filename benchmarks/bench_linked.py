@@ -104,11 +104,11 @@ def _of_pair(one: Entity, kind: str, phrase: str, domain: Domain, other: Entity,
     return made
 
 
-def indexed(sources: list[Path], body: str, out: Path) -> tuple[OpenRun, float]:
-    """A run of the body as it is over some documents, made where it is not there; and how long that took."""
+def indexed(sources: list[Path], body: str, out: Path, **corpus: Any) -> tuple[OpenRun, float]:
+    """A run of the body as it is over some documents, made where it is not there; and how long that took. ``corpus``: more of [corpus]."""
     values = {
         "model": {"body": body},
-        "corpus": {"sources": [str(source) for source in sources], "tagger": "none"},
+        "corpus": {"sources": [str(source) for source in sources], "tagger": "none", **corpus},
         "retrieval": {"kind": "hybrid"},
         "pretrain": {"steps": 0},
         "run": {"threads": torch.get_num_threads()},

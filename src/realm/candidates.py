@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from realm import losses
+from realm.corpus.entities import EntityOverlap
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.errors import MissingExtra
-from realm.index.hybrid import HybridSearch, Proposals
+from realm.index.hybrid import PLAIN, HybridSearch, Proposals, Weights
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
 from realm.index.sparse import open_sparse
@@ -170,13 +171,15 @@ class DenseCandidates(Source):
 
 
 class HybridCandidates(DenseCandidates):
-    """Blocks that dense and sparse search propose together, in the order of their sum; scored by the embedder alone, as dense ones are.
+    """Blocks that dense search, sparse search or both propose, in the order of their sum with what entities say; scored by the embedder
+    alone, as dense ones are.
 
     Args:
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``, with the sparse index beside the generation; what is missing there is made at the first search.
-        weight: of the sparse score against the dense one.
-        dense: False: sparse search alone proposes and orders.
+        kind: dense, sparse or hybrid: what proposes.
+        weights: of the parts of the sum.
+        entities: whether the overlap in entities may be asked for.
     """
 
     def __init__(
@@ -188,12 +191,14 @@ class HybridCandidates(DenseCandidates):
         exclude: np.ndarray | None = None,
         *,
         directory: Path,
-        weight: float = EVEN,
-        dense: bool = True,
+        kind: str = "hybrid",
+        weights: Weights = PLAIN,
+        entities: bool = False,
     ):
         super().__init__(embedder, snapshot, index, inputs, exclude)
         self.directory = directory
-        self.weight, self.dense = weight, dense
+        self.kind, self.weights = kind, weights
+        self._overlap = EntityOverlap(inputs.store) if entities else None
         self._search: HybridSearch | None = None
 
     @property
@@ -201,17 +206,18 @@ class HybridCandidates(DenseCandidates):
         """Both searches over the generation that is searched now; fine-tuning may put another in its place."""
         if self._search is None or self._search.snapshot is not self.snapshot:
             number, ids = self.snapshot.manifest.generation, np.asarray(self.snapshot.block_ids)
-            sparse = open_sparse(self.directory, number, ids, self.inputs.store)
-            self._search = HybridSearch(self.snapshot, self.index, sparse, weight=self.weight, dense=self.dense)
+            sparse = None if self.kind == "dense" else open_sparse(self.directory, number, ids, self.inputs.store)
+            parts, dense = (self.snapshot, self.index, sparse), self.kind != "sparse"
+            self._search = HybridSearch(*parts, weights=self.weights, dense=dense, overlap=self._overlap)
         return self._search
 
-    def reweigh(self, weight: float) -> None:
-        """Give the sparse score another weight from the next search on."""
-        self.weight, self.search.weight = weight, weight
+    def reweigh(self, weights: Weights) -> None:
+        """Give the parts of the sum other weights from the next search on."""
+        self.weights, self.search.weights = weights, weights
 
     @torch.inference_mode()
     def rows_by_weight(
-        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[float], k: int
+        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[Weights], k: int
     ) -> np.ndarray:
         """Rows int64 [w, b, k], NO_ROW where there is none, that would be found at each of w weights; arguments as for ``forward``."""
         left_out = None if self.exclude is None else [self.exclude] * len(texts)
@@ -227,14 +233,16 @@ class HybridCandidates(DenseCandidates):
         return proposals.block_ids, proposals
 
 
-def sparse_weight(stated: float | str, facts: Mapping[str, Any]) -> float:
-    """The weight of sparse search: what the recipe states, or else ("auto") what was fitted when a stage ended, or else ``EVEN``.
+def search_weights(sparse: float | str, entities: float | str, facts: Mapping[str, Any]) -> Weights:
+    """What the recipe states, or else ("auto") what was fitted when a stage ended, or else ``PLAIN``.
 
     Args:
-        stated: [retrieval] weight.
+        sparse: [retrieval] weight.
+        entities: [retrieval] entities.
         facts: of the stage.
     """
-    return float(facts.get("retrieval_weight", EVEN)) if isinstance(stated, str) else stated
+    fitted = Weights(float(facts.get("retrieval_weight", EVEN)), float(facts.get("entities_weight", 0.0)))
+    return Weights(fitted.sparse if isinstance(sparse, str) else sparse, fitted.entities if isinstance(entities, str) else entities)
 
 
 def make_source(
@@ -245,7 +253,8 @@ def make_source(
     directory: Path,
     *,
     kind: str,
-    weight: float = EVEN,
+    weights: Weights = PLAIN,
+    entities: bool = False,
     exclude: np.ndarray | None = None,
     hops: int = 0,
 ) -> DenseCandidates:
@@ -255,14 +264,14 @@ def make_source(
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``.
         kind: dense, sparse or hybrid.
-        weight: as for ``HybridCandidates``.
+        weights, entities: as for ``HybridCandidates``.
         hops: as for ``DenseCandidates``.
     """
     parts = embedder, snapshot, index, inputs, exclude
-    if kind == "dense":
+    if kind == "dense" and not entities:
         source = DenseCandidates(*parts)
     else:
-        source = HybridCandidates(*parts, directory=directory, weight=weight, dense=kind != "sparse")
+        source = HybridCandidates(*parts, directory=directory, kind=kind, weights=weights, entities=entities)
     source.hops = hops
     return source
 

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from realm.answerer import Answerer
-from realm.candidates import EVEN, DenseCandidates, HybridCandidates, make_source, sparse_weight
+from realm.candidates import DenseCandidates, HybridCandidates, make_source, search_weights
 from realm.config import Recipe, load_recipe
+from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.explain import Explanation, explain
 from realm.generative import StageReader, load_reader
-from realm.index.hybrid import HybridSearch
+from realm.index.hybrid import PLAIN, HybridSearch, Weights
 from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
@@ -75,7 +76,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
         networks.tuned = networks.load("finetune")
-    networks.sparse_weight = sparse_weight(recipe.retrieval.weight, facts)
+    networks.weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
@@ -92,14 +93,14 @@ class Networks:
         paths, device: where the stages lie, and where their networks live.
         bf16: whether what reads multiplies in bfloat16 where the hardware does.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
-        sparse_weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
+        weights: of what orders blocks, as the recipe states them or as the last stage fitted them.
     """
 
     paths: RunPaths
     device: torch.device
     bf16: bool
     tuned: RealmModel | None = None
-    sparse_weight: float = EVEN
+    weights: Weights = PLAIN
     _pretrained: RealmModel | None = None
     _reader: StageReader | None = None
 
@@ -222,9 +223,9 @@ class OpenRun:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
-        kind, weight = kind or recipe.retrieval_kind, self.networks.sparse_weight
-        hops, beside = recipe.retrieval.hops, self.paths.index
-        source = make_source(embedder, snapshot, index, self.inputs, beside, kind=kind, weight=weight, exclude=exclude, hops=hops)
+        parts = embedder, snapshot, index, self.inputs, self.paths.index
+        kind, hops, entities = kind or recipe.retrieval_kind, recipe.retrieval.hops, recipe.retrieval.entities != 0
+        source = make_source(*parts, kind=kind, weights=self.networks.weights, entities=entities, exclude=exclude, hops=hops)
         return source.eval()
 
     @cached_property
@@ -305,7 +306,8 @@ class OpenRun:
         """The k nearest blocks of a text, best first: the fields of ``Hit``, and what each search says of the block.
 
         "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None where it did not propose the block,
-        and "sparse" is None where the run searches by embeddings alone. "total" is what the blocks are ordered by.
+        and "sparse" is None where the run searches by embeddings alone. "entities" is the overlap in entities, from 0 to 1; "total" is what
+        the blocks are ordered by.
 
         Raises:
             ConfigError: as for ``require_k``.
@@ -317,13 +319,15 @@ class OpenRun:
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             if row < 0:
                 continue
-            hit = {"rank": at + 1, **vars(Hit.of(self.inputs.store.block(row), score))}
+            hit = {"rank": at + 1, **vars(Hit.of(self.inputs.store.block(row), score)), "entities": 0.0}
             if known is None:
                 explained.append({**hit, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
                 continue
             dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
             sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
-            explained.append({**hit, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
+            total, shared = float(known.total[0, at]), float(known.overlap[0, at])
+            by_words = sparse if self.hybrid is not None and self.hybrid.sparse is not None else None
+            explained.append({**hit, "dense": dense, "sparse": by_words, "entities": shared, "total": total})
         return explained
 
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
@@ -333,8 +337,21 @@ class OpenRun:
         """
         model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained()
         return explain(
-            model, self.generation, self.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=self.hybrid
+            model,
+            self.generation,
+            self.inputs,
+            text,
+            targets=targets,
+            k=k,
+            exclude_documents=exclude_documents,
+            hybrid=self.hybrid,
+            entities=self.entities,
         )
+
+    @cached_property
+    def entities(self) -> Entities:
+        """What the documents of the corpus are about."""
+        return Entities(self.inputs.store)
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""

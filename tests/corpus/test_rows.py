@@ -10,6 +10,7 @@ import pytest
 from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_pieces
 from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import Document
+from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key
 from realm.corpus.store.segments import language_of_document
 from realm.corpus.store.views import BatchView
@@ -72,6 +73,7 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
                 filled += length
             row["lang"] = language_of_document(document.title, document.text)
             row["links"] = [7] if document.links and begin == 0 else []
+            row["link_names"] = [title_key(document.links[0][0]) for _ in row["links"]]
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled
             expected.append(row)
@@ -89,7 +91,8 @@ def test_rows_of_an_earlier_version_get_what_they_lack_when_they_are_written_ane
     tokens = TOKENIZER.tokenize([document.text])
     rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
     now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
-    earlier = now.drop_columns(["lang", "links"])
+    earlier = now.drop_columns(["lang", "links", "link_names"])
     view = BatchView(earlier, "", CorpusError)
-    assert now.schema.names[-2:] == ["lang", "links"] and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
+    assert now.schema.names[-3:] == ["lang", "links", "link_names"] and not view.has("lang")
+    assert BatchView(now, "", CorpusError).has("links")
     assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

@@ -30,6 +30,7 @@ class SourceFlags:
         id_column: column or JSON key with the id; if not given: id or _id, else rows are named by file and number.
         title_column: column or JSON key with the title; if not given: title.
         text_column: column or JSON key with the text; if not given: text or contents.
+        templates: a TOML or JSON file with a sentence for each relation of triples (docs/data-formats.md).
         strict: stop at the first document that cannot be used instead of counting it.
     """
 
@@ -37,13 +38,14 @@ class SourceFlags:
     id_column: Word = ""
     title_column: Word = ""
     text_column: Word = ""
+    templates: Place = None
     strict: Flag = False
 
     def options(self) -> "SourceOptions":
         """What the readers are told."""
         from realm.corpus.sources import SourceOptions
 
-        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column)
+        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column, str(self.templates or ""))
 
 
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
@@ -82,7 +84,7 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: a vocabulary trained here keeps upper and lower case apart.
         block_length: wordpieces of a block, title and special tokens counted.
-        tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
+        tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, links, gazetteer:FILE,
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """

@@ -54,6 +54,8 @@ class CorpusConfig:
     """Column or JSON key with the title; empty: title."""
     text_column: str = ""
     """Column or JSON key with the text; empty: text or contents."""
+    templates: File = ""
+    """A TOML or JSON file that says for each relation of triples the sentence it becomes (docs/data-formats.md)."""
     tokenizer: str = ""
     """A tokenizer directory or hub name; empty trains a WordPiece vocabulary on the documents."""
     vocab_size: Annotated[int, Ge(200)] = 8000
@@ -137,6 +139,9 @@ class RetrievalConfig:
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that weight afterwards."""
+    entities: float | Literal["auto"] = 0.0
+    """Weight of the entities that question and block share (docs/entities.md). auto: 0 in training; fine-tuning ends by fitting it, after
+    weight, to the recall at 5 of its dev questions. 0 asks for none."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
     """Links to follow from the blocks that a question finds, in answering and evaluation: 0, or 1 for questions whose answer is on a page
     that the first page links to. With 1, half of the blocks that are read are linked ones. Training follows no links."""
@@ -215,8 +220,10 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name))
     training.check_pretrain(recipe.pretrain)
-    if not isinstance(recipe.retrieval.weight, str) and recipe.retrieval.weight < 0:
-        raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
+    for name in ("weight", "entities"):
+        weight = getattr(recipe.retrieval, name)
+        if not isinstance(weight, str) and weight < 0:
+            raise ConfigError(f"'retrieval.{name}' is {weight}", cure="It is at least 0, or auto.")
     if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)

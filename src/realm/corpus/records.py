@@ -70,7 +70,9 @@ BAD_HTML = "html that cannot be parsed"
 ENCRYPTED = "needs a password"
 LINK_OUT = "link out of the folder"
 TOO_MANY_LINKS = "more links than are kept"
-PARTLY_USED = frozenset({TOO_MANY_LINKS})
+MISSING_CELL = "no subject, relation or object"
+REPEATED_TRIPLE = "repeated triple"
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE})
 """Reasons under which something of a document is left out, and not the document."""
 LINK_TO_FOLDER = "link to a folder"
 

@@ -28,7 +28,14 @@ from realm.train.distributed import is_first, on_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
-FILES = (("corpus", "sources"), ("corpus", "gazetteer"), ("pretrain", "sentences"), ("finetune", "train"), ("finetune", "dev"))
+FILES = (
+    ("corpus", "sources"),
+    ("corpus", "gazetteer"),
+    ("corpus", "templates"),
+    ("pretrain", "sentences"),
+    ("finetune", "train"),
+    ("finetune", "dev"),
+)
 OTHER = "Give another directory with --out, or the same recipe."
 
 
@@ -167,6 +174,7 @@ def _build(
             section.id_column,
             section.title_column,
             section.text_column,
+            section.templates,
             document_bytes=section.document_bytes,
             document_seconds=section.document_seconds,
         ),

@@ -6,7 +6,8 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from realm.candidates import Source
+from realm.candidates import Source, search_weights
+from realm.config import Recipe
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
@@ -39,10 +40,17 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
-    searched = retrieval_facts(recipe, facts) or ["dense"]
-    row = {"name": stage, "fingerprint": mark, **found, "retrieval": dict(zip(("kind", "weight"), searched, strict=False))}
+    row = {"name": stage, "fingerprint": mark, **found, "retrieval": _searched(recipe, facts)}
     write_note(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
+
+
+def _searched(recipe: Recipe, facts: dict[str, Any]) -> dict[str, Any]:
+    """How blocks were found: kind, and the weights that count."""
+    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
+    found: dict[str, Any] = {"kind": recipe.retrieval_kind}
+    found |= {"weight": weights.sparse} if recipe.retrieval_kind == "hybrid" else {}
+    return found | ({"entities": weights.entities} if weights.entities else {})
 
 
 def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from realm.answerer import LEAST, Answer, Answerer, Confidence, logit
 from realm.candidates import EVEN, HybridCandidates
 from realm.data.types import Question
+from realm.index.hybrid import Weights
 from realm.recipes.scoring import Relevance, is_correct
 
 SLOPES = np.logspace(-1.5, 1, 101)
@@ -26,6 +27,8 @@ LEAST_RIGHT = 20
 """Right answers from which on their share is told."""
 WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
 """Of sparse against dense search, from 1/4 to 4, the most even first."""
+ENTITY_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Of the overlap in entities against the spread of dense scores, the least first."""
 WEIGHT_DEPTH = 5
 """Blocks among which an answer is looked for when a weight is fitted: as many as are read."""
 
@@ -94,7 +97,7 @@ def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Q
     Returns:
         {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
     """
-    recall = hits_by_weight(source, relevance, dev).mean(1).tolist()
+    recall = hits_by_weight(source, relevance, dev, [source.weights._replace(sparse=weight) for weight in WEIGHTS]).mean(1).tolist()
     best = int(np.argmax(recall))
     return {
         "retrieval_weight": WEIGHTS[best],
@@ -102,11 +105,28 @@ def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Q
     }
 
 
-def hits_by_weight(source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question]) -> np.ndarray:
-    """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of ``WEIGHTS``, bool [w, n]."""
+def fit_entities(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
+    """The weight of entities at which most dev questions find an answer among the best five blocks; of equal ones the least.
+
+    Returns:
+        {"entities_weight", "entities_fit": {"n", "recall", "recall_without"}}: recall at 5 with that weight, and with 0.
+    """
+    weights = [source.weights._replace(entities=weight) for weight in ENTITY_WEIGHTS]
+    recall = hits_by_weight(source, relevance, dev, weights).mean(1).tolist()
+    best = int(np.argmax(recall))
+    return {
+        "entities_weight": ENTITY_WEIGHTS[best],
+        "entities_fit": {"n": len(dev), "recall": recall[best], "recall_without": recall[0]},
+    }
+
+
+def hits_by_weight(
+    source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[Weights]
+) -> np.ndarray:
+    """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
     source.eval()
     texts = [question.text for question in questions]
-    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), WEIGHTS, WEIGHT_DEPTH)
+    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), weights, WEIGHT_DEPTH)
     return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from realm.candidates import DenseCandidates, make_source, sparse_weight
+from realm.candidates import DenseCandidates, make_source, search_weights
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
@@ -133,24 +133,29 @@ def source_over(
         embedder: of the questions.
         generation: what is searched.
         paths: where it lies; None: in the run.
-        facts: of the stage whose end fitted the weight of sparse search.
+        facts: of the stage whose end fitted the weights.
     """
     recipe, snapshot = context.recipe, generation.snapshot
-    kind, weight, hops = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts), recipe.retrieval.hops
+    asked, kind = recipe.retrieval, recipe.retrieval_kind
+    weights = search_weights(asked.weight, asked.entities, facts)
     index, beside = generation.index, (paths or context.paths).index
-    return make_source(embedder, snapshot, index, context.inputs, beside, kind=kind, weight=weight, hops=hops)
+    return make_source(
+        embedder, snapshot, index, context.inputs, beside, kind=kind, weights=weights, entities=asked.entities != 0, hops=asked.hops
+    )
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
     """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was.
 
     Args:
-        facts: of the stage that searches, for the weight that was fitted when it ended.
+        facts: of the stage that searches, for the weights that were fitted when it ended.
     """
-    hops = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
+    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
+    more = [f"entities {weights.entities:g}"] if weights.entities else []
+    more += [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
-        return hops
-    return [recipe.retrieval_kind, *([sparse_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []), *hops]
+        return more
+    return [recipe.retrieval_kind, *([weights.sparse] if recipe.retrieval_kind == "hybrid" else []), *more]
 
 
 STAGE_SECTIONS = {

@@ -130,6 +130,17 @@ class CandidateShape(BaseModel):
     utility: float | None
 
 
+class EntityShape(BaseModel):
+    """As ``realm.document_utility.EntityShare``."""
+
+    title: str
+    name: str
+    block_ids: list[int]
+    p_z: float
+    r: float | None
+    utility: float | None
+
+
 class ExplainResponse(BaseModel):
     """As ``realm explain --json``, with the versions."""
 
@@ -140,6 +151,7 @@ class ExplainResponse(BaseModel):
     excluded: list[int]
     predictions: list[Prediction]
     candidates: list[CandidateShape]
+    entities: list[EntityShape]
     versions: Versions
 
 

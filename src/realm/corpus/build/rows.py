@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from realm.corpus.build.packing import Pieces, hash64
 from realm.corpus.build.spool import Document
+from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import LANGUAGE, LINKS, language_of_document, segment_schema
+from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS, language_of_document, segment_schema
 
 
 class BlockRows:
@@ -31,7 +32,7 @@ class BlockRows:
         self._pieces = Pieces()
         self._hashes: list[int] = []
         self._span_hashes: list[int] = []
-        self._links: list[list[int]] = []
+        self._links: list[list[tuple[int, int]]] = []
 
     def add(self, document: Document, title_ids: Sequence[int], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
         """Append the blocks of the batch's next document.
@@ -82,7 +83,8 @@ class BlockRows:
             "sentence_tokens": _lists(piece, sentence_tokens),
             "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
             **self._span_columns(piece, token, starts),
-            LINKS: pa.array(self._links, pa.list_(pa.uint64())),
+            LINKS: pa.array([[key for key, _ in links] for links in self._links], pa.list_(pa.uint64())),
+            LINK_NAMES: pa.array([[name for _, name in links] for links in self._links], pa.list_(pa.uint64())),
         }
         schema = segment_schema(dtype)
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
@@ -111,14 +113,14 @@ class BlockRows:
         }
 
 
-def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Keys of the links of each block: a link is the block's in which its words begin, looked for behind the link before it.
+def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The links of each block, keys of target and words. A link is the block's in which its words begin, looked for behind the one before.
 
     Args:
         document: its links in their order; those whose words do not occur in its text are left out.
         ranges: chars of each block, ascending.
     """
-    found: list[list[int]] = [[] for _ in ranges]
+    found: list[list[tuple[int, int]]] = [[] for _ in ranges]
     starts, behind = [start for start, _ in ranges], 0
     for words, key in document.links if ranges else ():
         at = document.text.find(words, behind)
@@ -127,7 +129,7 @@ def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> li
         if at < 0:
             continue
         behind = max(behind, at)
-        found[max(bisect_right(starts, at) - 1, 0)].append(key)
+        found[max(bisect_right(starts, at) - 1, 0)].append((key, title_key(words)))
     return found
 
 

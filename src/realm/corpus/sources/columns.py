@@ -13,6 +13,12 @@ from realm.errors import DataError
 ID_NAMES = ("id", "_id")
 TITLE_NAMES = ("title",)
 TEXT_NAMES = ("text", "contents")
+ROLES_OF_TRIPLES = {
+    "subject": ("subject", "head"),
+    "relation": ("relation", "predicate", "property"),
+    "object": ("object", "value", "tail"),
+}
+"""What a triple consists of, and how each column may be called, in any letter case."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,14 @@ class Columns:
         if isinstance(text, str) and len(text) > streams.LINE_LIMIT:
             return Rejected(source, line, TOO_LONG)
         return document_or_rejected(doc_id, row.get(self.title) if self.title else None, text, source, line)
+
+
+def triple_columns(names: Sequence[str]) -> dict[str, str] | None:
+    """The column of each role of a triple; None where one is missing."""
+    by_name = {name.strip().lower(): name for name in reversed(names)}
+    found = {role: next((by_name[usual] for usual in known if usual in by_name), None) for role, known in ROLES_OF_TRIPLES.items()}
+    columns = {role: name for role, name in found.items() if name is not None}
+    return columns if len(columns) == len(ROLES_OF_TRIPLES) else None
 
 
 def find_columns(options: SourceOptions, names: Sequence[str], source: Path) -> Columns:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
 from realm.corpus.sources.detect import format_by_name
-from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS
+from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS, TRIPLES_IN
 from realm.corpus.sources.options import SourceOptions
 from realm.corpus.streams import refuse_passing
 from realm.errors import DataError
@@ -44,12 +44,13 @@ def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> It
             elif found.is_symlink() and not found.resolve().is_relative_to(folder.resolve()):
                 yield Rejected(str(found), 0, LINK_OUT)
             else:
-                yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
+                yield from read_file(found, found.relative_to(folder).as_posix(), options.format or name, options)
 
 
 def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
     """The formats that are read: the first choice of which there is a file."""
-    choices = (frozenset({options.format}),) if options.format else (DOCUMENT_FORMATS, DATA_FORMATS)
+    asked = TRIPLES_IN if options.format == "triples" else frozenset({options.format or ""})
+    choices = (asked,) if options.format else (DOCUMENT_FORMATS, DATA_FORMATS)
     for wanted in choices:
         if any(isinstance(path, Path) and format_by_name(path) in wanted for path in _walk(folder)):
             return wanted

@@ -35,6 +35,7 @@ FORMATS = {
     "jsonl": Format("sources.jsonl.read_jsonl", (".jsonl", ".ndjson", ".json"), (b"{", b"[")),
     "csv": Format("sources.tables.read_table", (".csv",)),
     "tsv": Format("sources.tables.read_tsv", (".tsv",)),
+    "triples": Format("sources.triples.read_triples"),
     "parquet": Format("sources.tables.read_parquet", (".parquet",), (b"par1",)),
     "text": Format("sources.texts.read_text", (".txt",), one_document=True),
     "markdown": Format("sources.texts.read_markdown", (".md", ".markdown"), one_document=True),
@@ -48,4 +49,6 @@ FORMATS = {
 }
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 DOCUMENT_FORMATS = frozenset(name for name, format in FORMATS.items() if format.one_document)
+TRIPLES_IN = frozenset({"jsonl", "csv", "tsv"})
+"""The formats whose files may hold triples."""
 DATA_FORMATS = frozenset(ENDINGS.values()) - DOCUMENT_FORMATS

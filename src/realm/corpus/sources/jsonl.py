@@ -35,12 +35,8 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
     Raises:
         DataError: the first objects lack a column that was asked for, or have no text column.
     """
-    try:
-        head = streams.read_head(path)
-    except OSError:
-        head = b""  # the reader below says why
-    columns = _columns(head, options, path)
-    for found in _spread_values(streams.pieces(path), str(path)) if _is_spread(head) else _line_values(path, cursor):
+    columns = _columns(path, options)
+    for found in values_in(path, cursor):
         if isinstance(found, Rejected):
             yield found
             continue
@@ -53,15 +49,34 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
             yield columns.record(value, str(path), name, line, line)
 
 
-def _columns(head: bytes, options: SourceOptions, path: Path) -> Columns:
-    """Columns by the keys of the objects that start the file; the usual ones of a file that starts without a whole object."""
+def values_in(path: Path, cursor: streams.Cursor | None = None) -> Iterator[Found]:
+    """The JSON values of a file, whether each has its line or not; ``cursor`` as for ``read_jsonl``."""
+    return _spread_values(streams.pieces(path), str(path)) if _is_spread(_head(path)) else _line_values(path, cursor)
+
+
+def first_keys(path: Path) -> list[str]:
+    """Keys of the objects that start a file; none where it starts without a whole one."""
+    head = _head(path)
     found = _spread_values([head], "") if _is_spread(head) else map(_line_value, head.split(b"\n"))
     keys: dict[str, None] = {}
     for item in found:
         if isinstance(item, tuple) and isinstance(item[1], dict):
             keys.update(dict.fromkeys(item[1]))
-    if keys:
-        return find_columns(options, list(keys), path)
+    return list(keys)
+
+
+def _head(path: Path) -> bytes:
+    """The start of a file; nothing of one that cannot be opened: its reader says why."""
+    try:
+        return streams.read_head(path)
+    except OSError:
+        return b""
+
+
+def _columns(path: Path, options: SourceOptions) -> Columns:
+    """Columns by the keys of the objects that start the file; the usual ones of a file that starts without a whole object."""
+    if keys := first_keys(path):
+        return find_columns(options, keys, path)
     return Columns(options.id_column or "id", options.title_column or "title", options.text_column or "text")
 
 

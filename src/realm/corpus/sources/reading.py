@@ -81,6 +81,8 @@ def _read_file(
         yield Rejected(str(path), 0, EMPTY_FILE)
         return
     found = cursor is not None and cursor.offset > 0
+    if options.format is None and options.text_column is None and detect.holds_triples(path, file_format):
+        file_format = "triples"
     read = FORMATS[file_format].load()
     if file_format == "mediawiki":
         records = read(path, workers)

@@ -30,10 +30,9 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
     Raises:
         DataError: a column is missing.
     """
-    csv.field_size_limit(streams.LINE_LIMIT)
     header: list[str] = []
     columns, number = None, 0
-    for found in _rows(path, _style_of(path, delimiters)):
+    for found in rows_of(path, style_of(path, delimiters)):
         if isinstance(found, Rejected):
             yield found
             continue
@@ -53,7 +52,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
 read_tsv = partial(read_table, delimiters="\t")
 
 
-def _style_of(path: Path, delimiters: str) -> Style:
+def style_of(path: Path, delimiters: str) -> Style:
     """Delimiter and quoting under which the start of the file has the fewest bad rows."""
     try:
         head = streams.read_head(path)
@@ -83,11 +82,12 @@ def _bad_rows(lines: list[str], style: Style) -> int:
         bad += kept or len(row) not in (0, width)
 
 
-def _rows(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
+def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
     """(line, fields) of each row, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
     A byte that is not UTF-8 becomes a lone surrogate.
     """
+    csv.field_size_limit(streams.LINE_LIMIT)
     rejected: list[Rejected] = []
     first = 0  # line where a row starts
 

@@ -20,7 +20,9 @@ LANGUAGE = "lang"
 """The column of languages."""
 LINKS = "links"
 """The column of links."""
-LATER = frozenset({LANGUAGE, LINKS})
+LINK_NAMES = "link_names"
+"""The column of the words that carry them."""
+LATER = frozenset({LANGUAGE, LINKS, LINK_NAMES})
 """Columns that segments of earlier versions lack."""
 
 _PAIR = pa.list_(pa.int32(), 2)
@@ -34,7 +36,8 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
     """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
 
-    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
+    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py),
+    ``link_names`` those of the words that carry each.
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
     """
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
@@ -58,6 +61,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             ("span_hashes", pa.list_(pa.uint64())),
             (LANGUAGE, pa.string()),
             (LINKS, pa.list_(pa.uint64())),
+            (LINK_NAMES, pa.list_(pa.uint64())),
         ]
     )
 
@@ -70,6 +74,8 @@ def with_later_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns[LANGUAGE] = pa.array([language_of_document(title, text) for title, text in texts], pa.string())
     if LINKS not in columns:
         columns[LINKS] = pa.array([[]] * len(batch), pa.list_(pa.uint64()))
+    if LINK_NAMES not in columns:  # 0: not known
+        columns[LINK_NAMES] = pa.array([[0] * len(links) for links in columns[LINKS].to_pylist()], pa.list_(pa.uint64()))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

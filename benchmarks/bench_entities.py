@@ -1,0 +1,199 @@
+"""What entities, triples and links as salient spans are worth, nothing trained.
+
+    python benchmarks/bench_entities.py DATA --scratch DIR webquestions
+    python benchmarks/bench_entities.py DATA --scratch DIR triples
+    python benchmarks/bench_entities.py DATA --scratch DIR spans
+
+"webquestions" asks WebQuestions over a share of Simple Wikipedia, drawn by hash, and the articles with answers that few hold
+(simplewiki_subset.py): recall by answer at several weights of [retrieval] entities, on dev, where the weight is fitted, and on the visible
+test questions. "triples" asks the atlas's questions over its articles, over its tables as triples, in the plain wording and in a template
+for each relation, and over both. "spans" counts salient spans of a wiki dump with links as a tagger and without. The last line is one JSON
+object.
+"""
+
+import argparse
+import csv
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench_linked import indexed
+from common import result
+from realm.candidates import DenseCandidates, make_source
+from realm.corpus import entities
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.store.blocks import BlockStore
+from realm.data.questions.loading import load_questions, write_questions
+from realm.data.types import Question
+from realm.demo.atlas import write_atlas
+from realm.demo.tables import Domain, fields, load_domains
+from realm.index.hybrid import Weights
+from realm.opening import OpenRun
+from realm.recipes.calibration import ENTITY_WEIGHTS, WEIGHT_DEPTH
+from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.scoring import Relevance
+
+DEPTHS = (1, 5, 20)
+SHOWN = 10
+
+
+def source_of(run: OpenRun, kind: str, weight: float) -> DenseCandidates:
+    """The run's search of some kind, with entities at a weight."""
+    parts = run.generation.queries, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
+    return make_source(*parts, kind=kind, weights=Weights(1.0, weight), entities=True).eval()
+
+
+def recalled(run: OpenRun, questions: list[Question], kind: str, weight: float) -> dict[str, float]:
+    """Recall by answer at each depth, and processor time of a search."""
+    started = time.process_time()
+    found = evaluate_retrieval(source_of(run, kind, weight), Relevance(run.inputs.store, run.recipe.eval.match), questions, DEPTHS)
+    return {**found["recall"], "cpu_ms": round((time.process_time() - started) / len(questions) * 1000, 1)}
+
+
+def answered(run: OpenRun, questions: list[Question], read: int, weight: float) -> dict[str, Any]:
+    """EM and F1 of hybrid search at a weight."""
+    answerer = run.networks.reader().over(run.inputs, source_of(run, "hybrid", weight), versions={})
+    found = evaluate_answers(answerer, Relevance(run.inputs.store, run.recipe.eval.match), questions, read)
+    return {"entities": weight, **{key: found[key] for key in ("em", "em_interval", "f1")}}
+
+
+def by_weight(run: OpenRun, dev: list[Question], test: list[Question], kind: str, read: int) -> dict[str, Any]:
+    """Recall at every weight, and EM of hybrid search without entities and at the weight that is best on dev."""
+    rows = [
+        {"entities": weight, "dev": recalled(run, dev, kind, weight), "test": recalled(run, test, kind, weight)}
+        for weight in ENTITY_WEIGHTS
+    ]
+    fitted = rows[int(np.argmax([row["dev"][str(WEIGHT_DEPTH)] for row in rows]))]["entities"]
+    facts: dict[str, Any] = {"kind": kind, "fitted": fitted, "rows": rows}
+    if kind == "hybrid":
+        facts["answers"] = [answered(run, test, read, weight) for weight in sorted({0.0, fitted, 1.0})]
+    return facts
+
+
+def named(run: OpenRun, questions: list[Question]) -> dict[str, Any]:
+    """How many of the questions name an entity, and which, of the first ones."""
+    known = entities.Entities(run.inputs.store)
+    found = [(question.text, [one.title for one in known.named_in(question.text)]) for question in questions]
+    return {"with_entities": float(np.mean([bool(titles) for _, titles in found])), "examples": found[:: max(1, len(found) // 12)]}
+
+
+def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
+    scratch, data, asked = arguments.scratch, arguments.data / "webquestions", {}
+    for name, file in (("dev", "dev"), ("test", "test_visible")):
+        everyone = load_questions(data / f"{file}.jsonl.xz")
+        asked[name] = random.Random(0).sample(everyone, min(arguments.asked, len(everyone)))
+        write_questions(scratch / f"{name}.jsonl", asked[name])
+    subset = scratch / "simplewiki.jsonl"
+    if not subset.exists():
+        articles = arguments.data / "corpus/simplewiki_2021.jsonl.xz"
+        command = [sys.executable, str(Path(__file__).with_name("simplewiki_subset.py")), str(articles), "--out", str(subset)]
+        files = [str(scratch / f"{name}.jsonl") for name in asked]
+        subprocess.run([*command, "--questions", *files, "--share", str(arguments.share), "--common", str(arguments.common)], check=True)
+    run, _ = indexed([subset], arguments.body, scratch / "webquestions")
+    facts: dict[str, Any] = {
+        "blocks": run.searchable,
+        "asked": {name: len(some) for name, some in asked.items()},
+        **named(run, asked["test"]),
+    }
+    for kind in ("hybrid", "dense", "sparse"):
+        facts[kind] = by_weight(run, asked["dev"], asked["test"], kind, arguments.read)
+    entities.NAMED = 0.0  # what a mention adds to a title
+    facts["titles_alone"] = [{"entities": weight, **recalled(run, asked["dev"], "hybrid", weight)} for weight in ENTITY_WEIGHTS]
+    return facts
+
+
+def address(domain: str, kind: str) -> str:
+    """The relation of a column, as a table of triples names it."""
+    return f"https://atlas.example/{domain}#{kind}"
+
+
+def write_triples(domains: list[Domain], rows: Path, templates: Path) -> int:
+    """The cells of the atlas as triples, first values only, and for each column its first wording that needs nothing else."""
+    count, wordings = 0, {}
+    with open(rows, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["subject", "relation", "object"])
+        for domain in domains:
+            for kind, fact in domain.facts.items():
+                plain = next((text for text in fact.statements if set(fields(text)) == {"name", "value"}), None)
+                if plain is not None:
+                    wordings[address(domain.name, kind)] = plain.replace("{name}", "{subject}").replace("{value}", "{object}")
+            for entity in domain.entities:
+                for kind in domain.kinds_of(entity):
+                    table.writerow([entity.name, address(domain.name, kind.name), entity.value(kind.name)])
+                    count += 1
+    templates.write_text(json.dumps(wordings, ensure_ascii=False, indent=1), "utf-8")
+    return count
+
+
+def triples(arguments: argparse.Namespace) -> dict[str, Any]:
+    scratch = arguments.scratch / "triples"
+    write_atlas(scratch)
+    rows, templates = scratch / "facts.csv", scratch / "templates.json"
+    facts: dict[str, Any] = {"triples": write_triples(load_domains(), rows, templates)}
+    dev, test = (load_questions(scratch / f"qa_{name}.jsonl") for name in ("dev", "test"))
+    test = random.Random(0).sample(test, min(arguments.asked, len(test)))
+    articles, facts["asked"] = scratch / "documents.jsonl", {"dev": len(dev), "test": len(test)}
+    corpora: dict[str, tuple[list[Path], str]] = {
+        "articles": ([articles], ""), "triples, plain": ([rows], ""), "triples, templates": ([rows], str(templates)),
+        "articles and triples": ([articles, rows], str(templates)),
+    }  # fmt: skip
+    for name, (sources, wording) in corpora.items():
+        run, _ = indexed(sources, arguments.body, scratch / name.replace(", ", "-").replace(" ", "-"), templates=wording)
+        facts[name] = {"blocks": run.searchable, **named(run, test[:200]), **by_weight(run, dev, test, "hybrid", arguments.read)}
+        if name.startswith("triples"):
+            answerer = run.networks.reader().over(run.inputs, source_of(run, "hybrid", 0.0), versions={})
+            some = test[:: len(test) // SHOWN][:SHOWN]
+            answers = answerer.answer([question.text for question in some], k=arguments.read)
+            facts[name]["read_by_eye"] = [
+                [q.text, a.answer, round(a.p, 2), list(q.answers), a.evidence[0].text if a.evidence else ""]
+                for q, a in zip(some, answers, strict=True)
+            ]
+    return facts
+
+
+def spans(arguments: argparse.Namespace) -> dict[str, Any]:
+    dump, facts = arguments.data / "dumps/smallwiki-pages-articles.xml.bz2", {}
+    for tagger in ("default", "links", "default+links"):
+        out = arguments.scratch / "spans" / tagger
+        manifest = build_corpus([dump], out, tagger=tagger, workers=1) if not out.exists() else BlockStore.open(out).manifest
+        store = BlockStore.open(out)
+        texts = [store.block(row).text[start:end] for row in range(len(store)) for start, end in store.spans(row).chars.tolist()]
+        statistics = manifest.span_statistics
+        facts[tagger] = {
+            "blocks": manifest.blocks, "spans": manifest.spans, "distinct": statistics.distinct, "in_one_block": statistics.single_block,
+            "sentences_with_spans": float(np.mean([len(np.unique(store.spans(row).sentence)) / max(1, len(store.sentences(row).chars))
+                                                   for row in range(len(store))])),
+            "commonest": Counter(texts).most_common(10), "drawn": random.Random(0).sample(texts, min(40, len(texts))),
+        }  # fmt: skip
+    return facts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("part", choices=["webquestions", "triples", "spans"])
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--body", default="realm-minilm-en")
+    parser.add_argument("--read", type=int, default=5)
+    parser.add_argument("--asked", type=int, default=300, help="test questions, drawn once; of WebQuestions dev questions, too")
+    parser.add_argument("--share", type=float, default=0.04, help="of Simple Wikipedia's articles")
+    parser.add_argument("--common", type=int, default=3, help="articles that hold an answer are all kept where they are no more")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    arguments.scratch.mkdir(parents=True, exist_ok=True)
+    found = {"webquestions": webquestions, "triples": triples, "spans": spans}[arguments.part](arguments)
+    print(json.dumps(result("entities", arguments.threads, part=arguments.part, body=arguments.body, **found), ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The recipe for triples, run to the end at toy size: facts and templates, asked by command; entities in what search and explain say."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from realm.cli import main
+from realm.config import build_recipe, dump_recipe
+from realm.opening import open_run
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.serve.shapes import ExplainResponse
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "triples.toml"
+LANDS = [
+    ("Guatemala", "quetzal", "Antigua"),
+    ("Hungary", "forint", "Budapest"),
+    ("Finland", "euro", "Espoo"),
+    ("Ethiopia", "birr", "Harar"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("triples-recipe")
+    rows = [f"{land},currency,{money}\n{city},country,{land}\n{land},city,{city}\n" for land, money, city in LANDS]
+    (root / "facts.csv").write_text("subject,relation,object\n" + "".join(rows), "utf-8")
+    (root / "relations.toml").write_text('currency = "The people of {subject} pay with the {object}."\n', "utf-8")
+    values = tomllib.loads(RECIPE.read_text("utf-8"))
+    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid", "entities": 0.5}
+    values["run"] |= {"threads": 1}
+    values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
+    values["corpus"] |= {
+        "sources": [str(root / "facts.csv")],
+        "templates": str(root / "relations.toml"),
+        "block_length": 64,
+        "vocab_size": 300,
+    }
+    values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
+    values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
+    asked = [{"id": land, "question": f"What do people pay with in {land}?", "answers": [money]} for land, money, _ in LANDS]
+    (root / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), "utf-8")
+    values["eval"] = {"qa": str(root / "qa.jsonl"), "k": [1, 4]}
+    (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
+    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
+    return root / "run"
+
+
+def test_facts_are_found_and_their_entities_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", "search", str(run), "What do people pay with in Hungary?", "--k", "8", "--explain", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    shares = {hit["title"]: hit["entities"] for hit in results}
+    assert shares.pop("Hungary") == 1.0 and shares.pop("Budapest") == 0.5 and set(shares.values()) == {0.0}
+    hungary = next(hit for hit in results if hit["title"] == "Hungary")
+    assert hungary["text"] == "The people of Hungary pay with the forint.\nHungary city Budapest."
+    assert main(["ask", str(run), "What do people pay with in Hungary?", "--json"]) == 0
+    assert any(one["doc_id"] == "facts.csv#Hungary" for one in json.loads(capsys.readouterr().out)["evidence"])
+    facts = json.loads((run / "results" / "pretrain.json").read_text("utf-8"))
+    assert facts["retrieval"] == {"kind": "hybrid", "weight": 1.0, "entities": 0.5} and facts["recall"]["4"] > 0
+
+
+def test_explain_and_align_name_entities(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "They say that in Hungary people pay with the [MASK]."
+    assert main(["explain", str(run), sentence, "--target", "forint", "--json"]) == 0
+    (entity,) = json.loads(capsys.readouterr().out)["entities"]
+    assert entity["title"] == "Hungary" and len(entity["block_ids"]) == 2 and 0 < entity["p_z"] <= 1
+    opened = open_run(run)
+    explained = opened.explain(sentence, targets=["forint"]).to_dict()
+    assert explained["entities"] == [entity]
+    assert ExplainResponse.model_validate(explained | {"versions": opened.versions}).entities[0].title == "Hungary"
+    assert main(["align", str(run), "--limit", "0", "--min-utility=-1000"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"sentence"')]
+    assert rows and {one["title"] for row in rows for one in row["entities"]} <= {name for land in LANDS for name in (land[0], land[2])}
+    assert any(one["block_ids"] for row in rows for one in row["entities"])
