@@ -16,6 +16,7 @@ from realm.data.loader import Share, generator
 from realm.errors import TrainingError
 from realm.nn.precision import multiplying
 from realm.storage.files import write_json
+from realm.timing import charged
 from realm.train.distributed import exchange, is_first, rank, sum_gradients, world
 from realm.train.optim import learning_rate_factor
 from realm.train.task import LoopOptions, Metrics, Task
@@ -40,17 +41,20 @@ def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: L
         group["lr"] = options.lr * factor * group.get("rate", 1.0)
     optimizer.zero_grad(set_to_none=True)
     parts = [_part(task, step, share, options) for share in own_shares(options.accumulate)]
-    everything = [part for parts_of_rank in exchange(parts) for part in parts_of_rank]
+    with charged("waiting"):
+        everything = [part for parts_of_rank in exchange(parts) for part in parts_of_rank]
     outcome, weight = _combined(everything)
     if outcome.valid == 0:
         return outcome
     learnt = [p for p in task.model.parameters() if p.requires_grad]
-    sum_gradients(learnt)
-    torch._foreach_div_([p.grad for p in learnt if p.grad is not None], weight)
-    norm = float(nn.utils.clip_grad_norm_(learnt, options.clip))
-    finite = math.isfinite(norm) and math.isfinite(outcome.loss)
-    if finite:
-        optimizer.step()
+    with charged("waiting"):
+        sum_gradients(learnt)
+    with charged("optimiser"):
+        torch._foreach_div_([p.grad for p in learnt if p.grad is not None], weight)
+        norm = float(nn.utils.clip_grad_norm_(learnt, options.clip))
+        finite = math.isfinite(norm) and math.isfinite(outcome.loss)
+        if finite:
+            optimizer.step()
     metrics = {**outcome.metrics, "grad_norm": norm if finite else 0.0, "skipped": 0.0 if finite else 1.0}
     return Outcome(outcome.loss, outcome.valid, metrics, skipped=not finite)
 
@@ -70,10 +74,11 @@ def seed_share(seed: int, name: str, step: int, share: Share) -> None:
 def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
     """Forward and backward of one share; its numbers as JSON. Its gradient is added to the others'."""
     seed_share(options.seed, task.name, step, share)
-    with multiplying(options.device, bf16=options.bf16):
+    with charged("forward"), multiplying(options.device, bf16=options.bf16):
         result = task.step(step, share)
     if result.valid:
-        result.loss.backward()
+        with charged("backward"):
+            result.loss.backward()
     return {"loss": float(result.loss.detach()), "valid": result.valid, "weight": float(result.weight), "metrics": result.metrics}
 
 

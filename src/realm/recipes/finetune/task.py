@@ -29,6 +29,7 @@ from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.finetune.presence import Subjects, blocks_read, presence_scores
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
+from realm.timing import charged
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -63,7 +64,8 @@ class ReadingTask(Task):
         self.section = context.recipe.finetune
         self.model = nn.ModuleDict({"source": source, "reader": reader})
         self.source, self.reader = source, reader
-        located = locate_answers(context, questions)
+        with charged("data"):
+            located = locate_answers(context, questions)
         self.questions, self.skipped = located.questions, located.skipped
         self.answers, self.elsewhere, self.named = located.spans, located.elsewhere, located.named
         if not self.questions:
@@ -114,7 +116,8 @@ class ReadingTask(Task):
         reader learns what is there.
         """
         assert isinstance(self.reader, Reader)
-        holding = _held(self.answers, items, read.rows)
+        with charged("data"):
+            holding = _held(self.answers, items, read.rows)
         presence = self.section.presence if self.reader.spec.pointer else 0.0
         some = np.arange(len(items)) if presence else np.flatnonzero(holding.any(1).numpy())
         some = some if len(some) else np.array([0])
@@ -122,8 +125,9 @@ class ReadingTask(Task):
         renamings = [self._renaming(positions[i]) for i in some]
         inputs, queries = self.context.inputs, [tokens[i] for i in some]
         spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
-        gold = self._at(self.answers, chosen, rows, spans)
-        valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
+        with charged("data"):
+            gold = self._at(self.answers, chosen, rows, spans)
+            valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
         loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
             held = holding[some]
@@ -170,6 +174,11 @@ class ReadingTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
             return None
+        with charged("evaluation", whole=True):
+            return self._evaluated(step)
+
+    def _evaluated(self, step: int) -> Metrics:
+        """What the dev questions say after so many steps."""
         recall = self.dev_recall()
         if step == 0:
             self.recall_before = recall
@@ -221,6 +230,7 @@ class ReadingTask(Task):
         asked = {id(question) for question in shared(dev, pooled(load_datasets(self.context.recipe.eval_files)))}
         return [question for question in dev if id(question) not in asked]
 
+    @charged("evaluation", whole=True)
     def calibration(self) -> dict[str, Any]:
         """What is fitted to the networks as they are now: the weight of sparse search, unless the recipe states one, and what makes a
         probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""

@@ -17,6 +17,7 @@ from realm.recipes.context import StageContext
 from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.retrieving import allowed_among
 from realm.retrieval import Retrieved
+from realm.timing import charged
 
 
 def score_candidates(
@@ -55,7 +56,7 @@ Filled = tuple[Tensor, Tensor, int, Pointed | None]
 
 def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
     """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
-    with context.watch("data"):
+    with charged("data"):
         example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
     where, what, slots = (t.to(context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     # Without a null document every candidate of a batch may be excluded.
@@ -128,7 +129,7 @@ def weigh_candidates(
 ) -> Weighed:
     """Embed queries and candidates afresh; arguments as for :func:`score_candidates`, ``in_batch``: among the whole batch, too."""
     inputs, section = context.inputs, context.recipe.pretrain
-    with context.watch("data"):
+    with charged("data"):
         rows = inputs.rows(retrieved.block_ids)
         # A document that several queries retrieved is embedded once.
         unique, place = np.unique(rows, return_inverse=True)
