@@ -251,6 +251,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         accumulate=section.accumulate,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
+        deferred=context.device.type != "cpu",
         checkpoint_every=context.recipe.run.checkpoint_every,
     )
     checkpoints = CheckpointDirectory(context.paths.checkpoints(task.name), fingerprint=mark)

@@ -141,8 +141,7 @@ class IctTask(Task):
 
 
 def _result(scored: _Scored, loss: Tensor) -> StepResult:
-    metrics = {"accuracy": float(scored.hits.float().mean())}
-    return StepResult(loss, int(scored.valid.sum()), metrics, len(scored.hits))
+    return StepResult(loss, scored.valid.sum(), {"accuracy": scored.hits.float().mean()}, len(scored.hits))
 
 
 def run_ict(context: StageContext) -> None:

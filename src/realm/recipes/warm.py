@@ -124,13 +124,12 @@ class WarmTask(Task):
             drawn = self.order.batch(step, self.section.batch, share)
             examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
             queries = [query for query, _ in examples]
-            where, what, slots = self.pairs.slots(queries)
+            where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
             features = self.context.inputs.featurizer
             sequences = [features.joint(query.ids, body) for query, body in examples]
-        log_probs = self.model.encoder(sequences, where, what, slots)
-        loss, valid = one_document_nll(log_probs, slots)
-        metrics = {"span_log_prob": float(-loss.detach().mean())}
-        return StepResult(loss.sum(), int(valid.sum()), metrics, float(slots.sum()))
+        where, what, slots = (values.to(self.context.device) for values in (where, what, known))
+        loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
+        return StepResult(loss.sum(), valid.sum(), {"span_log_prob": -loss.detach().mean()}, float(known.sum()))
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         items = [self.pairs.training[item] for _, item in self.order.batch(step, self.section.batch)]

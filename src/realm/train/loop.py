@@ -20,9 +20,9 @@ from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.stepping import StepWindow, one_step as _one_step
-from realm.train.task import LoopOptions, Metrics, StepResult, Task
+from realm.train.task import LoopOptions, Measured, Metrics, StepResult, Task
 
-__all__ = ["LoopOptions", "Metrics", "Report", "StepResult", "Task", "fit"]
+__all__ = ["LoopOptions", "Measured", "Metrics", "Report", "StepResult", "Task", "fit"]
 
 Report = Callable[[str, int, int, Metrics], None]
 STUDY = "not_finite"

@@ -102,12 +102,12 @@ class ReadingTask(Task):
         reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
         loss = (retrieval + reading).sum()
         metrics = {
-            "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
-            "reader_loss": float(reading.detach().sum() / readable.sum().clamp(min=1)),
-            "found": float(found.float().mean()),
-            "readable": float(readable.float().mean()),
+            "retriever_loss": retrieval.detach().sum() / found.sum().clamp(min=1),
+            "reader_loss": reading.detach().sum() / readable.sum().clamp(min=1),
+            "found": found.float().mean(),
+            "readable": readable.float().mean(),
         }
-        return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+        return StepResult(loss, (found | readable).sum(), metrics, len(items))
 
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
@@ -136,7 +136,7 @@ class ReadingTask(Task):
             telling, known = losses.presence_nll(*scores, held.to(loss.device), told.to(loss.device) & blocks_read(spans))
             loss, found = loss + presence * telling, found | known
         everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
-        return everyone.index_add(0, places, loss), everyone.bool().index_fill(0, places[found], True)
+        return everyone.index_add(0, places, loss), everyone.bool().index_put((places,), found)
 
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""
@@ -157,14 +157,14 @@ class ReadingTask(Task):
 
     def _at(self, places: list[Spans], items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
         """True at the places of each question's answers among the spans, [b, k, t, w]."""
-        gold = torch.zeros_like(spans.valid)
+        gold = torch.zeros(spans.valid.shape, dtype=torch.bool)  # many small writes: not on an accelerator
         _, _, longest, widest = gold.shape
         for i, item in enumerate(items):
             for j, row in enumerate(rows[i].tolist()):
                 for start, end in places[item].get(row, []):
                     if end <= longest and end - start <= widest:
                         gold[i, j, start, end - start - 1] = True
-        return gold
+        return gold.to(spans.valid.device)
 
     @property
     def answerer(self) -> Answerer:

@@ -58,10 +58,12 @@ def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQu
     """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
     with charged("data"):
         example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
-    where, what, slots = (t.to(context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+    asked, slots = known[torch.from_numpy(np.nonzero(valid)[0])], known.to(context.device)
+    where, what = where.to(context.device), what.to(context.device)
     # Without a null document every candidate of a batch may be excluded.
     filled = (
-        model.encoder(sequences, where[example], what[example], slots[example])
+        model.encoder(sequences, where[example], what[example], asked)
         if sequences
         else torch.zeros(0, where.shape[1], device=context.device)
     )

@@ -37,7 +37,7 @@ from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
 from realm.timing import charged
 from realm.train.distributed import is_first, on_first
-from realm.train.loop import Metrics, StepResult, Task
+from realm.train.loop import Measured, Metrics, StepResult, Task
 
 NULL_QUERIES = 64
 """Probe sentences on which the null document's first offset is measured."""
@@ -50,16 +50,16 @@ TRIED = 4
 """Held-out sentences that are tried for each question that is wanted of them."""
 
 
-def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
+def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
     log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
     p_z = log_p_z.exp()
     entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
     real = retrieved.block_ids[retrieved.real]
-    metrics = {"entropy": float(entropy.mean()), "distinct": len(np.unique(real)) / max(1, len(real))}
+    metrics: Measured = {"entropy": entropy.mean(), "distinct": len(np.unique(real)) / max(1, len(real))}
     if retrieved.has_null:
         utility = losses.marginal_utility(probs, log_p_z, slots)
-        metrics |= {"marginal_utility": float(utility.sum() / slots.sum()), "p_null": float(p_z[:, NULL_INDEX].mean())}
+        metrics |= {"marginal_utility": utility.sum() / slots.sum(), "p_null": p_z[:, NULL_INDEX].mean()}
     return metrics
 
 
@@ -182,7 +182,7 @@ class PretrainTask(Task):
         loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
         metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
-        return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
+        return StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         drawn = self.order.batch(step, self.section.batch)

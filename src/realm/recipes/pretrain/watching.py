@@ -20,7 +20,7 @@ from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import NULL_INDEX, Retrieved, Retriever
 from realm.timing import KINDS, charged
-from realm.train.loop import Metrics
+from realm.train.loop import Measured, Metrics
 
 EVERY = 20
 READ = 8
@@ -44,7 +44,7 @@ class Watcher:
         self._oldest = 0
         self.encoded = 0
 
-    def step(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
+    def step(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Measured:
         """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
         with charged("watching"):
             self._steps.add(step)
@@ -144,18 +144,16 @@ def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int
     return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
 
 
-def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
+def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
 
     Nothing where there is no null document to compare with.
     """
     if not retrieved.has_null:
         return {}
-    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float().cpu().numpy()
-    real = retrieved.real
-    return {
-        f"utility_rank_{rank}": float(utility[real[:, rank], rank].mean()) for rank in range(1, utility.shape[1]) if real[:, rank].any()
-    }
+    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float()
+    having = {rank: np.flatnonzero(retrieved.real[:, rank]) for rank in range(1, utility.shape[1])}
+    return {f"utility_rank_{rank}": utility[torch.from_numpy(rows), rank].mean() for rank, rows in having.items() if len(rows)}
 
 
 def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
