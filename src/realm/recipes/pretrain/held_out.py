@@ -48,7 +48,7 @@ def _sums(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
     """Over the masked wordpieces of b queries: loss, utility, right with retrieval, right with the null document, how many. float64 [5]."""
     inputs, device = view.inputs, view.context.device
     retrieved = view.retrieve(queries)
-    weighed = weigh_candidates(view.model, view.context, queries, retrieved)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
     rows, log_p_z = weighed.rows, weighed.log_p_z
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     target_log_probs = log_p_z.new_zeros(*rows.shape, where.shape[1])
@@ -74,7 +74,7 @@ def _sums_pointed(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
     """The same over b sentences of which a reader points at the whole span: one target each. float64 [5]."""
     inputs, device = view.inputs, view.context.device
     retrieved = view.retrieve(queries)
-    weighed = weigh_candidates(view.model, view.context, queries, retrieved)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
     rows, log_p_z = np.where(retrieved.valid, weighed.rows, NO_ROW), weighed.log_p_z
     asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
     pointed = point_at(view.model.reader, inputs, asked, targets, rows)

@@ -178,7 +178,9 @@ class PretrainTask(Task):
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
         retriever_only = self.section.reader_stays(step)
-        scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only)
+        scored = score_candidates(
+            self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only, known=view.known
+        )
         loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
         metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
