@@ -1,5 +1,6 @@
 """Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
 
+import itertools
 import json
 import os
 import shutil
@@ -254,6 +255,30 @@ def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
         assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
         assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"].values()))
     assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+
+
+def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    located = tree(run / "answers")
+    shutil.rmtree(run / "answers")
+    plan(tiny_run.parent / "recipe.toml", run)
+    assert {name: sha for name, sha in located.items() if name in tree(run / "answers")} == tree(run / "answers") != {}
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("located again")
+
+    monkeypatch.setattr("realm.data.matching.locate_answers", never)
+    assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
+
+
+def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
+    ticks = itertools.count()
+    monkeypatch.setattr("realm.pipeline.plan.working_clock", lambda device: lambda: float(next(ticks)))
+    stages = plan(tiny_run.parent / "recipe.toml", tiny_run)["stages"]
+    assert all(stages[name]["seconds_per_step"] == 1 for name in ("warm", "ict", "pretrain", "finetune"))
+    assert stages["finetune"]["seconds_located"] == 1 and stages["pretrain"]["seconds_per_evaluation"] == 1
+    assert stages["corpus"]["seconds"] < 60
 
 
 def test_plan_counts_what_a_run_does_besides_steps(tiny_run: Path, tmp_path: Path) -> None:

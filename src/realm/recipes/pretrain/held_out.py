@@ -12,6 +12,7 @@ from realm import losses
 from realm.data.blocks import NO_ROW, NULL_ROW
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery
+from realm.nn.precision import multiplying
 from realm.pointer import best_strings, point_at
 from realm.recipes.pretrain.filling import weigh_candidates
 from realm.recipes.pretrain.view import PretrainView
@@ -22,6 +23,8 @@ from realm.train.loop import Metrics
 @torch.no_grad()
 def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int) -> Metrics:
     """Fill the masks of held-out sentences with what is retrieved for them and with the null document; the ranks share the work.
+
+    In the numbers in which steps multiply.
 
     Args:
         view: the live networks and the index in use.
@@ -37,8 +40,9 @@ def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int)
     mine = queries[rank() :: world()]
     sums = torch.zeros(5, dtype=torch.float64)
     sums_of = _sums_pointed if view.section.fill == "pointer" else _sums
-    for at in range(0, len(mine), size):
-        sums += sums_of(view, mine[at : at + size])
+    with multiplying(view.context.device.type, bf16=view.context.recipe.run.bf16):
+        for at in range(0, len(mine), size):
+            sums += sums_of(view, mine[at : at + size])
     loss, utility, right, right_null, tokens = total(sums).tolist()
     names = ("held_out_loss", "held_out_utility", "held_out_accuracy", "held_out_accuracy_null")
     return {name: value / max(1.0, tokens) for name, value in zip(names, (loss, utility, right, right_null), strict=True)}
