@@ -49,9 +49,9 @@ PEER = "transformers 4.40.2"
 Step = Callable[[], dict[str, float]]
 
 
-def new_model(preset: str, dropout: float = 0.0) -> RealmModel:
-    """A preset from nothing, its attention with the same dropout as its states."""
-    settings = {"preset": preset, "dropout": dropout, "attention_dropout": dropout, "query_length": QUERY}
+def new_model(preset: str, dropout: float = 0.0, **sizes: int) -> RealmModel:
+    """A preset from nothing, or other ``sizes`` in its place, its attention with the same dropout as its states."""
+    settings = {"preset": preset, **sizes, "dropout": dropout, "attention_dropout": dropout, "query_length": QUERY}
     torch.manual_seed(0)
     return RealmModel(spec_of(build_recipe({"model": settings}).model, VOCABULARY, QUERY + BLOCK - 1))
 

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,12 @@ from bench_step import K, gradient_gap, new_model
 from gpu_runs import pretrain, refresh
 from gpu_size import DEVICE, Size
 from memory import Extra
+from realm.data.loader import WHOLE, Share
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
+from realm.train.loop import LoopOptions, StepResult, Task
 from realm.train.optim import adamw
+from realm.train.stepping import StepWindow, one_step as one_training_step
 from step_batch import Workload, full_workload
 from step_figures import gemm_peak, step_flops, wait
 from step_ways import our_loss
@@ -69,6 +73,46 @@ def parity(rows: Rows, size: Size, out: Path) -> None:
     rows.measure("float32", lambda: compare(False))
     rows.measure("bf16", lambda: compare(True))
     rows.measure("search", searches)
+    rows.measure("deferred", lambda: deferred(size, work))
+
+
+class Learning(Task):
+    """A task of one batch, the same in every step; the loss of step 1 is not finite."""
+
+    name = "learning"
+
+    def __init__(self, model: RealmModel, work: Workload):
+        self.model, self.work = model, work
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        loss = our_loss(self.model, self.work) * (float("nan") if step == 1 else 1.0)
+        return StepResult(loss, 1, {"loss_of_step": loss.detach()})
+
+
+def _tell_of_waits(wanted: bool) -> None:
+    if DEVICE == "cuda":
+        torch.cuda.set_sync_debug_mode("warn" if wanted else "default")
+
+
+def deferred(size: Size, work: Workload) -> Row:
+    """A few steps whose numbers are read at each, and at the end alone: the same weights, one step left out, and how often the second waits
+    for the accelerator in its step, as torch tells (0 on a CPU, where nothing is waited for)."""
+    weights, skipped, waits = [], [], 0
+    for later in (False, True):
+        task = Learning(new_model(size.parity).train().to(DEVICE), work)
+        options = LoopOptions(steps=4, lr=1e-4, warmup=0, device=DEVICE, deferred=later)
+        optimizer, window = adamw([task.model], lr=1e-4), StepWindow(task, options, Path("not_finite"))
+        for number in range(4):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                _tell_of_waits(later)
+                window.add(number, one_training_step(task, number, optimizer, options))
+                _tell_of_waits(False)
+            waits += sum("synchroniz" in str(warning.message) for warning in said)
+        skipped.append(window.close(1e-4)["skipped"])
+        weights.append([weight.detach() for weight in task.model.parameters()])
+    gap = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-12)) for a, b in zip(*weights, strict=True))
+    return {"gap": gap, "skipped": skipped, "waits": waits, "passed": gap <= 1e-4 and skipped == [0.25, 0.25]}
 
 
 @contextmanager
@@ -86,9 +130,13 @@ def peak_memory() -> Iterator[dict[str, float]]:
 
 
 def step(rows: Rows, size: Size, out: Path) -> None:
-    """Seconds, memory and share of the peak by batch."""
+    """Seconds, memory and share of the peak by network and batch."""
     torch.set_float32_matmul_precision("high")
-    model = new_model(size.step).train().to(DEVICE)
+    for name, sizes in size.steps_of.items():
+        _step_of(name, new_model("base" if sizes else name, **sizes).train().to(DEVICE), rows, size)
+
+
+def _step_of(name: str, model: RealmModel, rows: Rows, size: Size) -> None:
     optimizer = adamw([model], lr=1e-5)
     spec, bf16 = model.embedder.spec.body, DEVICE == "cuda"
     dtype = torch.bfloat16 if bf16 else torch.float32
@@ -112,7 +160,7 @@ def step(rows: Rows, size: Size, out: Path) -> None:
         return {"seconds": seconds, "queries_per_second": b / seconds, **memory, **utilisation}
 
     for b in size.batches:
-        rows.measure(f"{size.step}, {b} x {K}", lambda b=b: measure(b))
+        rows.measure(f"{name}, {b} x {K}", lambda b=b: measure(b))
 
 
 def search(rows: Rows, size: Size, out: Path) -> None:

@@ -7,6 +7,8 @@ import torch
 
 from bench_step import BLOCK, QUERY
 
+MINILM = {"hidden": 384, "layers": 6, "heads": 12, "intermediate": 1536, "projection": 384}
+"""all-MiniLM-L6-v2's sizes."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -15,7 +17,8 @@ class Size:
     """How large everything is.
 
     Args:
-        parity, step, trained: presets of those parts.
+        parity, trained: presets of those parts.
+        steps_of: networks whose steps are measured, by name: a preset, or [model]'s sizes in its place.
         batches: queries of a step, each a row.
         blocks: embeddings searched.
         steps: of pre-training, for the slow-down and for the long run.
@@ -24,7 +27,7 @@ class Size:
     """
 
     parity: str
-    step: str
+    steps_of: dict[str, dict[str, int]]
     trained: str
     batches: tuple[int, ...]
     query: int
@@ -38,8 +41,10 @@ class Size:
 def size_of(toy: bool, documents: Path | None, threads: int) -> Size:
     torch.set_num_threads(threads)
     if toy:
-        return Size("tiny", "tiny", "tiny", (1, 2), 16, 32, 20_000, (40, 4), documents, threads)
-    return Size("mini", "base", "small", (4, 8, 16, 32, 64), QUERY, BLOCK, 13_350_000, (120, 20_000), documents, threads)
+        return Size("tiny", {"tiny": {}}, "tiny", (1, 2), 16, 32, 20_000, (40, 4), documents, threads)
+    return Size(
+        "mini", {"base": {}, "minilm": MINILM}, "small", (4, 8, 16, 32, 64), QUERY, BLOCK, 13_350_000, (120, 20_000), documents, threads
+    )
 
 
 def device_in_words() -> str:

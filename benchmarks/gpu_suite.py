@@ -3,8 +3,9 @@
     python benchmarks/gpu_suite.py --out gpu-suite --documents simplewiki_2021.jsonl.xz     # again after an interruption: it goes on
     python benchmarks/gpu_suite.py --out gpu-suite --toy                                    # on any CPU, in a minute or two
 
-parity    CPU and GPU give the same loss, the same gradients and the same search results; bf16 within 1 %
-step      a step of pre-training at base size: seconds, peak memory, share of the measured bf16 GEMM peak, by batch
+parity    CPU and GPU give the same loss, the same gradients and the same search results; bf16 within 1 %; steps that read nothing back
+          give the weights of those that do
+step      a step of pre-training at base size and at all-MiniLM-L6-v2's: seconds, peak memory, share of the measured bf16 peak
 search    exact search of 13.35 million embeddings for 1, 16 and 64 queries
 refresh   a step of pre-training with a frozen index and beside a refresher that is never idle
 pretrain  preset small on the documents: corpus, warm, ict, pretrain; goes on where it stopped each time the suite is started

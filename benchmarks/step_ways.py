@@ -18,7 +18,6 @@ from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel
 from realm.recipes.pretrain.filling import score_candidates
 from realm.train.optim import adamw, parameter_groups
-from realm.train.timing import Stopwatch
 from step_batch import Workload, padded
 
 
@@ -59,9 +58,7 @@ def prepare(model: RealmModel, way: Way | None) -> torch.optim.Optimizer:
 
 def our_loss(model: RealmModel, work: Workload) -> Tensor:
     """The code that pre-training runs."""
-    context: Any = SimpleNamespace(
-        inputs=work.inputs, device=next(model.parameters()).device, recipe=Recipe(), watch=Stopwatch(outside="step")
-    )
+    context: Any = SimpleNamespace(inputs=work.inputs, device=next(model.parameters()).device, recipe=Recipe())
     scored = score_candidates(model, context, work.queries, work.retrieved)
     loss, _ = losses.marginal_nll_per_token(scored.target_log_probs, scored.log_p_z, scored.slots)
     return loss.sum() / scored.slots.sum()

@@ -1,5 +1,6 @@
 """Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
 
+import itertools
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
+from realm.timing import KINDS
 from realm.train.metrics import TIMES, MetricsLog
 
 QUIET = Progress(quiet=True)
@@ -58,6 +60,21 @@ def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
     assert set(json.loads((tiny_run / "seconds.json").read_text())) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
 
 
+def test_the_profile_says_where_all_the_time_went(tiny_run: Path) -> None:
+    profile, seconds = (json.loads((tiny_run / f"{name}.json").read_text()) for name in ("profile", "seconds"))
+    assert set(profile) == set(seconds)
+    for stage, kinds in profile.items():
+        assert set(kinds) <= set(KINDS) and min(kinds.values()) >= 0
+        assert sum(kinds.values()) == pytest.approx(seconds[stage], rel=0.02, abs=0.02), stage
+    training = {"data", "forward", "backward", "optimiser", "checkpoints"}
+    kinds_of = {stage: {kind for kind, spent in kinds.items() if spent} for stage, kinds in profile.items()}
+    assert kinds_of["corpus"] >= {"tokenising", "other"}
+    assert all(kinds_of[stage] >= training for stage in ("warm", "ict", "pretrain", "finetune"))
+    assert kinds_of["warm"] >= {"evaluation"} and kinds_of["pretrain"] >= {"search", "embedding", "evaluation", "watching"}
+    assert kinds_of["finetune"] >= {"tokenising", "search", "evaluation"}
+    assert kinds_of["eval"] >= {"tokenising", "search", "forward"}
+
+
 def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = shutil.copytree(tiny_run, tmp_path / "run")
     before = tree(run)
@@ -69,7 +86,7 @@ def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr("realm.pipeline.evaluation.evaluate_retrieval", never)
     done = run_recipe(tiny_run.parent / "recipe.toml", run, stages=None, progress=QUIET)
     changed = {name for name, sha in tree(run).items() if before.get(name) != sha}
-    assert changed <= {"seconds.json", "report.html"} and set(tree(run)) == set(before)
+    assert changed <= {"seconds.json", "profile.json", "report.html"} and set(tree(run)) == set(before)
     assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
 
 
@@ -238,6 +255,30 @@ def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
         assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
         assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"].values()))
     assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+
+
+def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    located = tree(run / "answers")
+    shutil.rmtree(run / "answers")
+    plan(tiny_run.parent / "recipe.toml", run)
+    assert {name: sha for name, sha in located.items() if name in tree(run / "answers")} == tree(run / "answers") != {}
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("located again")
+
+    monkeypatch.setattr("realm.data.matching.locate_answers", never)
+    assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
+
+
+def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
+    ticks = itertools.count()
+    monkeypatch.setattr("realm.pipeline.plan.working_clock", lambda device: lambda: float(next(ticks)))
+    stages = plan(tiny_run.parent / "recipe.toml", tiny_run)["stages"]
+    assert all(stages[name]["seconds_per_step"] == 1 for name in ("warm", "ict", "pretrain", "finetune"))
+    assert stages["finetune"]["seconds_located"] == 1 and stages["pretrain"]["seconds_per_evaluation"] == 1
+    assert stages["corpus"]["seconds"] < 60
 
 
 def test_plan_counts_what_a_run_does_besides_steps(tiny_run: Path, tmp_path: Path) -> None:

@@ -230,6 +230,18 @@ def test_shares_are_weighed_by_time_and_ranks_stand_together(tmp_path: Path) -> 
     assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
 
 
+def test_the_time_of_the_run_is_shown_by_stage_and_kind(tmp_path: Path) -> None:
+    paths = make_run(tmp_path)
+    assert "The time of the run" not in report(paths).text
+    write(
+        paths.profile, {"corpus": {"tokenising": 1.0, "other": 3.0}, "ict": {"forward": 2.0, "search": 0.0, HOSTILE: 7.0}, "warm": HOSTILE}
+    )
+    text = report(paths).text
+    section = text[text.index("The time of the run") :]
+    assert "corpus 4 25.0 % 0.0 % 75.0 %" in section and "ict 2 0.0 % 100.0 % 0.0 %" in section
+    assert "tokenising: text to wordpieces; forward: networks, and the loss; other:" in section
+
+
 def test_alarms_come_first_with_what_to_try(tmp_path: Path) -> None:
     root = make_run(tmp_path).root
     rows = [{"stage": "pretrain", "step": 140, "alarm": name, "problem": f"the {name}", "cure": HOSTILE} for name in ("staleness", HOSTILE)]

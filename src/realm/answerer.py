@@ -19,6 +19,7 @@ from realm.nn.precision import multiplying
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.text.answers import is_whole
 from realm.text.scoring import Scoring, scoring_of
+from realm.timing import charged
 
 BATCH = 16
 SPANS_KEPT = 64
@@ -254,7 +255,8 @@ class Answerer:
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         """Answers from what was found, p_z [b, k]; their timings are filled in later."""
-        log_p = self._log_p(tokens, found)
+        with charged("forward"):
+            log_p = self._log_p(tokens, found)
         return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:

@@ -26,6 +26,7 @@ from realm.index.sparse import open_sparse
 from realm.linked import FIRST, LinkedPages, merged
 from realm.nn.embedder import Embedder
 from realm.retrieval import Retriever
+from realm.timing import charged
 
 EVEN = 1.0
 """Weight of the sparse score where nothing says another."""
@@ -145,11 +146,13 @@ class DenseCandidates(Source):
         """
         started = time.perf_counter()
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
-        query_emb = self.embedded(questions)
+        with charged("forward"):
+            query_emb = self.embedded(questions)
         embedded = time.perf_counter() - started
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
-        block_ids, proposals = self._found(query_emb, texts, k, left_out)
+        with charged("search"):
+            block_ids, proposals = self._found(query_emb, texts, k, left_out)
         valid = block_ids != NULL_BLOCK
         rows = np.full(block_ids.shape, NO_ROW, np.int64)
         rows[valid] = self.inputs.store.rows_of(block_ids[valid])

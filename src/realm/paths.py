@@ -47,6 +47,11 @@ class RunPaths:
         return self.root / "report.html"
 
     @property
+    def profile(self) -> Path:
+        """Seconds of each stage by kind of work."""
+        return self.root / "profile.json"
+
+    @property
     def index(self) -> Path:
         """Generations of the index, with ``CURRENT``."""
         return self.root / "index"

@@ -115,6 +115,7 @@ def same(found: dict[str, bytes], expected: dict[str, bytes]) -> bool:
     """The same files of the same bytes, but for times that somebody measured."""
     timed = (
         "seconds.json",
+        "profile.json",
         "metrics.jsonl",
         "manifest.json",
         "report.html",

@@ -13,6 +13,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
+from realm.recipes.pretrain.filling import weigh_candidates
 from realm.recipes.pretrain.stage import starting_model
 from realm.recipes.pretrain.task import PretrainTask
 from realm.storage.generations import published_generations
@@ -90,6 +91,32 @@ def test_a_killed_stage_goes_on_as_if_nothing_had_been(
     whole = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
     for name, value in whole.state_dict().items():
         assert torch.equal(value, ended.state_dict()[name]), name
+
+
+def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retriever's step weighs with the vectors of the index: what embedding each document anew gives, with the same gradient."""
+    context = open_context(RunPaths(run), recipe, lambda *_: None)
+    task = PretrainTask(context, starting_model(context))
+    task.between(0)
+    queries = [task.query(at, item) for at, item in task.order.batch(0, 6)]
+    retrieved, embedder = task.view.retrieve(queries), task.model.embedder
+    read: list[int] = []
+    forward = task.model.documents.forward
+    monkeypatch.setattr(task.model.documents, "forward", lambda sequences: (read.append(len(sequences)), forward(sequences))[1])
+    found = []
+    for known in (None, task.view.known):
+        embedder.zero_grad()
+        weighed = weigh_candidates(task.model, context, queries, retrieved, in_batch=True, known=known)
+        assert weighed.among_batch is not None
+        (weighed.log_p_z.masked_fill(torch.isinf(weighed.log_p_z), 0.0).square().sum()).backward()
+        grads = [weight.grad.clone() for weight in embedder.parameters() if weight.grad is not None]
+        found.append((weighed.log_p_z, weighed.among_batch, *grads))
+    assert len(found[0]) == len(found[1]) > 2
+    for anew, looked_up in zip(*found, strict=True):
+        torch.testing.assert_close(looked_up, anew, atol=1e-5, rtol=1e-4)
+    assert read[0] > 1 and read[1:] == [1]  # of the second only the null document
+    task.step(6)
+    assert read[2:] == [1]
 
 
 def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,12 +98,12 @@ def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.Mo
 
 def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "RECENT", 10)
-    watcher = watching.Watcher(task.context.watch)
+    watcher = watching.Watcher()
     for _ in range(2):
         assert "distinct_per_1000" not in watcher.row(1, 5)
         watcher._recent.extend([[1, 2], [2, 3], [3, 1], [9, 9], [1, 9]])
     watcher._recent = type(watcher._recent)(watcher._recent, maxlen=10)
-    again = watching.Watcher(task.context.watch)
+    again = watching.Watcher()
     again.restore(watcher.state())
     assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
     assert RECENT == 1000

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from realm.timing import KINDS
+
 EXCERPT = 300
 DAY = 86_400
 NAMED = 10
@@ -248,6 +250,19 @@ def results(value: dict[str, Any]) -> None:
         for name, stage in value["stages"].items()
     ]
     _print(_table(value["run"], ["stage", "seconds", *(f"recall@{d}" for d in depths), "EM"], rows))
+
+
+def profiled(value: dict[str, Any]) -> None:
+    """The same, and what share of each stage's seconds went into which kind of work; what took none is left out."""
+    results(value)
+    found = {name: stage["profile"] for name, stage in value["stages"].items()}
+    kinds = [kind for kind in KINDS if any(profile.get(kind) for profile in found.values())]
+    rows = [[name, *(_share(profile.get(kind, 0.0), sum(profile.values())) for kind in kinds)] for name, profile in found.items()]
+    _print(_table("Where the time went, % of each stage", ["stage", *kinds], rows))
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole else ""
 
 
 def imported(value: dict[str, Any]) -> None:

@@ -131,7 +131,17 @@ def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | No
     show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 
-def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = False, set: Settings = (), json: Json = False) -> None:
+def run(
+    recipe: Recipe,
+    /,
+    *,
+    out: Place = None,
+    stages: str = "",
+    plan: bool = False,
+    profile: bool = False,
+    set: Settings = (),
+    json: Json = False,
+) -> None:
     """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval. If interrupted, run it again to continue.
 
     Args:
@@ -139,6 +149,7 @@ def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = 
         out: the run directory; runs/NAME by default, after the recipe's file.
         stages: only these stages, separated by commas.
         plan: only print the time, memory and disk that the run will take, after a short probe.
+        profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too.
     """
     from realm.config import load_recipe
 
@@ -150,9 +161,9 @@ def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = 
         if plan:
             result = pipeline.plan(loaded, directory, progress=progress)
         else:
-            result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress)
+            result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress, settle=profile)
     if place().first:
-        show.result(result, json, show.plan if plan else show.results)
+        show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
 
 
 def _stage_verb(stage: str, about: str) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from realm.children import safely
 from realm.errors import ConfigError, Interrupted
+from realm.timing import charged
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -121,17 +122,20 @@ class Workers:
                 with safely():  # a process that is missing starts here
                     pending.append((item, self._pool.submit(_do, elsewhere, arguments, item)))
                 if len(pending) >= self.count + 2:
-                    done, future = pending.popleft()
-                    yield done, future.result()
+                    yield _waited(*pending.popleft())
             while pending:
-                done, future = pending.popleft()
-                yield done, future.result()
+                yield _waited(*pending.popleft())
         except BrokenProcessPool as error:
             cure = "If memory ran out, take fewer --workers; run the same command again to continue"
             raise Interrupted("a worker process died", cure=cure) from error
         finally:
             for _, future in pending:
                 future.cancel()
+
+
+def _waited(item: Item, future: Future[Any]) -> tuple[Item, Any]:
+    with charged("waiting"):
+        return item, future.result()
 
 
 def _start(stop: Any) -> None:

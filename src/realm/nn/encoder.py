@@ -75,12 +75,15 @@ class KnowledgeAugmentedEncoder(nn.Module):
         Args:
             sequences: n joint inputs.
             positions, targets: [n, m].
-            slots: [n, m] True where there is a target, everywhere if not given; elsewhere no vocabulary is scored.
+            slots: [n, m] True where there is a target, everywhere if not given; elsewhere no vocabulary is scored. On the CPU, so that no
+                accelerator is waited for.
 
         Returns:
             [n, m] in float32, 0 where there is no target.
         """
-        where = torch.nonzero(torch.ones_like(targets) if slots is None else slots, as_tuple=True)
+        device = targets.device
+        there = torch.ones(targets.shape) if slots is None else slots
+        where = tuple(places.to(device) for places in torch.nonzero(there, as_tuple=True))
         logits = self.logits(self.mask_states(sequences, positions)[where])
         found = -F.cross_entropy(logits, targets[where], reduction="none")
         return found.new_zeros(targets.shape).index_put(where, found)

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from realm.storage.files import make_directory, read_json, sha256_file, write_at
 from realm.storage.locks import held
 from realm.storage.sums import file_sum
 from realm.text.tokenizer import TextTokenizer
+from realm.timing import KINDS, Stopwatch, running
 from realm.train.distributed import is_first, on_first
 
 FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
@@ -221,14 +222,28 @@ def read_seconds(paths: RunPaths) -> dict[str, float]:
     return read_json(paths.root / "seconds.json") or {}
 
 
+def read_profile(paths: RunPaths) -> dict[str, dict[str, float]]:
+    """The same seconds of each stage by kind of work, of :data:`realm.timing.KINDS`."""
+    return read_json(paths.profile) or {}
+
+
 @contextmanager
-def timed(paths: RunPaths, stage: str) -> Iterator[None]:
-    """Add the time of the block on the first rank to a stage's seconds, an interrupted block's too."""
+def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Add the time of the block on the first rank to a stage's seconds and to its profile, an interrupted block's too.
+
+    Args:
+        settle: as for :class:`realm.timing.Stopwatch`.
+    """
     started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds = read_seconds(paths)
-        seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
-        if is_first():
-            write_json(paths.root / "seconds.json", seconds)
+    with running(Stopwatch("other", settle=settle)) as watch:
+        try:
+            yield
+        finally:
+            seconds, profile = read_seconds(paths), read_profile(paths)
+            seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
+            before, now = profile.get(stage, {}), watch.seconds()
+            kinds = [kind for kind in KINDS if kind in before or kind in now]
+            profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 3) for kind in kinds}
+            if is_first():
+                write_json(paths.root / "seconds.json", seconds)
+                write_json(paths.profile, profile)

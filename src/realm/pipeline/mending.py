@@ -172,7 +172,7 @@ def _notes(paths: RunPaths) -> Iterator[Damage]:
     """Small files that say something of the run, and its logs."""
     for path in sorted((*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json"))):
         if path.name != "run.json" and (problem := _note_problem(path)) is not None:
-            derived = path.parent in (paths.results, paths.answers) or path.name == "seconds.json"
+            derived = path.parent in (paths.results, paths.answers) or path.name in ("seconds.json", paths.profile.name)
             cure = "remove it: realm run rebuilds it" if derived else "Restore it; realm run rewrites it if needed"
             yield Damage(path, problem, cure, path.unlink if derived else None)
     for path in sorted(paths.root.glob("*.jsonl")):

@@ -1,22 +1,27 @@
 """``realm run --plan``: what a run will take, from the corpus and a few real steps of every stage on a fresh model."""
 
 import dataclasses
+import os
 import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.info import corpus_info
+from realm.corpus.workers import usable_cores
 from realm.data.loader import WHOLE, Share
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.nn.bodies import freeze_words
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
@@ -44,7 +49,8 @@ from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import WarmTask
-from realm.refresh import KEEP_GENERATIONS, Generation, embed_corpus, snapshot_facts
+from realm.refresh import KEEP_GENERATIONS, EmbedOptions, Generation, embed_corpus, snapshot_facts
+from realm.storage.files import make_directory
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
 
@@ -60,9 +66,10 @@ FLOAT = 4
 
 
 def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
-    """What a run will take. Nothing in ``out`` is changed.
+    """What a run will take. Nothing in ``out`` is changed, but that of a corpus which is there the places of answers are kept for the run.
 
-    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away. Where one step
+    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away. On a CPU all but
+    memory and disk is told from processor time, so that other jobs beside the probe do not lengthen the forecast. Where one step
     would not fit into this machine's memory nothing is measured, no file is read, and only the forecast is given.
 
     Returns:
@@ -81,12 +88,13 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
     with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
         paths = RunPaths(Path(scratch))
         claim_run(paths, loaded)
-        built = time.perf_counter()
-        for there, here in ((RunPaths(Path(out)).corpus, paths.corpus), (RunPaths(Path(out)).sentences, paths.sentences)):
+        kept = RunPaths(Path(out))
+        if kept.corpus.is_dir():
+            make_directory(kept.answers)
+        for there, here in ((kept.corpus, paths.corpus), (kept.sentences, paths.sentences), (kept.answers, paths.answers)):
             if there.is_dir():
                 here.symlink_to(there.resolve())
-        build_run_corpus(paths, loaded, quiet)
-        seconds = time.perf_counter() - built
+        seconds = _alone(lambda: build_run_corpus(paths, loaded, quiet))
         facts = corpus_info(paths.corpus)
         tell_corpus(facts, quiet)
         check_corpus(paths, loaded)
@@ -109,6 +117,22 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         }
 
 
+def working_clock(device: torch.device) -> Callable[[], float]:
+    """Seconds of work: on a CPU those in which this thread was computing, whatever else ran; it takes its part in every product, so that
+    they are what a machine without other jobs would take. On an accelerator, the wall clock's."""
+    return time.thread_time if device.type == "cpu" else time.perf_counter
+
+
+def _alone(work: Callable[[], object]) -> float:
+    """Seconds that ``work``, in this process and others that it starts and ends, would take on all cores without other jobs beside it."""
+    started, before = time.perf_counter(), os.times()
+    work()
+    wall, after = time.perf_counter() - started, os.times()
+    own = after.user + after.system - before.user - before.system
+    others = after.children_user + after.children_system - before.children_user - before.children_system
+    return min(wall, max(own, (own + others) / usable_cores()))
+
+
 def _unmeasurable(expected: dict[str, Any]) -> str | None:
     """Why no step can be timed here."""
     memory = machine_memory()
@@ -124,19 +148,20 @@ def peak_memory() -> int:
 
 
 class _Timed(Task):
-    """A task without what it does between steps; notes when each step began and ended."""
+    """A task without what it does between steps; notes by a clock when each step began and ended."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, clock: Callable[[], float], begin: int):
+        self.clock, self.begin = clock, begin
         self.task = task
         self.name = task.name
         self.model = task.model
         self.marks: list[float] = []
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        return self.task.step(step, share)
+        return self.task.step(self.begin + step, share)
 
     def between(self, step: int) -> Metrics | None:
-        self.marks.append(time.perf_counter())
+        self.marks.append(self.clock())
         return None
 
 
@@ -146,6 +171,7 @@ class _Probe:
     def __init__(self, context: StageContext, progress: Progress):
         self.context = context
         self.progress = progress
+        self.clock = working_clock(context.device)
         self.model: RealmModel = new_model(context, sample=EMBEDDED).to(context.device)
         self.parameters = part_sizes(self.model)
         self.generation = self._generation()
@@ -162,7 +188,7 @@ class _Probe:
         if recipe.pretrain.steps:
             task = PretrainTask(context, with_what_fills(context, model))
             task.generation = self.generation
-            rows["pretrain"] = self._time(task, recipe.pretrain.steps)
+            rows["pretrain"] = self._time_phases(task, recipe.pretrain.steps)
             _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
             if task.held_out:
                 self._add_evaluations(rows["pretrain"], task)
@@ -176,9 +202,9 @@ class _Probe:
         """Those on held-out sentences: before the first step, every so many steps, after the last."""
         section = self.context.recipe.pretrain
         evaluations, sample = 1 + -(-section.steps // section.eval_every), task.held_out_queries()[:EVALUATED]
-        started = time.perf_counter()
+        started = self.clock()
         evaluate_held_out(task.view, sample, section.batch)
-        each = (time.perf_counter() - started) * len(task.held_out) / len(sample)
+        each = (self.clock() - started) * len(task.held_out) / len(sample)
         row |= {"evaluations": evaluations, "seconds_per_evaluation": round(each, 3)}
         row["seconds"] += evaluations * each
 
@@ -189,9 +215,9 @@ class _Probe:
             refresh: seconds in which the corpus is embedded, which is done again and again where the document side learns.
         """
         recipe, (questions, dev) = self.context.recipe, training_questions(self.context)
-        started = time.perf_counter()
+        started = self.clock()
         task = self._reading_task(questions)
-        located = time.perf_counter() - started
+        located = self.clock() - started
         rows = {"finetune": self._time(task, recipe.finetune.steps)}
         answering = self._seconds_per_answer(task, questions)
         looks = -(-recipe.finetune.steps // recipe.finetune.eval_every)
@@ -227,13 +253,23 @@ class _Probe:
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
         texts = [question.text for question in questions[:ANSWERED]]
-        started = time.perf_counter()
+        started = self.clock()
         task.answerer.answer(texts, k=self.context.recipe.read)
-        return (time.perf_counter() - started) / len(texts)
+        return (self.clock() - started) / len(texts)
 
-    def _time(self, task: Task, steps: int) -> dict[str, Any]:
+    def _time_phases(self, task: Task, steps: int) -> dict[str, Any]:
+        """As :meth:`_time`, where other networks may learn in the last steps than in the first."""
+        last = task.phase(steps - 1, steps)[0]
+        rows = [self._time(task, last), self._time(task, steps - last, begin=last)] if last else [self._time(task, steps)]
+        seconds = sum(row["seconds"] for row in rows)
+        return {"steps": steps, "seconds_per_step": round(seconds / steps, 4), "seconds": seconds}
+
+    def _time(self, task: Task, steps: int, begin: int = 0) -> dict[str, Any]:
+        """Seconds of so many steps, by a few from ``begin`` on."""
+        if self.context.recipe.model.freeze_words:
+            freeze_words(task.model)
         self.progress.count(f"plan: {task.name}", 0, STEPS)
-        timed = _Timed(task)
+        timed = _Timed(task, self.clock, begin)
         options = LoopOptions(steps=STEPS, lr=1e-4, warmup=0, log_every=STEPS, checkpoint_every=0, device=self.context.device.type)
         run = self.context.recipe.run
         options = dataclasses.replace(options, bf16=run.bf16, seed=run.seed, optimizer=run.optimizer)
@@ -270,9 +306,10 @@ class _Probe:
         """Embedding the whole corpus, from a sample of it."""
         rows = np.flatnonzero(self.context.store.live)
         sample = rows[:: max(1, len(rows) // EMBEDDED)][:EMBEDDED]
-        started = time.perf_counter()
-        embed_corpus(self.model.documents, self.context.inputs, sample)
-        return (time.perf_counter() - started) * len(rows) / len(sample)
+        started = self.clock()
+        options = EmbedOptions(bf16=self.context.recipe.run.bf16).lasting(self.model.documents)
+        embed_corpus(self.model.documents, self.context.inputs, sample, bf16=options.bf16)
+        return (self.clock() - started) * len(rows) / len(sample)
 
 
 def _add_refreshes(row: dict[str, Any], refreshes: int, seconds: float) -> None:

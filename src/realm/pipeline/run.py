@@ -2,9 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from realm.config import Recipe, load_recipe
 from realm.corpus.store.info import corpus_info
@@ -12,7 +15,7 @@ from realm.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.errors import ConfigError
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_memory, check_questions, shared_questions
-from realm.pipeline.directory import alone, build_run_corpus, claim_run, read_seconds, timed
+from realm.pipeline.directory import alone, build_run_corpus, claim_run, read_profile, read_seconds, timed
 from realm.pipeline.evaluation import evaluate_baselines, evaluate_stage
 from realm.pipeline.needed_index import whole_index
 from realm.progress import Progress
@@ -28,6 +31,8 @@ from realm.train.metrics import MetricsLog, rounded
 from realm.train.sinks import open_sinks
 
 Report = Callable[[str, int, int, Metrics], None]
+Clock = Callable[[str], AbstractContextManager[None]]
+"""Adds the time of a block to that of a stage."""
 
 
 def alarms_of(recipe: Recipe, blocks: int) -> tuple[Diagnosis, ...]:
@@ -98,7 +103,12 @@ WITHOUT_QUESTIONS = (
 
 
 def run_recipe(
-    recipe: Recipe | str | Path, out: str | Path, *, stages: tuple[str, ...] | None = None, progress: Progress | None = None
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    stages: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+    settle: bool = False,
 ) -> dict[str, Any]:
     """Run the stages of a recipe in a directory; finished stages are not repeated.
 
@@ -107,9 +117,11 @@ def run_recipe(
         out: the run directory.
         stages: which of ``STAGES``; None for all.
         progress: where to show progress; None: on standard error.
+        settle: wait for a GPU after each kind of work, so that the profile says what it computed and not who waited for it.
 
     Returns:
-        {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
+        {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", "profile": {kind: seconds}, and its results}},
+        "skipped": [reason]}.
 
     Raises:
         RunError: another process trains in this directory.
@@ -126,7 +138,8 @@ def run_recipe(
             on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))
-            return _run(loaded, paths, wanted, progress)
+            clock = partial(timed, paths, settle=torch.cuda.synchronize if settle and on_cuda(loaded) else lambda: None)
+            return _run(loaded, paths, wanted, progress, clock)
 
 
 def warn_of(problem: str, progress: Progress) -> None:
@@ -135,10 +148,10 @@ def warn_of(problem: str, progress: Progress) -> None:
         progress.say(problem)
 
 
-def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress) -> dict[str, Any]:
+def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress, clock: Clock) -> dict[str, Any]:
     """What :func:`run_recipe` does, on each rank: the first one builds, writes and speaks, all of them train."""
     if "corpus" in wanted:
-        with timed(paths, "corpus"):
+        with clock("corpus"):
             on_first(lambda: build_run_corpus(paths, loaded, progress))
     tell_corpus(corpus_info(paths.corpus), progress)
     results: dict[str, dict[str, Any]] = {}
@@ -146,13 +159,14 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     if set(wanted) - {"corpus"}:
         check_corpus(paths, loaded)
         on_first(lambda: whole_index(paths.root, progress, progress.say))
-        results, skipped = _train(open_run_context(paths, loaded, progress), wanted)
+        results, skipped = _train(open_run_context(paths, loaded, progress), wanted, clock)
         on_first(lambda: str(write_report(paths)))
     progress.close()
     for reason in skipped:
         progress.say(reason)
-    seconds = read_seconds(paths)
-    shown = {name: {"seconds": seconds.get(name), **results.get(name, {})} for name in (*STAGES, "baselines") if name in seconds}
+    seconds, profile = read_seconds(paths), read_profile(paths)
+    ran = [name for name in (*STAGES, "baselines") if name in seconds]
+    shown = {name: {"seconds": seconds[name], "profile": profile.get(name, {}), **results.get(name, {})} for name in ran}
     done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
     return {**done, "stages": shown, "skipped": skipped}
 
@@ -195,7 +209,7 @@ def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> Sta
 TRAIN: dict[str, Callable[[StageContext], None]] = {"warm": run_warm, "ict": run_ict, "pretrain": run_pretrain, "finetune": run_finetune}
 
 
-def _train(context: StageContext, wanted: tuple[str, ...]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _train(context: StageContext, wanted: tuple[str, ...], clock: Clock) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Every wanted stage with its evaluation. Returns results by name, and why stages were skipped."""
     results: dict[str, dict[str, Any]] = {}
     skipped: list[str] = []
@@ -207,17 +221,17 @@ def _train(context: StageContext, wanted: tuple[str, ...]) -> tuple[dict[str, di
         elif stage in ("finetune", "eval") and not recipe.train_files:
             skipped += [] if skipped else [WITHOUT_QUESTIONS.format(run=paths.root)]
         elif stage in TRAIN:
-            with timed(paths, stage):
+            with clock(stage):
                 TRAIN[stage](context)
             if stage in ("ict", "pretrain") and recipe.eval_files:
-                with timed(paths, "eval"):
+                with clock("eval"):
                     results[stage] = on_first(partial(evaluate_stage, context, stage))
         elif stage == "eval" and not recipe.eval_files:
             skipped.append("No questions to evaluate on ([eval] qa is empty): eval was skipped.")
         elif stage == "eval":
-            with timed(paths, "eval"):
+            with clock("eval"):
                 results["finetune"] = on_first(partial(evaluate_stage, context, "finetune"))
             if recipe.eval.baselines:
-                with timed(paths, "baselines"):
+                with clock("baselines"):
                     evaluate_baselines(context)
     return results, skipped

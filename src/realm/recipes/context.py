@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,7 +32,6 @@ from realm.train.distributed import on_first, world
 from realm.train.loop import LoopOptions, Metrics, Task, fit
 from realm.train.metrics import MetricsLog
 from realm.train.recomputing import recompute_layers
-from realm.train.timing import Stopwatch
 
 __all__ = [
     "RUN_FORMAT",
@@ -71,7 +70,6 @@ class StageContext:
         report: called with (stage, step, steps, metrics) whenever a row was logged.
         say: called with a line for people, said once.
         count: called with (what, done, total) by what may take minutes on a large corpus: blocks embedded, questions searched.
-        watch: charges the time of a step to its parts; what no block claims is the loop's: backward pass, optimiser, checkpoints.
     """
 
     paths: RunPaths
@@ -82,7 +80,6 @@ class StageContext:
     report: Report
     say: Callable[[str], None] = silent
     count: Counting = silent
-    watch: Stopwatch = field(default_factory=lambda: Stopwatch(outside="backward"))
 
     @property
     def store(self) -> BlockStore:
@@ -259,6 +256,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         accumulate=section.accumulate,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
+        deferred=context.device.type != "cpu",
         checkpoint_every=context.recipe.run.checkpoint_every,
     )
     checkpoints = CheckpointDirectory(context.paths.checkpoints(task.name), fingerprint=mark)

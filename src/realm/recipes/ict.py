@@ -20,6 +20,7 @@ from realm.errors import CorpusError
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.recipes.starting import new_model
+from realm.timing import charged
 from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
 from realm.train.stepping import own_shares, seed_share
@@ -88,7 +89,8 @@ class IctTask(Task):
         self._ahead: dict[Share, _Ahead] = {}
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        examples = self._examples(step, share)
+        with charged("data"):
+            examples = self._examples(step, share)
         if share.count == world():
             scored = self._scored(*self._embed(examples), examples)
             return _result(scored, scored.loss.sum())
@@ -139,8 +141,7 @@ class IctTask(Task):
 
 
 def _result(scored: _Scored, loss: Tensor) -> StepResult:
-    metrics = {"accuracy": float(scored.hits.float().mean())}
-    return StepResult(loss, int(scored.valid.sum()), metrics, len(scored.hits))
+    return StepResult(loss, scored.valid.sum(), {"accuracy": scored.hits.float().mean()}, len(scored.hits))
 
 
 def run_ict(context: StageContext) -> None:

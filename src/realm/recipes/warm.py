@@ -25,6 +25,7 @@ from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
 from realm.recipes.pretrain.sentences import warm_sentences
 from realm.recipes.starting import new_model
+from realm.timing import charged
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -119,15 +120,16 @@ class WarmTask(Task):
         return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLE * self.section.batch
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        drawn = self.order.batch(step, self.section.batch, share)
-        examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
-        queries = [query for query, _ in examples]
-        where, what, slots = self.pairs.slots(queries)
-        features = self.context.inputs.featurizer
-        log_probs = self.model.encoder([features.joint(query.ids, body) for query, body in examples], where, what, slots)
-        loss, valid = one_document_nll(log_probs, slots)
-        metrics = {"span_log_prob": float(-loss.detach().mean())}
-        return StepResult(loss.sum(), int(valid.sum()), metrics, float(slots.sum()))
+        with charged("data"):
+            drawn = self.order.batch(step, self.section.batch, share)
+            examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
+            queries = [query for query, _ in examples]
+            where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+            features = self.context.inputs.featurizer
+            sequences = [features.joint(query.ids, body) for query, body in examples]
+        where, what, slots = (values.to(self.context.device) for values in (where, what, known))
+        loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
+        return StepResult(loss.sum(), valid.sum(), {"span_log_prob": -loss.detach().mean()}, float(known.sum()))
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         items = [self.pairs.training[item] for _, item in self.order.batch(step, self.section.batch)]
@@ -136,7 +138,8 @@ class WarmTask(Task):
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None
-        self.reading = FilledShares(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
+        with charged("evaluation", whole=True):
+            self.reading = FilledShares(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:

@@ -29,6 +29,7 @@ from realm.refresh.generation import Generation, open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import ParameterFacts, answering, parameters_path, prune_run, read_facts, request_index, requested
 from realm.storage.files import write_json
+from realm.timing import charged
 
 STATUS = "refresher.json"
 POLL_SECONDS = 0.2
@@ -85,6 +86,7 @@ def build_generation(
     publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
 
 
+@charged("embedding", whole=True)
 def refresh_index(
     model: RealmModel,
     inputs: BlockInputs,

@@ -11,7 +11,7 @@ from realm.report.evidence import answers_section, claims_section, explanation_s
 from realm.report.markup import WORDS, Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
-from realm.report.stages import stages_section
+from realm.report.stages import profile_section, stages_section
 from realm.storage.files import write_atomic
 
 
@@ -40,6 +40,7 @@ def render(run: RunRecord) -> str:
         _results(run),
         confidence_section(run),
         stages_section(run),
+        profile_section(run),
         followed_section(run.followed),
         advice(run),
         _recipe(run),

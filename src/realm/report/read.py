@@ -18,6 +18,7 @@ from realm.stages import DAMAGED
 from realm.storage.files import read_json
 from realm.storage.manifests import read_note
 from realm.storage.sealed import check_sealed
+from realm.timing import KINDS
 from realm.train.metrics import MetricsLog
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class RunRecord:
     explanation: dict[str, Any] | None
     alarms: list[dict[str, Any]]
     followed: list[dict[str, Any]]
+    profile: dict[str, dict[str, float]]
     finished: float | None
 
     def stage(self, name: str) -> StageRecord:
@@ -84,8 +86,16 @@ def read_run(paths: RunPaths) -> RunRecord:
         explanation=explanation if isinstance(explanation, dict) else None,
         alarms=rows.alarms,
         followed=list(MetricsLog(paths.examples).rows()),
+        profile=_profile(read_note(paths.profile)),
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
+
+
+def _profile(value: Any) -> dict[str, dict[str, float]]:
+    """Seconds of each stage by kind of work, as far as they are numbers."""
+    stages = value.items() if isinstance(value, dict) else ()
+    known = {name: {kind: number(seconds.get(kind)) or 0.0 for kind in KINDS} for name, seconds in stages if isinstance(seconds, dict)}
+    return {name: seconds for name, seconds in known.items() if sum(seconds.values()) > 0}
 
 
 def _facts(path: Path) -> Any:

@@ -4,7 +4,7 @@ from realm.report.chart import Series, line_chart, short, thinned
 from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord, number
-from realm.train.metrics import PARTS
+from realm.timing import KINDS
 
 MOST_ROWS = 60
 
@@ -93,22 +93,40 @@ def _numbers(stage: StageRecord) -> Html:
     return tag("details", tag("summary", caption), table(["step", *names], rows, f"{stage.name}: {caption}"))
 
 
+def profile_section(run: RunRecord) -> Html | None:
+    """The time of the whole run: a row a stage, a column a kind of work that took any."""
+    if not run.profile:
+        return None
+    kinds = [kind for kind in KINDS if any(seconds[kind] for seconds in run.profile.values())]
+    totals = {name: sum(seconds.values()) for name, seconds in run.profile.items()}
+    rows = [
+        [name, short(totals[name]), *(f"{100 * seconds[kind] / totals[name]:.1f} %" for kind in kinds)]
+        for name, seconds in run.profile.items()
+    ]
+    words = "; ".join(f"{kind}: {WORDS['kinds'][kind]}" for kind in kinds)
+    heading = tag("h2", "The time of the run")
+    return tag(
+        "section", heading, table(["stage", "seconds", *kinds], rows, "Share of each stage's seconds"), tag("p", words, class_="note")
+    )
+
+
 def _time_shares(stage: StageRecord) -> Html | None:
-    """One bar a part of the step, over all rows of the stage by their time; None where nothing was measured."""
-    steps = {part: dict(stage.columns.get(f"share_{part}", [])) for part in PARTS}
+    """One bar a kind of work, over all rows of the stage by their time; None where nothing was measured."""
+    steps = {kind: dict(stage.columns.get(f"share_{kind}", [])) for kind in KINDS}
+    steps = {kind: values for kind, values in steps.items() if any(values.values())}
     weight = dict(stage.columns.get("seconds_per_step", []))
-    known = [step for step in weight if all(step in values for values in steps.values())]
+    known = [step for step in weight if any(step in values for values in steps.values())]
     total = sum(weight[step] for step in known)
     if not known or total <= 0:
         return None
-    shares = {part: sum(weight[step] * values[step] for step in known) / total for part, values in steps.items()}
+    shares = {part: sum(weight[step] * values.get(step, 0.0) for step in known) / total for part, values in steps.items()}
     rows = [
         tag(
             "div",
             tag("dt", part),
             tag("dd", tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, share)):.1f}%"), class_="bar", aria_hidden="true")),
             tag("dd", f"{100 * share:.1f} %", class_="share"),
-            tag("dd", WORDS["parts"][part], class_="note"),
+            tag("dd", WORDS["kinds"][part], class_="note"),
         )
         for part, share in shares.items()
     ]

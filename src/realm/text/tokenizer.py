@@ -28,6 +28,7 @@ from realm.text.alphabet import (
     writing_of,
 )
 from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
+from realm.timing import charged
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -102,10 +103,12 @@ class TextTokenizer:
         encoding = self._backend.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
+    @charged("tokenising")
     def encodings(self, texts: Sequence[str]) -> list[Encoding]:
         """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
         return self._backend.encode_batch(list(texts), add_special_tokens=False)
 
+    @charged("tokenising")
     def tokenize(self, sentences: Sequence[str]) -> Tokenized:
         """Ids and offsets of running text: the same as ``encodings`` gives, at many times its rate for BERT's tokenizers."""
         if self._words is None and splits_at_spaces(self._backend):

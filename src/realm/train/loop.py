@@ -13,15 +13,16 @@ import torch
 
 from realm.errors import TrainingError
 from realm.nn.model import state_sha256
+from realm.timing import charged
 from realm.train.best import BestWeights
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.stepping import StepWindow, one_step as _one_step
-from realm.train.task import LoopOptions, Metrics, StepResult, Task
+from realm.train.task import LoopOptions, Measured, Metrics, StepResult, Task
 
-__all__ = ["LoopOptions", "Metrics", "Report", "StepResult", "Task", "fit"]
+__all__ = ["LoopOptions", "Measured", "Metrics", "Report", "StepResult", "Task", "fit"]
 
 Report = Callable[[str, int, int, Metrics], None]
 STUDY = "not_finite"
@@ -53,8 +54,10 @@ class _Stage:
             return
         self.tell(step, values)
         if self.task.best_by in values:
-            self.best.offer(step, values[self.task.best_by], self.task.model)
+            with charged("checkpoints"):
+                self.best.offer(step, values[self.task.best_by], self.task.model)
 
+    @charged("checkpoints")
     def checkpoint(self, done: int) -> None:
         """Publish all that exact resume needs after ``done`` steps."""
         self.assert_ranks_equal(done)

@@ -14,11 +14,11 @@ from typing import Any
 
 from realm.decoding import json_value
 from realm.storage.files import fsync_directory, fsync_file, make_directory, reached, write_atomic
+from realm.timing import KINDS
 from realm.train.sinks import Row as Row, Sink
 
-PARTS = ("data", "search", "forward", "backward", "waiting", "watching")
-"""What the time of a pre-training step is divided into; a row has a ``share_`` of each."""
-SHARES = tuple(f"share_{part}" for part in PARTS)
+SHARES = tuple(f"share_{kind}" for kind in KINDS)
+"""What the time of pre-training is divided into; a row has a share of each."""
 SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
 SMALL = 1e-3
 TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)

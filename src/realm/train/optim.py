@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from realm.train.task import ALIKE, LoopOptions, Rates
 
@@ -70,7 +70,12 @@ class BertAdamW(torch.optim.Optimizer):
     """AdamW as BERT published it (google-research/bert, optimization.py): no correction of the moments for their start at zero.
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w = w - lr (m / (sqrt(v) + eps) + decay w)
+
+    Attributes:
+        found_inf: not None: a tensor of one number, and where it is not 0 a step changes nothing, as torch's fused optimisers have it.
     """
+
+    found_inf: Tensor | None = None
 
     def __init__(self, params: Any, *, lr: float):
         super().__init__(params, {"lr": lr, "betas": BETAS, "eps": EPS, "weight_decay": 0.0})
@@ -88,10 +93,14 @@ class BertAdamW(torch.optim.Optimizer):
                 if not state:
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
                 mean, square = state["exp_avg"], state["exp_avg_sq"]
+                before = None if self.found_inf is None else [value.clone() for value in (mean, square, parameter)]
                 mean.mul_(b1).add_(parameter.grad, alpha=1 - b1)
                 square.mul_(b2).addcmul_(parameter.grad, parameter.grad, value=1 - b2)
                 update = mean / square.sqrt().add_(group["eps"])
                 parameter.sub_(update.add_(parameter, alpha=group["weight_decay"]), alpha=group["lr"])
+                if self.found_inf is not None and before is not None:
+                    for value, old in zip((mean, square, parameter), before, strict=True):
+                        value.copy_(torch.where(self.found_inf.bool(), old, value))
 
 
 @dataclass(frozen=True)

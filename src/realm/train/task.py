@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from realm.data.loader import WHOLE, Share
 
 Metrics = dict[str, float]
+Scalar = float | Tensor
+"""A number, or a tensor of one that may still be on its way on an accelerator: the loop reads it when a row is logged."""
+Measured = dict[str, Scalar]
 Rates = Mapping[str, float]
 ALIKE: Rates = MappingProxyType({})
 """Every parameter learns at the one rate."""
@@ -21,21 +25,21 @@ class StepResult:
 
     Attributes:
         loss: scalar, summed over whatever the stage averages over.
-        valid: examples that had something to learn from.
+        valid: how many examples had something to learn from.
         metrics: numbers for the log, averaged over shares by their weight.
         weight: how much was summed (masked wordpieces, questions): the step's loss is the sum of losses by the sum of weights, so that
             it does not depend on how a batch was shared out.
     """
 
     loss: Tensor
-    valid: int
-    metrics: Metrics = field(default_factory=dict)
-    weight: float = 1.0
+    valid: Scalar
+    metrics: Measured = field(default_factory=dict)
+    weight: Scalar = 1.0
 
     @property
     def mean(self) -> Tensor:
         """The loss of this share on its own."""
-        return self.loss / max(self.weight, 1e-12)
+        return self.loss / torch.as_tensor(self.weight, device=self.loss.device).clamp(min=1e-12)
 
 
 class Task:
@@ -102,6 +106,8 @@ class LoopOptions:
         log_every: steps between metric rows.
         checkpoint_every: steps between checkpoints; 0 for none.
         bf16: autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32.
+        deferred: read no number of a step before its row is logged, so that an accelerator is never waited for; a step that is not finite
+            is left out by the accelerator itself. Otherwise every step's numbers are read at once.
         patience: windows of ``log_every`` steps without a valid example, or steps in a row that are not finite, before stopping.
     """
 
@@ -117,4 +123,5 @@ class LoopOptions:
     checkpoint_every: int = 100
     bf16: bool = False
     device: str = "cpu"
+    deferred: bool = False
     patience: int = 3

@@ -31,6 +31,7 @@ from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask, one_document_nll
 from realm.storage.manifests import write_note
 from realm.text.tokenizer import TextTokenizer
+from realm.timing import charged
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first
 from realm.train.loop import StepResult, Task
@@ -60,11 +61,13 @@ class ClosedBookTask(Task):
         raise NotImplementedError
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
-        where, what, slots = (t.to(self.context.device) for t in mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn]))
-        log_probs = self.model.encoder([empty_joint(self.context, ids) for ids, _, _ in drawn], where, what, slots)
-        loss, valid = one_document_nll(log_probs, slots)
-        return StepResult(loss.sum(), int(valid.sum()), weight=float(slots.sum()))
+        with charged("data"):
+            drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
+            where, what, known = mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn])
+            sequences = [empty_joint(self.context, ids) for ids, _, _ in drawn]
+        where, what, slots = (values.to(self.context.device) for values in (where, what, known))
+        loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
+        return StepResult(loss.sum(), valid.sum(), weight=float(known.sum()))
 
     order: EpochOrder
 

@@ -29,6 +29,7 @@ from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.finetune.presence import Subjects, blocks_read, presence_scores
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
+from realm.timing import charged
 from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
@@ -63,7 +64,8 @@ class ReadingTask(Task):
         self.section = context.recipe.finetune
         self.model = nn.ModuleDict({"source": source, "reader": reader})
         self.source, self.reader = source, reader
-        located = locate_answers(context, questions)
+        with charged("data"):
+            located = locate_answers(context, questions)
         self.questions, self.skipped = located.questions, located.skipped
         self.answers, self.elsewhere, self.named = located.spans, located.elsewhere, located.named
         if not self.questions:
@@ -100,12 +102,12 @@ class ReadingTask(Task):
         reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
         loss = (retrieval + reading).sum()
         metrics = {
-            "retriever_loss": float(retrieval.detach().sum() / found.sum().clamp(min=1)),
-            "reader_loss": float(reading.detach().sum() / readable.sum().clamp(min=1)),
-            "found": float(found.float().mean()),
-            "readable": float(readable.float().mean()),
+            "retriever_loss": retrieval.detach().sum() / found.sum().clamp(min=1),
+            "reader_loss": reading.detach().sum() / readable.sum().clamp(min=1),
+            "found": found.float().mean(),
+            "readable": readable.float().mean(),
         }
-        return StepResult(loss, int((found | readable).sum()), metrics, len(items))
+        return StepResult(loss, (found | readable).sum(), metrics, len(items))
 
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
@@ -114,7 +116,8 @@ class ReadingTask(Task):
         reader learns what is there.
         """
         assert isinstance(self.reader, Reader)
-        holding = _held(self.answers, items, read.rows)
+        with charged("data"):
+            holding = _held(self.answers, items, read.rows)
         presence = self.section.presence if self.reader.spec.pointer else 0.0
         some = np.arange(len(items)) if presence else np.flatnonzero(holding.any(1).numpy())
         some = some if len(some) else np.array([0])
@@ -122,8 +125,9 @@ class ReadingTask(Task):
         renamings = [self._renaming(positions[i]) for i in some]
         inputs, queries = self.context.inputs, [tokens[i] for i in some]
         spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
-        gold = self._at(self.answers, chosen, rows, spans)
-        valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
+        with charged("data"):
+            gold = self._at(self.answers, chosen, rows, spans)
+            valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
         loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
             held = holding[some]
@@ -132,7 +136,7 @@ class ReadingTask(Task):
             telling, known = losses.presence_nll(*scores, held.to(loss.device), told.to(loss.device) & blocks_read(spans))
             loss, found = loss + presence * telling, found | known
         everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
-        return everyone.index_add(0, places, loss), everyone.bool().index_fill(0, places[found], True)
+        return everyone.index_add(0, places, loss), everyone.bool().index_put((places,), found)
 
     def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""
@@ -153,14 +157,14 @@ class ReadingTask(Task):
 
     def _at(self, places: list[Spans], items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
         """True at the places of each question's answers among the spans, [b, k, t, w]."""
-        gold = torch.zeros_like(spans.valid)
+        gold = torch.zeros(spans.valid.shape, dtype=torch.bool)  # many small writes: not on an accelerator
         _, _, longest, widest = gold.shape
         for i, item in enumerate(items):
             for j, row in enumerate(rows[i].tolist()):
                 for start, end in places[item].get(row, []):
                     if end <= longest and end - start <= widest:
                         gold[i, j, start, end - start - 1] = True
-        return gold
+        return gold.to(spans.valid.device)
 
     @property
     def answerer(self) -> Answerer:
@@ -170,6 +174,11 @@ class ReadingTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
             return None
+        with charged("evaluation", whole=True):
+            return self._evaluated(step)
+
+    def _evaluated(self, step: int) -> Metrics:
+        """What the dev questions say after so many steps."""
         recall = self.dev_recall()
         if step == 0:
             self.recall_before = recall
@@ -221,6 +230,7 @@ class ReadingTask(Task):
         asked = {id(question) for question in shared(dev, pooled(load_datasets(self.context.recipe.eval_files)))}
         return [question for question in dev if id(question) not in asked]
 
+    @charged("evaluation", whole=True)
     def calibration(self) -> dict[str, Any]:
         """What is fitted to the networks as they are now: the weights of search, unless the recipe states them, and what makes a
         probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""

@@ -11,12 +11,14 @@ from realm import losses
 from realm.data.blocks import NO_ROW, NULL_ROW, BlockInputs
 from realm.data.featurize import mask_slots, searched_ids
 from realm.data.types import MaskedQuery, Sequence
+from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.pointer import Pointed, point_at
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.retrieving import allowed_among
 from realm.retrieval import Retrieved
+from realm.timing import charged
 
 
 def score_candidates(
@@ -27,6 +29,7 @@ def score_candidates(
     *,
     reader_only: bool = False,
     retriever_only: bool = False,
+    known: Snapshot | None = None,
 ) -> ScoredCandidates:
     """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
 
@@ -35,6 +38,7 @@ def score_candidates(
         retrieved: their k candidates.
         reader_only: whether the retriever has not learnt yet, and is not to: candidates weigh what the search found of them.
         retriever_only: whether no gradient is to reach what fills the masks.
+        known: as for :func:`weigh_candidates`.
 
     Returns:
         log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
@@ -42,7 +46,7 @@ def score_candidates(
     if reader_only:
         weighed = weigh_as_found(model, context, queries, retrieved)
     else:
-        weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch)
+        weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch, known=known)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
     with torch.set_grad_enabled(torch.is_grad_enabled() and not retriever_only):
         target_log_probs, slots, encoded, pointed = fill(model, context, queries, weighed.rows, retrieved.valid)
@@ -55,12 +59,14 @@ Filled = tuple[Tensor, Tensor, int, Pointed | None]
 
 def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
     """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
-    with context.watch("data"):
+    with charged("data"):
         example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
-    where, what, slots = (t.to(context.device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+    asked, slots = known[torch.from_numpy(np.nonzero(valid)[0])], known.to(context.device)
+    where, what = where.to(context.device), what.to(context.device)
     # Without a null document every candidate of a batch may be excluded.
     filled = (
-        model.encoder(sequences, where[example], what[example], slots[example])
+        model.encoder(sequences, where[example], what[example], asked)
         if sequences
         else torch.zeros(0, where.shape[1], device=context.device)
     )
@@ -124,27 +130,59 @@ def weigh_as_found(model: RealmModel, context: StageContext, queries: list[Maske
 
 
 def weigh_candidates(
-    model: RealmModel, context: StageContext, queries: list[MaskedQuery], retrieved: Retrieved, *, in_batch: bool = False
+    model: RealmModel,
+    context: StageContext,
+    queries: list[MaskedQuery],
+    retrieved: Retrieved,
+    *,
+    in_batch: bool = False,
+    known: Snapshot | None = None,
 ) -> Weighed:
-    """Embed queries and candidates afresh; arguments as for :func:`score_candidates`, ``in_batch``: among the whole batch, too."""
+    """Embed queries and candidates afresh.
+
+    Args:
+        model, context, queries, retrieved: as for :func:`score_candidates`.
+        in_batch: weigh among the candidates of the whole batch, too.
+        known: the embeddings of the documents, where these stay as they are: they are not computed again. None: they are.
+    """
     inputs, section = context.inputs, context.recipe.pretrain
-    with context.watch("data"):
+    with charged("data"):
         rows = inputs.rows(retrieved.block_ids)
         # A document that several queries retrieved is embedded once.
         unique, place = np.unique(rows, return_inverse=True)
-        sentences, blocks = (
-            [inputs.featurizer.query(searched_ids(q, pointer=section.fill == "pointer")) for q in queries],
-            inputs.blocks(unique.tolist()),
-        )
-    query_emb, unique_emb = model.embedder.embed_queries(sentences), model.documents(blocks)
+        sentences = [inputs.featurizer.query(searched_ids(q, pointer=section.fill == "pointer")) for q in queries]
+    query_emb = model.embedder.embed_queries(sentences)
+    unique_emb, read = _embedded(model, inputs, unique) if known is None else _looked_up(model, inputs, unique, known)
     own = torch.from_numpy(place.reshape(rows.shape)).to(context.device)
     valid = torch.from_numpy(retrieved.valid).to(context.device)
     null, offset = torch.from_numpy(unique == NULL_ROW).to(context.device), model.embedder.null_offset
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own], null[own], offset), valid)
-    tokens = sum(map(len, sentences)) + sum(map(len, blocks))
+    tokens = sum(map(len, sentences)) + read
     if not in_batch:
         return Weighed(rows, log_p_z, None, tokens)
     allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
     scores = losses.relevance_scores(query_emb, unique_emb, null, offset)
     among_batch = losses.in_batch_log_probs(scores, allowed.to(context.device), own, valid)
     return Weighed(rows, log_p_z, among_batch, tokens)
+
+
+def _embedded(model: RealmModel, inputs: BlockInputs, rows: np.ndarray) -> tuple[Tensor, int]:
+    """Embeddings [u, d] of rows of the corpus by the live document side, and how many wordpieces were read for them."""
+    with charged("data"):
+        blocks = inputs.blocks(rows.tolist())
+    return model.documents(blocks), sum(map(len, blocks))
+
+
+@torch.no_grad()
+def _looked_up(model: RealmModel, inputs: BlockInputs, rows: np.ndarray, known: Snapshot) -> tuple[Tensor, int]:
+    """The same from an index, which has all but the null document's."""
+    documents = rows[rows != NULL_ROW]
+    places = np.searchsorted(known.block_ids, np.asarray(inputs.store.block_ids)[documents])
+    found = torch.from_numpy(np.asarray(known.vectors[places], np.float32)).to(next(model.documents.parameters()).device)
+    if len(documents) == len(rows):
+        return found, 0
+    null_emb, read = _embedded(model, inputs, np.array([NULL_ROW]))
+    unique_emb = found.new_empty(len(rows), found.shape[1])
+    unique_emb[torch.from_numpy(rows == NULL_ROW)] = null_emb.to(found.dtype)
+    unique_emb[torch.from_numpy(rows != NULL_ROW)] = found
+    return unique_emb, read

@@ -12,6 +12,7 @@ from realm import losses
 from realm.data.blocks import NO_ROW, NULL_ROW
 from realm.data.featurize import mask_slots
 from realm.data.types import MaskedQuery
+from realm.nn.precision import multiplying
 from realm.pointer import best_strings, point_at
 from realm.recipes.pretrain.filling import weigh_candidates
 from realm.recipes.pretrain.view import PretrainView
@@ -22,6 +23,8 @@ from realm.train.loop import Metrics
 @torch.no_grad()
 def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int) -> Metrics:
     """Fill the masks of held-out sentences with what is retrieved for them and with the null document; the ranks share the work.
+
+    In the numbers in which steps multiply.
 
     Args:
         view: the live networks and the index in use.
@@ -37,8 +40,9 @@ def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int)
     mine = queries[rank() :: world()]
     sums = torch.zeros(5, dtype=torch.float64)
     sums_of = _sums_pointed if view.section.fill == "pointer" else _sums
-    for at in range(0, len(mine), size):
-        sums += sums_of(view, mine[at : at + size])
+    with multiplying(view.context.device.type, bf16=view.context.recipe.run.bf16):
+        for at in range(0, len(mine), size):
+            sums += sums_of(view, mine[at : at + size])
     loss, utility, right, right_null, tokens = total(sums).tolist()
     names = ("held_out_loss", "held_out_utility", "held_out_accuracy", "held_out_accuracy_null")
     return {name: value / max(1.0, tokens) for name, value in zip(names, (loss, utility, right, right_null), strict=True)}
@@ -48,7 +52,7 @@ def _sums(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
     """Over the masked wordpieces of b queries: loss, utility, right with retrieval, right with the null document, how many. float64 [5]."""
     inputs, device = view.inputs, view.context.device
     retrieved = view.retrieve(queries)
-    weighed = weigh_candidates(view.model, view.context, queries, retrieved)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
     rows, log_p_z = weighed.rows, weighed.log_p_z
     where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
     target_log_probs = log_p_z.new_zeros(*rows.shape, where.shape[1])
@@ -74,7 +78,7 @@ def _sums_pointed(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
     """The same over b sentences of which a reader points at the whole span: one target each. float64 [5]."""
     inputs, device = view.inputs, view.context.device
     retrieved = view.retrieve(queries)
-    weighed = weigh_candidates(view.model, view.context, queries, retrieved)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
     rows, log_p_z = np.where(retrieved.valid, weighed.rows, NO_ROW), weighed.log_p_z
     asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
     pointed = point_at(view.model.reader, inputs, asked, targets, rows)

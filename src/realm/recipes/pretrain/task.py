@@ -35,8 +35,9 @@ from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.pretrain.watching import Watcher
 from realm.refresh import Generation
 from realm.retrieval import NULL_INDEX, Retrieved
+from realm.timing import charged
 from realm.train.distributed import is_first, on_first
-from realm.train.loop import Metrics, StepResult, Task
+from realm.train.loop import Measured, Metrics, StepResult, Task
 
 NULL_QUERIES = 64
 """Probe sentences on which the null document's first offset is measured."""
@@ -49,16 +50,16 @@ TRIED = 4
 """Held-out sentences that are tried for each question that is wanted of them."""
 
 
-def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
+def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
     log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
     p_z = log_p_z.exp()
     entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
     real = retrieved.block_ids[retrieved.real]
-    metrics = {"entropy": float(entropy.mean()), "distinct": len(np.unique(real)) / max(1, len(real))}
+    metrics: Measured = {"entropy": entropy.mean(), "distinct": len(np.unique(real)) / max(1, len(real))}
     if retrieved.has_null:
         utility = losses.marginal_utility(probs, log_p_z, slots)
-        metrics |= {"marginal_utility": float(utility.sum() / slots.sum()), "p_null": float(p_z[:, NULL_INDEX].mean())}
+        metrics |= {"marginal_utility": utility.sum() / slots.sum(), "p_null": p_z[:, NULL_INDEX].mean()}
     return metrics
 
 
@@ -81,7 +82,7 @@ class PretrainTask(Task):
         self._generation: Generation | None = None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
-        self.watcher, self.followed = Watcher(context.watch), Examples(context.paths.examples, self.sentences.store)
+        self.watcher, self.followed = Watcher(), Examples(context.paths.examples, self.sentences.store)
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.collapsed = False
@@ -166,23 +167,24 @@ class PretrainTask(Task):
         return self._searched[1]
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        watch, view = self.context.watch, self.view
-        with watch("data"):
+        view = self.view
+        with charged("data"):
             drawn = self.order.batch(step, self.section.batch, share)
             queries = [self.query(at, self.training[item]) for at, item in drawn]
-        with watch("search"):
+        with charged("search"):
             reader_only = not self.section.retriever_learns(step)
             queries = self._asked(view, queries, [at for at, _ in drawn], reader_only=reader_only)
             retrieved = view.retrieve(queries)
             if reader_only and isinstance(self.sentences.kind, RecurringSpans):
                 retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
-        with watch("forward"):
-            retriever_only = self.section.reader_stays(step)
-            scored = score_candidates(self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only)
-            loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
-            metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
+        retriever_only = self.section.reader_stays(step)
+        scored = score_candidates(
+            self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only, known=view.known
+        )
+        loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
+        metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
-        return StepResult(loss.sum(), int(valid.sum()), metrics, float(scored.slots.sum()))
+        return StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         drawn = self.order.batch(step, self.section.batch)
@@ -204,10 +206,6 @@ class PretrainTask(Task):
         """Continue with the generation that a checkpoint was searching, swap to a newer one when there is one, and probe the retriever."""
         if self._generation is None:
             self.watcher.begin()
-        with self.context.watch("waiting"):
-            return self._between(step)
-
-    def _between(self, step: int) -> Metrics | None:
         if self._restored is not None:
             state, self._restored = self._restored, None
             self.generation = self.source.resume(int(state["generation"]))
@@ -215,23 +213,31 @@ class PretrainTask(Task):
         started = time.perf_counter()
         # It is what the index was made with.
         still = step > 0 and (self.section.queries_alone or not self.section.retriever_learns(step - 1))
-        found = None if still else self.source.between(step, self.model)
+        with charged("waiting"):
+            found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
             self._start_null()
         if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
-            view, queries = self.view, self.held_out_queries()
-            metrics |= evaluate_held_out(view, queries, self.section.batch)
-            if self.section.masking == "recurring":
-                metrics |= evidence_share(view, queries, self.section.batch)
-            if self.section.masking == "recurring" or self.section.publish == "better":
-                metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
-            if step and self.own_questions:
-                metrics["own_em"] = self.own_em = own_em(view, self.own_questions, self.context.recipe.finetune.read)
-            if step == 0:
-                self.first_recall = metrics.get("held_out_recall", 0.0)
+            with charged("evaluation", whole=True):
+                metrics |= self._evaluated(step)
         return metrics or None
 
+    def _evaluated(self, step: int) -> Metrics:
+        """What the held-out sentences say after so many steps."""
+        view, queries = self.view, self.held_out_queries()
+        metrics = evaluate_held_out(view, queries, self.section.batch)
+        if self.section.masking == "recurring":
+            metrics |= evidence_share(view, queries, self.section.batch)
+        if self.section.masking == "recurring" or self.section.publish == "better":
+            metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
+        if step and self.own_questions:
+            metrics["own_em"] = self.own_em = own_em(view, self.own_questions, self.context.recipe.finetune.read)
+        if step == 0:
+            self.first_recall = metrics.get("held_out_recall", 0.0)
+        return metrics
+
+    @charged("watching", whole=True)
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
         """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
         require_same_corpus(self.context.store)

@@ -8,6 +8,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.types import MaskedQuery
 from realm.index.hybrid import HybridSearch
+from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.retrieving import retrieve_candidates
@@ -40,6 +41,11 @@ class PretrainView:
     @property
     def section(self) -> PretrainConfig:
         return self.context.recipe.pretrain
+
+    @property
+    def known(self) -> Snapshot | None:
+        """The embeddings of the documents, where these stay as they are; None where they learn."""
+        return self.generation.snapshot if self.section.queries_alone else None
 
     def retrieve(self, queries: SequenceOf[MaskedQuery], k: int = 0) -> Retrieved:
         """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence.

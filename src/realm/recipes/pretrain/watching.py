@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realm import losses
+from realm import losses, timing
 from realm.data.featurize import mask_slots, searched_ids
 from realm.data.masked_text import words_left
 from realm.data.types import MaskedQuery
@@ -19,9 +19,8 @@ from realm.recipes.pretrain.filling import joint_inputs
 from realm.recipes.pretrain.objectives import ScoredCandidates
 from realm.recipes.pretrain.view import PretrainView
 from realm.retrieval import NULL_INDEX, Retrieved, Retriever
-from realm.train.loop import Metrics
-from realm.train.metrics import PARTS
-from realm.train.timing import Stopwatch
+from realm.timing import KINDS, charged
+from realm.train.loop import Measured, Metrics
 
 EVERY = 20
 READ = 8
@@ -33,24 +32,21 @@ RECENT = 1000
 class Watcher:
     """Watches pre-training; what it looks at is not changed.
 
-    Args:
-        watch: the run's stopwatch.
-
     Attributes:
         encoded: wordpieces that the encoder has read in this rank's shares of all steps.
     """
 
-    def __init__(self, watch: Stopwatch):
-        self.watch = watch
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
         self._recent: deque[list[int]] = deque(maxlen=RECENT)
         self._steps: set[int] = set()
         self._tokens = 0
         self._oldest = 0
         self.encoded = 0
 
-    def step(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
+    def step(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Measured:
         """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
-        with self.watch("watching"):
+        with charged("watching"):
             self._steps.add(step)
             self._tokens += scored.tokens
             self.encoded += scored.encoded
@@ -63,19 +59,20 @@ class Watcher:
 
     def row(self, step: int, steps: int) -> Metrics:
         """What a log row says besides those means: speed, time left, shares of the time, distinct documents, the oldest index."""
-        seconds, metrics = self.watch.take(), {**self._distinct(), "staleness_highest": float(self._oldest)}
+        seconds, metrics = timing.since(self._before), {**self._distinct(), "staleness_highest": float(self._oldest)}
         total = sum(seconds.values())
         if self._steps and total > 0:
             each = total / len(self._steps)
             metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / total}
-            metrics |= {f"share_{part}": seconds.get(part, 0.0) / total for part in PARTS}
+            metrics |= {f"share_{kind}": seconds.get(kind, 0.0) / total for kind in KINDS}
+        self.begin()
         self._steps = set()
         self._tokens = self._oldest = 0
         return metrics
 
     def begin(self) -> None:
-        """Time counts from here: what came before the first step was preparation."""
-        self.watch.take()
+        """Time counts from here: at the first step, what came before was preparation."""
+        self._before = timing.seconds()
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries."""
@@ -147,18 +144,16 @@ def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int
     return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
 
 
-def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Metrics:
+def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
 
     Nothing where there is no null document to compare with.
     """
     if not retrieved.has_null:
         return {}
-    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float().cpu().numpy()
-    real = retrieved.real
-    return {
-        f"utility_rank_{rank}": float(utility[real[:, rank], rank].mean()) for rank in range(1, utility.shape[1]) if real[:, rank].any()
-    }
+    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float()
+    having = {rank: np.flatnonzero(retrieved.real[:, rank]) for rank in range(1, utility.shape[1])}
+    return {f"utility_rank_{rank}": utility[torch.from_numpy(rows), rank].mean() for rank, rows in having.items() if len(rows)}
 
 
 def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
