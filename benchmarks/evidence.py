@@ -2,11 +2,11 @@
 
     python benchmarks/evidence.py RUN --train DATA/squad/qa_train.jsonl.xz --test DATA/squad/qa_dev.jsonl.xz --asked 300 --out FILE.json
 
-RUN has ended pre-training over a published body with a reader that points and documents that stay (presets/pretrain/pointer.toml). For each
-seed ORQA's queries learn ICT from as many wordpieces as REALM's read, and REALM's learn by the marginal likelihood (RUN's own seed: as RUN
-left them); for each number of labels the reader learns once, on what hybrid search over the published embedder finds. Beside RUN lies
-RUN-evidence, with what is learnt: started again, the script goes on. What is compared, and how it is decided, was registered in
-results/2026-11-24-evidence-registered.md. FILE.json holds every row; the last line is one JSON object.
+RUN has ended pre-training over a published body with a reader that points and documents that stay (presets/pretrain/pointer.toml). For
+each seed ORQA's queries learn ICT from as many wordpieces as REALM's read, and REALM's learn by the marginal likelihood; for each number of
+labels the reader learns once, on what hybrid search over the published embedder finds. Beside RUN lies RUN-evidence, with what is learnt:
+started again, the script goes on. What is compared, and how it is decided, was registered in results/2026-11-24-evidence-registered.md.
+FILE.json holds every row; the last line is one JSON object.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.recipes.baselines.published import learnt_cloze, published_retriever, run_cloze
+from realm.recipes.better import Verdict
 from realm.recipes.context import (
     StageContext,
     fingerprint,
@@ -48,7 +49,7 @@ from realm.recipes.context import (
 from realm.recipes.evaluate import answer_all, rank
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.finetune.training import train_reader
-from realm.recipes.pretrain.stage import keep_better
+from realm.recipes.pretrain.stage import RECALL
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.scoring import Relevance
 from realm.refresh import EmbedOptions, Generation, open_generation
@@ -131,32 +132,39 @@ def seed_context(run: Path, seed: int, out: Path) -> StageContext:
 def retriever_context(context: StageContext) -> StageContext:
     """The steps in which the retriever alone learns, as a stage by themselves."""
     section = context.recipe.pretrain
-    steps = section.steps - section.reader_first
-    alone = dataclasses.replace(section, steps=steps, eval_every=steps, reader_first=0, after_reader="both", own_block=0.0)
+    alone = dataclasses.replace(
+        section, steps=section.steps - section.reader_first, reader_first=0, after_reader="both", own_block=0.0, publish="last"
+    )
     return dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, pretrain=alone))
 
 
-def realm_task(context: StageContext, left: RealmModel, generation: Generation) -> PretrainTask:
-    """Pre-training of the published embedder's queries, by what RUN's reader makes of documents; the reader stays."""
-    model = published_retriever(context).with_parts(reader=left.reader.requires_grad_(False))
-    task = PretrainTask(context, model)
-    task.source = StandingIndex(task.source.context, generation)
-    return task
+class Retrieving:
+    """Pre-training of the published embedder's queries over one index, by what RUN's reader makes of documents; the reader stays."""
 
+    def __init__(self, context: StageContext, generation: Generation):
+        self.context, self.generation = retriever_context(context), generation
+        reader = load_stage(context, "pretrain").reader.requires_grad_(False)
+        self.task = PretrainTask(self.context, published_retriever(context).with_parts(reader=reader))
+        self.task.source, self.task.generation = StandingIndex(self.task.source.context, generation), generation
+        self.held_out = self.task.held_out_queries()
+        self.task.held_out = []  # what is held out is searched here, and not read every few steps
 
-def realm_retriever(context: StageContext, own_seed: int, generation: Generation) -> Embedder:
-    """REALM's queries' side of a seed; of RUN's own seed as RUN left it. It goes back to the published one where the gate says so."""
-    left = load_stage(context, "pretrain")
-    if context.seed == own_seed:
-        return left.embedder
-    context = retriever_context(context)
-    mark = fingerprint(context, "realm", "pretrain")
-    if not is_published(context, "realm", mark):
-        task = realm_task(context, left, generation)
-        train(context, task, task.section, mark)
-        gate = keep_better(task, lambda: published_retriever(context).with_parts(reader=left.reader))
-        publish_stage(context, "realm", task.model.only("embedder"), mark, {"gate": gate})
-    return load_stage(context, "realm").embedder
+    def found(self, embedder: Embedder) -> np.ndarray:
+        """bool [n, depths]: hidden spans of held-out sentences, found by dense search."""
+        snapshot = self.generation.snapshot
+        ids, vectors = np.asarray(snapshot.block_ids), np.asarray(snapshot.vectors, np.float32)
+        return held_out_hits(self.task, self.held_out, embedder, ids, vectors)
+
+    def learnt(self) -> Embedder:
+        """REALM's embedder of queries; the published one where it finds fewer hidden spans among five blocks, as the gate has it."""
+        mark = fingerprint(self.context, "realm", "pretrain")
+        if not is_published(self.context, "realm", mark):
+            train(self.context, self.task, self.task.section, mark)
+            before, after = (float(self.found(one)[:, 1].mean()) for one in (self.generation.embedder, self.task.model.embedder))
+            facts = Verdict(RECALL, before, after).facts()
+            publish_stage(self.context, "realm", self.task.model.only("embedder"), mark, {"gate": facts})
+        kept = stage_facts(self.context.paths, "realm")["gate"]["kept"]
+        return load_stage(self.context, "realm").embedder if kept == "after" else self.generation.embedder
 
 
 def taught_reader(context: StageContext, labels: int, source: DenseCandidates, options: argparse.Namespace) -> Reader:
@@ -241,16 +249,17 @@ class Evidence:
 class Measuring:
     """One seed: its retrievers and readers, asked."""
 
-    def __init__(self, context: StageContext, generation: Generation, options: argparse.Namespace, own_seed: int):
+    def __init__(self, context: StageContext, generation: Generation, options: argparse.Namespace):
         self.context, self.generation, self.options = context, generation, options
         everyone = load_questions(options.test)
         self.everyone, self.asked = everyone, random.Random(0).sample(everyone, min(options.asked, len(everyone)))
         self.relevance = Relevance(context.store, context.recipe.eval.match)
         run_cloze(context)
+        self.retrieving = Retrieving(context, generation)
         self.embedders = {
             PUBLISHED: generation.embedder,
             ORQA: learnt_cloze(context).embedder,
-            REALM: realm_retriever(context, own_seed, generation),
+            REALM: self.retrieving.learnt(),
         }
 
     def source(self, retriever: str, search: str) -> DenseCandidates:
@@ -271,12 +280,8 @@ class Measuring:
             rankings = rank(self.source(retriever, search), self.relevance, self.everyone, max(DEPTHS))
             found = hits_at([ranking.by_answer for ranking in rankings])
             evidence.add(0, retriever, search, **{f"recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
-        context = retriever_context(self.context)
-        task = realm_task(context, load_stage(context, "pretrain"), self.generation)
-        task.generation, queries = self.generation, task.held_out_queries()
-        ids, vectors = np.asarray(self.generation.snapshot.block_ids), np.asarray(self.generation.snapshot.vectors, np.float32)
         for retriever, embedder in self.embedders.items():
-            found = held_out_hits(task, queries, embedder, ids, vectors)
+            found = self.retrieving.found(embedder)
             evidence.add(0, retriever, "dense", **{f"held-out recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
 
     def answers(self, evidence: Evidence, labels: int) -> list[dict[str, Any]]:
@@ -328,7 +333,7 @@ def main() -> None:
         context = seed_context(options.run, seed, options.run.with_name(f"{options.run.name}-evidence") / f"seed-{seed}")
         number = stage_facts(context.paths, "pretrain")["generation"]
         generation = open_generation(context.paths, context.inputs, number, device=context.device)
-        measuring = Measuring(context, generation, options, recipe.run.seed)
+        measuring = Measuring(context, generation, options)
         measuring.retrieval(evidence)
         for labels in options.labels:
             shown[f"{labels} labels, seed {seed}"] = measuring.answers(evidence, labels)
