@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from common import result
 from few_questions import drawn
 from realm.answerer import Answerer
 from realm.candidates import Candidates, DenseCandidates, make_source
+from realm.data.blocks import BlockInputs
 from realm.data.questions import load_questions
-from realm.data.types import Question, TokenIds
+from realm.data.types import Question, Sequence as Inputs, TokenIds
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
 from realm.nn.reader import Reader, SpanScores, read_candidates
@@ -68,6 +69,9 @@ UNTAUGHT = (BM25, PUBLISHED)
 SHOWN = 10
 """Answers that are kept to be read by people."""
 
+Memory = dict[tuple[tuple[int, ...], int], tuple[Tensor, Tensor, Tensor]]
+"""What a reader made of a question's wordpieces and a row: logits and valid [t, w], not_here."""
+
 
 class StandingIndex(Inline):
     """The one index of documents that stay, made before: nothing is embedded again.
@@ -86,14 +90,40 @@ class StandingIndex(Inline):
         return self.standing
 
 
+class StandingDocuments(nn.Module):
+    """The documents' side that stays: its vectors are those of the index, looked up by what a block is.
+
+    Args:
+        generation: the index.
+        inputs: its corpus.
+    """
+
+    def __init__(self, generation: Generation, inputs: BlockInputs):
+        super().__init__()
+        rows = inputs.store.rows_of(np.asarray(generation.snapshot.block_ids))
+        self.vectors = torch.from_numpy(np.asarray(generation.snapshot.vectors, np.float32))
+        self.place = {tuple(block.ids): at for at, block in enumerate(inputs.blocks(rows.tolist()))}
+        self.embedder = generation.embedder
+
+    @torch.no_grad()
+    def forward(self, sequences: Sequence[Inputs]) -> Tensor:
+        """Embeddings [b, d]; of what is no block (the null document) made anew."""
+        known = [self.place.get(tuple(one.ids)) for one in sequences]
+        found = torch.stack([torch.zeros_like(self.vectors[0]) if at is None else self.vectors[at] for at in known])
+        new = [i for i, at in enumerate(known) if at is None]
+        if new:
+            found[new] = self.embedder([sequences[i] for i in new]).float()
+        return found
+
+
 class RememberingAnswerer(Answerer):
     """Reads each block once a question, whatever retrievers find it.
 
     Attributes:
-        memory: what was read, by question and row: logits and valid [t, w], not_here.
+        memory: what was read.
     """
 
-    memory: dict[tuple[TokenIds, int], tuple[Tensor, Tensor, Tensor]]
+    memory: Memory
 
     def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
         assert isinstance(self.reader, Reader)
@@ -144,7 +174,8 @@ class Retrieving:
     def __init__(self, context: StageContext, generation: Generation):
         self.context, self.generation = retriever_context(context), generation
         reader = load_stage(context, "pretrain").reader.requires_grad_(False)
-        self.task = PretrainTask(self.context, published_retriever(context).with_parts(reader=reader))
+        documents = StandingDocuments(generation, context.inputs)
+        self.task = PretrainTask(self.context, published_retriever(context).with_parts(reader=reader, document_embedder=documents))
         self.task.source, self.task.generation = StandingIndex(self.task.source.context, generation), generation
         self.held_out = self.task.held_out_queries()
         self.task.held_out = []  # what is held out is searched here, and not read every few steps
@@ -167,21 +198,38 @@ class Retrieving:
         return load_stage(self.context, "realm").embedder if kept == "after" else self.generation.embedder
 
 
-def taught_reader(context: StageContext, labels: int, source: DenseCandidates, options: argparse.Namespace) -> Reader:
-    """RUN's reader after so many labelled questions, found by a source that stays."""
-    left, name = load_stage(context, "pretrain"), f"reader-{labels}"
-    if not labels:
-        return left.reader
-    steps = max(options.least, round(labels / options.batch))
-    files = drawn(options.train, labels, context.seed, context.paths.root / f"train-{labels}.jsonl")
-    values = {"steps": steps, "batch": options.batch, "lr": options.lr, "warmup": max(4, steps // 6), "read": options.read}
-    section = dataclasses.replace(context.recipe.finetune, train=str(files), start_questions=options.start_questions, **values)
-    context = dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, finetune=section))
-    mark = fingerprint(context, name, "pretrain", labels=str(labels), lr=str(options.lr), steps=str(steps))
-    if not is_published(context, name, mark):
-        task = ReadingTask(name, context, source.requires_grad_(False), left.reader, *training_questions(context))
-        publish_stage(context, name, left.only("reader"), mark, train_reader(context, task, mark))
-    return load_stage(context, name).reader
+class Readers:
+    """RUN's reader after so many labelled questions, each taught once, and what it read, each block once a question.
+
+    Args:
+        context: of RUN's own seed, which draws the questions.
+        source: what finds the blocks that are learnt from; it stays.
+        options: how much is learnt.
+    """
+
+    def __init__(self, context: StageContext, source: DenseCandidates, options: argparse.Namespace):
+        self.context, self.source, self.options = context, source.requires_grad_(False), options
+        self._known: dict[int, tuple[Reader, Memory]] = {}
+
+    def of(self, labels: int) -> tuple[Reader, Memory]:
+        """The reader and its memory."""
+        if labels not in self._known:
+            self._known[labels] = (self._taught(labels) if labels else load_stage(self.context, "pretrain").reader, {})
+        return self._known[labels]
+
+    def _taught(self, labels: int) -> Reader:
+        options, name, left = self.options, f"reader-{labels}", load_stage(self.context, "pretrain")
+        steps = max(options.least, round(labels / options.batch))
+        files = drawn(options.train, labels, self.context.seed, self.context.paths.root / f"train-{labels}.jsonl")
+        values = {"steps": steps, "batch": options.batch, "lr": options.lr, "warmup": max(4, steps // 6), "read": options.read}
+        recipe = self.context.recipe
+        section = dataclasses.replace(recipe.finetune, train=str(files), start_questions=options.start_questions, **values)
+        context = dataclasses.replace(self.context, recipe=dataclasses.replace(recipe, finetune=section))
+        mark = fingerprint(context, name, "pretrain", labels=str(labels), lr=str(options.lr), steps=str(steps))
+        if not is_published(context, name, mark):
+            task = ReadingTask(name, context, self.source, left.reader, *training_questions(context))
+            publish_stage(context, name, left.only("reader"), mark, train_reader(context, task, mark))
+        return load_stage(context, name).reader
 
 
 def hits_at(by_answer: Sequence[np.ndarray]) -> np.ndarray:
@@ -220,7 +268,7 @@ class Evidence:
     def repeated(self, labels: int, retriever: str, search: str, measures: Sequence[str]) -> bool:
         """Take the seed before for this one, too, where a row is the same in each; False where there is none yet."""
         keys = [(labels, retriever, search, measure) for measure in measures]
-        if labels or retriever not in UNTAUGHT or not all(key in self.hits for key in keys):
+        if retriever not in UNTAUGHT or not all(key in self.hits for key in keys):
             return False
         for key in keys:
             self.hits[key].append(self.hits[key][-1])
@@ -284,11 +332,8 @@ class Measuring:
             found = self.retrieving.found(embedder)
             evidence.add(0, retriever, "dense", **{f"held-out recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
 
-    def answers(self, evidence: Evidence, labels: int) -> list[dict[str, Any]]:
-        """EM and F1 of every row after so many labels; a few answers of REALM's."""
-        learnt_from = source_over(self.context, self.generation.embedder, self.generation)
-        reader = taught_reader(self.context, labels, learnt_from, self.options)
-        memory: dict[tuple[TokenIds, int], tuple[Tensor, Tensor, Tensor]] = {}
+    def answers(self, evidence: Evidence, labels: int, reader: Reader, memory: Memory) -> list[dict[str, Any]]:
+        """EM and F1 of every row under the reader after so many labels; a few answers of REALM's."""
         shown: list[dict[str, Any]] = []
         for retriever, search in self.ways():
             if evidence.repeated(labels, retriever, search, ("em", "f1", "oracle")):
@@ -327,16 +372,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     recipe = read_run_recipe(RunPaths(options.run))
+    beside = options.run.with_name(f"{options.run.name}-evidence")
+    context = seed_context(options.run, recipe.run.seed, beside / "readers")
+    generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
+    readers = Readers(context, source_over(context, generation.embedder, generation), options)
     evidence, shown = Evidence(), {}
     facts: dict[str, Any] = {"run": options.run.name, "asked": options.asked, "read": options.read}
     for seed in options.seeds:
-        context = seed_context(options.run, seed, options.run.with_name(f"{options.run.name}-evidence") / f"seed-{seed}")
-        number = stage_facts(context.paths, "pretrain")["generation"]
-        generation = open_generation(context.paths, context.inputs, number, device=context.device)
-        measuring = Measuring(context, generation, options)
+        measuring = Measuring(seed_context(options.run, seed, beside / f"seed-{seed}"), generation, options)
         measuring.retrieval(evidence)
         for labels in options.labels:
-            shown[f"{labels} labels, seed {seed}"] = measuring.answers(evidence, labels)
+            shown[f"{labels} labels, seed {seed}"] = measuring.answers(evidence, labels, *readers.of(labels))
             found = facts | {"seeds": options.seeds, "rows": evidence.rows(), "differences": evidence.differences(), "answers": shown}
             options.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(json.dumps(result("evidence", recipe.run.threads, **facts, rows=evidence.rows(), differences=evidence.differences())))
