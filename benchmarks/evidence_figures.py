@@ -2,8 +2,8 @@
 
     python benchmarks/evidence_figures.py
 
-evidence-pays.svg shows the primary differences of every FILE.json that evidence.py left in results/evidence as pays-CORPUS.json; masks and
-knowledge are copied from the pages that their files name.
+evidence-pays.svg shows the primary differences of every FILE.json that evidence.py left in results/evidence as pays-CORPUS.json; the others are
+copied from the pages that their files name.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main() -> None:
         for row in primary(json.loads(path.read_text("utf-8")))
     ]
     drawn = {"pays": forest("REALM minus another retriever under one reader, in points, 95 % intervals", rows)}
-    for name in ("masks", "knowledge"):
+    for name in ("masks", "knowledge", "books"):
         found = json.loads((options.results / f"{name}.json").read_text("utf-8"))
         drawn[name] = bar_chart(found["title"], bars(found))
     for name, picture in drawn.items():

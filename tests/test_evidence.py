@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from realm.answerer import Answer, Answerer
+from realm.data.blocks import NULL_ROW
 from realm.opening import open_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -45,6 +47,14 @@ def test_what_was_read_before_is_answered_the_same(evidence: ModuleType, tiny_ru
 
     monkeypatch.setattr(evidence, "read_candidates", never)
     assert [(a.answer, a.p) for a in quick.answer(ASKED[:2], k=3)] == strings(expected[:2])
+
+
+def test_documents_that_stay_are_looked_up(evidence: ModuleType, tiny_run: Path) -> None:
+    run = open_run(tiny_run)
+    blocks = run.inputs.blocks([3, NULL_ROW, 0, 3])
+    with torch.no_grad():
+        expected = run.generation.embedder.eval()(blocks)
+    torch.testing.assert_close(evidence.StandingDocuments(run.generation, run.inputs)(blocks), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
