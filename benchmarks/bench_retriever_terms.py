@@ -26,10 +26,7 @@ from torch import Tensor
 from common import result
 from realm import losses
 from realm.data.blocks import NO_ROW
-from realm.data.featurize import searched_ids
-from realm.data.matching import locate_answers
-from realm.data.questions import load_questions
-from realm.data.types import MaskedQuery, Sequence
+from realm.data.types import MaskedQuery
 from realm.nn.bodies import freeze_words
 from realm.nn.embedder import Embedder
 from realm.nn.precision import multiplying
@@ -40,11 +37,7 @@ from realm.recipes.context import StageContext, load_stage, open_context, stage_
 from realm.recipes.pretrain.evidence import holding
 from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import embed_corpus, open_generation
-
-DEPTHS = (1, 5, 20)
-DEEP = 60
-"""Blocks searched for a sentence, of which those that it must not be given are left out."""
-AT_ONCE = 64
+from retriever_judge import AT_ONCE, DEPTHS, Judge, searched
 
 
 @dataclass(frozen=True)
@@ -115,18 +108,6 @@ TERMS: dict[str, Term] = {
 }
 
 
-def searched(task: PretrainTask, queries: list[MaskedQuery]) -> list[Sequence]:
-    return [task.context.inputs.featurizer.query(searched_ids(query, pointer=True)) for query in queries]
-
-
-def embedded(embedder: Embedder, sequences: list[Sequence]) -> np.ndarray:
-    """float32 [n, d] of what is asked."""
-    embedder.eval()
-    with torch.inference_mode(), multiplying("cpu", bf16=True):
-        parts = [embedder.embed_queries(sequences[at : at + AT_ONCE]).float() for at in range(0, len(sequences), AT_ONCE)]
-    return torch.cat(parts).numpy()
-
-
 @torch.inference_mode()
 def read(task: PretrainTask, count: int) -> Batch:
     """The first ``count`` sentences of a seed's order with their candidates, read."""
@@ -144,34 +125,6 @@ def read(task: PretrainTask, count: int) -> Batch:
         log_p_y.append(pointed.log_probs.float())
         held.append(holding(view, some, retrieved))
     return Batch(queries, np.concatenate(rows), torch.cat(log_p_y), np.concatenate(held))
-
-
-class Judge:
-    """Recall of held-out sentences and of questions."""
-
-    def __init__(self, task: PretrainTask, questions: Path, held_out: int):
-        self.task, self.store = task, task.context.store
-        self.held_out = task.held_out_queries()[:held_out]
-        asked = load_questions(questions)
-        self.spans = locate_answers(self.store, asked, "wordpiece")
-        features = task.context.inputs.featurizer
-        self.asked = [features.query(ids) for ids in self.store.tokenizer.encode([q.text for q in asked])]
-
-    def hits(self, embedder: Embedder, block_ids: np.ndarray, vectors: np.ndarray) -> dict[str, np.ndarray]:
-        """bool [n, depths] of sentences and of questions."""
-        rows, places = self.store.rows_of(block_ids), self.task.context.inputs.span_places
-        scores = embedded(embedder, self.asked) @ vectors.T
-        answered = [np.isin(rows[np.argsort(-row)[: max(DEPTHS)]], spans.rows) for row, spans in zip(scores, self.spans, strict=True)]
-        scores = embedded(embedder, searched(self.task, self.held_out)) @ vectors.T
-        held = []
-        for query, row in zip(self.held_out, scores, strict=True):
-            best = np.argsort(-row)[:DEEP]
-            best = best[~np.isin(block_ids[best], query.excluded)][: max(DEPTHS)]
-            held.append(np.array([bool(places.places(int(rows[at]), query.targets)) for at in best]))
-        return {
-            name: np.array([[hit[:k].any() for k in DEPTHS] for hit in hits])
-            for name, hits in (("held_out", held), ("questions", answered))
-        }
 
 
 def taught(

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from realm.config import Recipe, build_recipe
+from realm.nn.spec import bert_spec
+from realm.text.tokenizer import train_wordpiece
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 NAMES = (
@@ -43,3 +46,27 @@ def towns_recipe(root: Path, **pretrain: Any) -> Recipe:
         },
     }  # fmt: skip
     return build_recipe(values)
+
+
+@pytest.fixture(scope="session")
+def make_body() -> Callable[[Path, list[str]], Path]:
+    """What writes a published body in small into a directory; its tokenizer spells some texts."""
+    return write_body
+
+
+def write_body(directory: Path, texts: list[str]) -> Path:
+    """A sentence-transformers directory with random weights."""
+    from transformers import AutoConfig, AutoModel
+
+    tokenizer = train_wordpiece(texts, 300)
+    shape = {"vocab_size": tokenizer.vocab_size, "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "max_length": 512}
+    values = dict(bert_spec(dropout=0.1, attention_dropout=0.1, **shape).config)
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(values.pop("model_type"), **values)).save_pretrained(directory)
+    tokenizer.save(directory)
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}))
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    return directory

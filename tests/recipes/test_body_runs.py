@@ -5,6 +5,7 @@ import json
 import lzma
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from realm.errors import ConfigError
 from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.model import RealmModel, part_sizes
 from realm.nn.precision import has_bf16
-from realm.nn.spec import bert_spec
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
@@ -41,23 +41,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sentence-transformers directory in small, with a tokenizer that spells the documents."""
-    from transformers import AutoConfig, AutoModel
-
-    directory = tmp_path_factory.mktemp("body")
-    tokenizer = train_wordpiece(TEXTS, 300)
-    shape = {"vocab_size": tokenizer.vocab_size, "hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "max_length": 512}
-    values = dict(bert_spec(dropout=0.1, attention_dropout=0.1, **shape).config)
-    torch.manual_seed(0)
-    AutoModel.from_config(AutoConfig.for_model(values.pop("model_type"), **values)).save_pretrained(directory)
-    tokenizer.save(directory)
-    (directory / "1_Pooling").mkdir()
-    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}))
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
-    (directory / "modules.json").write_text(json.dumps(modules))
-    return directory
+def body(tmp_path_factory: pytest.TempPathFactory, make_body: Callable[[Path, list[str]], Path]) -> Path:
+    return make_body(tmp_path_factory.mktemp("body"), TEXTS)
 
 
 @pytest.fixture

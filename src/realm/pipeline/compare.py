@@ -27,6 +27,11 @@ SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
 LEARNT = tuple(stage for stage in STAGES if stage != "eval")
 """The stages of each run; the row realm is the evaluation of its fine-tuning."""
 
+LACKING = {
+    "published": "no pre-training goes on from published weights (model.body, pretrain.steps)",
+    "orqa": "it is ICT and the warm stage, of which one is skipped, or pre-training over published weights (model.body, pretrain.steps)",
+}
+
 
 def compare(
     recipe: Recipe, out: Path, *, rows: Sequence[str] = (), retrievers: Sequence[Path] = (), seeds: int = 1, progress: Progress
@@ -36,7 +41,7 @@ def compare(
     Args:
         recipe: names questions to learn from and to evaluate on.
         out: a directory with a run ``seed-N`` for each seed, and the tables.
-        rows: names of ``CONTENDERS``; empty for all.
+        rows: names of ``CONTENDERS``; empty for all that suit the recipe.
         retrievers: sentence-transformers directories, a row each.
         seeds: how many, from the recipe's own upwards.
         progress: where to show how it goes.
@@ -50,7 +55,7 @@ def compare(
         RunError: another process compares here.
         RealmError: what the user can cure; the same call continues.
     """
-    chosen = chosen_rows(rows)
+    chosen = chosen_rows(rows, recipe)
     _check(recipe, chosen, seeds)
     chosen += [sentence_contender(path, partial(progress.count, "compare: blocks")) for path in retrievers]
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
@@ -71,18 +76,21 @@ def compare(
     return {"out": str(out), **comparison(found)}
 
 
-def chosen_rows(names: Sequence[str]) -> list[Contender]:
-    """The rows of these names in the table's order; "realm" is "finetune".
+def chosen_rows(names: Sequence[str], recipe: Recipe) -> list[Contender]:
+    """The rows of these names in the table's order; "realm" is "finetune". Without names all that suit the recipe.
 
     Raises:
-        ConfigError: one that does not exist.
+        ConfigError: one that does not exist, or that the recipe has nothing for.
     """
     wanted = {"finetune" if name == "realm" else name for name in names}
     known = [contender.name for contender in CONTENDERS]
     for name in sorted(wanted - set(known)):
         listed = ", ".join("realm" if row == "finetune" else row for row in known)
         raise ConfigError(f"no row '{name}' in a comparison", cure=f"Rows are: {listed}.")
-    return [contender for contender in CONTENDERS if not wanted or contender.name in wanted]
+    suiting = [contender for contender in CONTENDERS if contender.suits(recipe)]
+    for name in sorted(wanted - {contender.name for contender in suiting}):
+        raise ConfigError(f"the row {name} has nothing to start from in this recipe: {LACKING[name]}", cure="Leave it out with --rows.")
+    return [contender for contender in suiting if not wanted or contender.name in wanted]
 
 
 def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
@@ -95,8 +103,6 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         raise ConfigError("a comparison needs training questions and evaluation questions", cure=cure)
     if any(c.name == "closed_book" for c in chosen):
         check_closed_book(recipe, "Leave it out with --rows")
-    if not (recipe.pretrain.from_ict and recipe.pretrain.from_warm) and any(c.name == "orqa" for c in chosen):
-        raise ConfigError("the row orqa starts from ICT and the warm stage, and this recipe skips one", cure="Leave it out with --rows.")
     if world() > 1:
         raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
     if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:

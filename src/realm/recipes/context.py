@@ -160,7 +160,7 @@ STAGE_SECTIONS = {
     "warm": ("warm",),
     "pretrain": ("pretrain",),
     "finetune": ("finetune",),
-    **dict.fromkeys(("bm25", "tfidf", "fused", "orqa", "sentence"), ("finetune",)),
+    **dict.fromkeys(("bm25", "tfidf", "fused", "orqa", "published", "sentence"), ("finetune",)),
     "closed_book": ("warm", "finetune"),
 }
 

@@ -25,6 +25,9 @@ from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
 from realm.train.stepping import own_shares, seed_share
 
+SAMPLED = 4
+"""Batches from which the wordpieces of a step are reckoned."""
+
 
 class InverseCloze:
     """Blocks of at least two sentences; a one-sentence block has nothing left when its sentence is removed.
@@ -72,7 +75,12 @@ class _Ahead:
 
 
 class IctTask(Task):
-    """A batch of blocks, one sentence of each as its pseudo-query, the other blocks as negatives."""
+    """A batch of blocks, one sentence of each as its pseudo-query, the other blocks as negatives.
+
+    Args:
+        context: the run.
+        model: with an embedder; documents with one of their own are embedded by that, which learns unless it is frozen.
+    """
 
     name = "ict"
 
@@ -85,7 +93,7 @@ class IctTask(Task):
         if len(self.cloze) < 2:
             cure = "ICT needs at least two blocks of two sentences: add documents."
             raise CorpusError(f"{len(self.cloze)} blocks have more than one sentence", path=context.paths.corpus, cure=cure)
-        self.order = EpochOrder(len(self.cloze), "ict", context.seed)
+        self.order = EpochOrder(len(self.cloze), self.name, context.seed)
         self._ahead: dict[Share, _Ahead] = {}
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
@@ -113,7 +121,13 @@ class IctTask(Task):
         """Pseudo-queries and blocks, [b, d] each."""
         features = self.context.inputs.featurizer
         queries = self.model.embedder.embed_queries([features.query(e.query) for e in examples])
-        return queries, self.model.embedder([features.block(e.title, e.body) for e in examples])
+        return queries, self.model.documents([features.block(e.title, e.body) for e in examples])
+
+    def wordpieces_a_step(self) -> float:
+        """Wordpieces of sentences and blocks that the embedders read in a step, reckoned from its first batches."""
+        features = self.context.inputs.featurizer
+        drawn = [e for step in range(SAMPLED) for e in self._examples(step, WHOLE)]
+        return sum(len(features.query(e.query)) + len(features.block(e.title, e.body)) for e in drawn) / SAMPLED
 
     def _scored(self, queries: Tensor, blocks: Tensor, examples: list[IctExample]) -> _Scored:
         """This rank's pseudo-queries [b, d] against its blocks [b, d] and those of the other ranks."""

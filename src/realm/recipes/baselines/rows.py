@@ -16,12 +16,14 @@ from torch import nn
 
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates, ScaledSource
+from realm.config import Recipe
 from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import SentencesTask, reading_steps, run_closed_book, share_correct, wordpieces_a_step
 from realm.recipes.baselines.continued import CONTINUED, run_continued
+from realm.recipes.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
 from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
@@ -59,12 +61,14 @@ class Contender:
         title: in tables.
         prepare: trains what the row needs; stages that are published are not trained again.
         measure: the row's numbers on all questions together, and on those of each dataset where there are several.
+        suits: whether a recipe has what the row compares with.
     """
 
     name: str
     title: str
     prepare: Callable[[StageContext], None]
     measure: Callable[[StageContext, Datasets], Row]
+    suits: Callable[[Recipe], bool] = lambda recipe: True
 
 
 def run_contender(context: StageContext, contender: Contender) -> Row:
@@ -105,7 +109,7 @@ def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, i
     return rates(slice(None)) | {
         "datasets": {name: rates(part) for name, part in parts(datasets).items()},
         **confidence_facts(answers, hits),
-        "encoded": int(stage_facts(context.paths, "pretrain")["encoded"]),
+        "encoded": int(stage_facts(context.paths, "pretrain").get("encoded", 0)),
         "parameters": count_parameters(networks),
         "index_bytes": index_bytes,
         "ms_per_question": float(np.mean([sum(a.timings_ms.values()) for a in answers])),
@@ -127,10 +131,16 @@ def count_parameters(networks: list[nn.Module]) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _learned(context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, dense: bool = False) -> Row:
-    """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``."""
+def _learned(
+    context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, paths: RunPaths | None = None, dense: bool = False
+) -> Row:
+    """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``.
+
+    Args:
+        paths: where the generation lies; None: in the run.
+    """
     model = load_stage(context, stage)
-    source = source_over(context, model.embedder, generation, facts=stage_facts(context.paths, stage))
+    source = source_over(context, model.embedder, generation, paths, stage_facts(context.paths, stage))
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
@@ -154,8 +164,22 @@ def _orqa_paths(context: StageContext) -> RunPaths:
     return RunPaths(context.paths.root / "compare" / "orqa")
 
 
+def from_stages(recipe: Recipe) -> bool:
+    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, and else goes on from published weights."""
+    return recipe.pretrain.from_ict and recipe.pretrain.from_warm
+
+
+def over_published(recipe: Recipe) -> bool:
+    """Whether pre-training goes on from published weights, so that there is something to set beside it."""
+    return bool(recipe.model.body) and recipe.pretrain.steps > 0
+
+
 def run_orqa(context: StageContext) -> None:
-    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read."""
+    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read; over
+    published weights see :func:`realm.recipes.baselines.published.run_twin`."""
+    if not from_stages(context.recipe):
+        run_twin(context)
+        return
     run_continued(context)
     mark = fingerprint(context, "orqa", "ict", CONTINUED)
     if is_published(context, "orqa", mark):
@@ -170,7 +194,21 @@ def run_orqa(context: StageContext) -> None:
     publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
 
 
+def _measure_beside(context: StageContext, name: str, datasets: Datasets, encoded: int) -> Row:
+    """A row beside REALM over published weights; ``encoded``: wordpieces that its retriever read besides what both share."""
+    paths, facts, model = row_paths(context, name), stage_facts(context.paths, name), load_stage(context, name)
+    sha = state_sha256(model.documents)
+    generation = open_generation(paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    return _learned(context, name, generation, datasets, paths=paths) | {"encoded": reading_wordpieces(context) + encoded}
+
+
+def _measure_published(context: StageContext, datasets: Datasets) -> Row:
+    return _measure_beside(context, "published", datasets, 0)
+
+
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
+    if not from_stages(context.recipe):
+        return _measure_beside(context, "orqa", datasets, int(stage_facts(context.paths, CLOZE)["encoded"]))
     number = stage_facts(context.paths, "orqa")["generation"]
     generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
     row = _learned(context, "orqa", generation, datasets, dense=True)
@@ -230,7 +268,8 @@ def _closed_book_wordpieces(context: StageContext, model: RealmModel) -> int:
 CONTENDERS = (
     _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
     _scaled("bm25", "BM25 + reader", bm25_candidates),
-    Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa),
+    Contender("published", "Published embedder", run_published, _measure_published, over_published),
+    Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa, lambda recipe: from_stages(recipe) or over_published(recipe)),
     Contender("finetune", "REALM", run_finetune, _measure_realm),
     _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
     Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),

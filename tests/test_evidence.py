@@ -1,0 +1,87 @@
+"""The script behind docs/evidence.md: what it reads once, how it pairs, and how it decides."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from realm.answerer import Answer, Answerer
+from realm.data.blocks import NULL_ROW
+from realm.opening import open_run
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ASKED = ["What is the currency of Arvad?", "What do people in Belmor pay with?", "zzz"]
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        import evidence
+
+        yield evidence
+
+
+def strings(answers: list[Answer]) -> list[tuple[str, float]]:
+    return [(answer.answer, pytest.approx(answer.p, rel=1e-4)) for answer in answers]
+
+
+def test_what_was_read_before_is_answered_the_same(evidence: ModuleType, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(tiny_run)
+    reader = run.answerer.reader
+    slow = Answerer(run.inputs, run.source, reader, versions={})
+    quick = evidence.RememberingAnswerer(run.inputs, run.source, reader, versions={})
+    quick.memory = {}
+    found = quick.answer(ASKED, k=3)
+    expected = slow.answer(ASKED, k=3)
+    assert [(a.answer, a.p) for a in found] == strings(expected)
+    assert [[e.answer for e in a.evidence] for a in found] == [[e.answer for e in a.evidence] for a in expected]
+    read = len(quick.memory)
+    assert quick.answer(ASKED, k=4) and len(quick.memory) == read + len(ASKED), "one block more each"
+
+    def never(*_: Any) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(evidence, "read_candidates", never)
+    assert [(a.answer, a.p) for a in quick.answer(ASKED[:2], k=3)] == strings(expected[:2])
+
+
+def test_documents_that_stay_are_looked_up(evidence: ModuleType, tiny_run: Path) -> None:
+    run = open_run(tiny_run)
+    blocks = run.inputs.blocks([3, NULL_ROW, 0, 3])
+    with torch.no_grad():
+        expected = run.generation.embedder.eval()(blocks)
+    torch.testing.assert_close(evidence.StandingDocuments(run.generation, run.inputs)(blocks), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
+    ours, theirs = np.array([[1, 1, 0, 1], [1, 0, 0, 1]]), np.array([[1, 0, 0, 1], [1, 0, 0, 0]])
+    found = evidence.paired(ours, theirs)
+    assert found["value"] == 0.25 and found["by_seed"] == [0.25, 0.25]
+    assert found["interval"] == [0.0, 0.5] and found["decision"] == "open", "half of the questions never differ"
+    assert evidence.paired(ours, ours) == {"value": 0.0, "interval": [0.0, 0.0], "by_seed": [0.0, 0.0], "decision": "open"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "by_seed", "expected"),
+    [(0.1, 0.2, [0.1, 0.2], "holds"), (0.1, 0.2, [0.3, -0.1], "open"), (-0.2, -0.1, [-0.1], "against"), (-0.1, 0.1, [0.0], "open")],
+)
+def test_as_registered(evidence: ModuleType, low: float, high: float, by_seed: list[float], expected: str) -> None:
+    assert evidence.decision(low, high, by_seed) == expected
+
+
+def test_rows_and_differences(evidence: ModuleType) -> None:
+    measured = evidence.Evidence()
+    for hits in ([1, 1], [1, 0]):
+        for retriever, values in (("off the shelf", [1, 0]), ("ORQA", [0, 0]), ("REALM", hits)):
+            if not measured.repeated(0, retriever, "hybrid", ["em"]):
+                measured.add(0, retriever, "hybrid", em=np.array(values))
+    assert measured.rows()[2] == {
+        "labels": 0, "retriever": "REALM", "search": "hybrid", "measure": "em", "n": 2, "value": 0.75, "by_seed": [1.0, 0.5]
+    }  # fmt: skip
+    assert [(row["minus"], row["value"]) for row in measured.differences()] == [("ORQA", 0.75), ("off the shelf", 0.25)]
+    assert measured.repeated(0, "off the shelf", "hybrid", ["em"]) and not measured.repeated(0, "REALM", "hybrid", ["em"])
+    assert not measured.repeated(16, "off the shelf", "hybrid", ["em"])
