@@ -34,17 +34,21 @@ SAMPLE = 64
 
 @dataclass(frozen=True)
 class Hit:
-    """One block that a search found; ``score`` is the inner product of the embeddings, whatever the blocks are ordered by."""
+    """One block that a search found; ``score`` is the inner product of the embeddings, whatever the blocks are ordered by.
+
+    ``media``: the picture that the block is of, empty of a text.
+    """
 
     doc_id: str
     block_id: int
     title: str
     text: str
     score: float
+    media: str = ""
 
     @classmethod
     def of(cls, block: Block, score: float) -> "Hit":
-        return cls(block.doc_id, block.block_id, block.title, block.text, score)
+        return cls(block.doc_id, block.block_id, block.title, block.text, score, block.media)
 
 
 def read_run_recipe(paths: RunPaths) -> Recipe:
