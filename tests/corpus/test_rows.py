@@ -38,7 +38,15 @@ def numbers(sentence: str) -> Any:
 def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int) -> None:
     documents = [
         Document(
-            f"d{number}", f"T{number}", text, "in", number, split_sentences(text), links=((text[:2], 7), ("not in it", 8)) * (number % 2)
+            f"d{number}",
+            f"T{number}",
+            text,
+            "in",
+            number,
+            split_sentences(text),
+            links=((text[:2], 7), ("not in it", 8)) * (number % 2),
+            media=f"{number}.png" * (number % 2),
+            media_sum="ab" * (number % 2),
         )
         for number, text in enumerate(texts)
     ]
@@ -72,6 +80,7 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
                 filled += length
             row["lang"] = language_of_document(document.title, document.text)
             row["links"] = [7] if document.links and begin == 0 else []
+            row |= {"media": f"{number}.png" * (number % 2), "media_sum": "ab" * (number % 2)}
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled
             expected.append(row)
@@ -89,7 +98,8 @@ def test_rows_of_an_earlier_version_get_what_they_lack_when_they_are_written_ane
     tokens = TOKENIZER.tokenize([document.text])
     rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
     now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
-    earlier = now.drop_columns(["lang", "links"])
+    later = ["lang", "links", "media", "media_sum"]
+    earlier = now.drop_columns(later)
     view = BatchView(earlier, "", CorpusError)
-    assert now.schema.names[-2:] == ["lang", "links"] and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
+    assert now.schema.names[-4:] == later and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
     assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

@@ -197,7 +197,8 @@ def cached_runs() -> list[dict[str, Any]]:
 
 
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
-    """Remove cached runs: those of any of these files or folders, or all, and then the recognised words of pictures too. Returns {"removed", "bytes"}; what was half made goes too.
+    """Remove cached runs: those of any of these files or folders, or all, and with all the recognised words of pictures. What was half made
+    goes too. Returns {"removed", "bytes"}.
 
     Raises:
         RunError: another process is at work on one of them; those before it are gone.

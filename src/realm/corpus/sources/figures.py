@@ -124,8 +124,9 @@ def _may_be_read(reference: str) -> bool:
 
 
 def around(paragraphs: Sequence[str], at: int) -> str:
-    """What is said around a picture in paragraph ``at``: that paragraph, else the next one if it is a caption, else the one before, else
-    the next one."""
-    own, before = paragraphs[at] if at < len(paragraphs) else "", next(filter(None, reversed(paragraphs[:at])), "")
+    """What is said around a picture in paragraph ``at``: that paragraph, else the next one if it is a caption, else the one before that is
+    none, else the next one."""
+    own = paragraphs[at] if at < len(paragraphs) else ""
+    before = next((text for text in reversed(paragraphs[:at]) if text and not CAPTION.match(text)), "")
     after = next(filter(None, paragraphs[at + 1 :]), "")
     return own or (after if CAPTION.match(after) else before or after)

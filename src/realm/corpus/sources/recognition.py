@@ -31,6 +31,10 @@ APART = 1.2
 """Gap between pieces of a row, in heights, from which they are cells and not words."""
 
 
+PARTED = 0.9
+"""Gap between rows, in heights, from which they are two paragraphs."""
+
+
 def recognition_directory() -> Path:
     """Where the words of pictures are kept."""
     return user_cache_path("realm") / "recognised"
@@ -168,8 +172,12 @@ def lines_of(pieces: Sequence[Piece]) -> str:
     lines: list[str] = []
     prose: list[str] = []
     alone: list[str] = []
+    above: list[Piece] = []
     for row in _rows([piece for piece in flat if id(piece) not in used]):
         cells = _cells(row)
+        if above and row[0].top - above[0].bottom > PARTED * above[0].height:
+            prose.append("")
+        above = row
         if len(cells) == 1:
             (alone if _is_value(cells[0]) else prose).append(cells[0])
             continue
