@@ -80,8 +80,8 @@ DAMAGED_PICTURE = "damaged picture"
 TOO_MANY_PIXELS = "picture with too many pixels"
 NO_WORDS = "picture without words"
 UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
-PARTLY_USED = frozenset({TOO_MANY_LINKS, UNREAD_PICTURE})
-"""Reasons under which something of a document is left out, and not the document."""
+PARTLY_USED = frozenset({TOO_MANY_LINKS, UNREAD_PICTURE, NO_WORDS})
+"""Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
 LINK_TO_FOLDER = "link to a folder"
 
 
