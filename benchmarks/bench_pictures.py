@@ -261,7 +261,7 @@ def draw_all(folder: Path) -> None:
     for name, (title, unit, values) in LINES.items():
         chart(lambda axes, v=values, u=unit: line(axes, v, u), title).save(folder / f"{name}.png")
     for name, (title, values) in PIES.items():
-        chart(lambda axes, v=values: axes.pie(list(v.values()), labels=list(v), autopct="%d%%"), title).save(folder / f"{name}.png")
+        chart(lambda axes, v=values: axes.pie(list(v.values()), labels=list(v), autopct="%.0f%%"), title).save(folder / f"{name}.png")
     scans = {name: letter(text) for name, text in LETTERS.items()} | {name: invoice(*parts) for name, parts in INVOICES.items()}
     scans |= {name: table(*parts) for name, parts in TABLES.items()}
     for number, (name, page) in enumerate(scans.items()):

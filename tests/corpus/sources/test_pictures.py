@@ -113,6 +113,13 @@ def test_lines_of_a_chart_name_its_bars() -> None:
     assert "Corn | Rye" in lines_of(groups)  # two values above one name: which is which is not said
 
 
+def test_lines_of_a_chart_name_its_points() -> None:
+    ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
+    points = [piece("14.2", 48, 60, 40), piece("12.7", 148, 100, 40), piece("6.3", 252, 170, 30)]
+    years = [piece(year, left, 230, 40) for year, left in (("1850", 45), ("1900", 145), ("2000", 248))]
+    assert lines_of(ticks + points + years) == "1850 | 14.2\n\n1900 | 12.7\n\n2000 | 6.3\n\n200 | 100 | 0"
+
+
 def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     good = saved(drawn())
     bad = {
@@ -267,6 +274,29 @@ def test_pictures_of_a_pdf(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
     assert picture_bytes(f"{path}#page=7&picture=1", picture.media_sum) is None
     again = read_again(picture.path, 1, media=picture.media)
     assert again is not None and again.doc_id == picture.doc_id
+
+
+@pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])
+def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path: Path, matrix: tuple[int, int], turned: int) -> None:
+    """One whose upper left corner is red: mirrored by the page, or turned with it."""
+    pypdf = pytest.importorskip("pypdf")
+    image = Image.new("RGB", (120, 80), "white")
+    image.paste("red", (0, 0, 40, 30))
+    image.save(tmp_path / "plain.pdf", "PDF", quality=95)
+    writer = pypdf.PdfWriter(clone_from=tmp_path / "plain.pdf")
+    writer.pages[0].add_transformation(pypdf.Transformation().scale(*matrix))
+    writer.pages[0].rotate(turned)
+    writer.write(tmp_path / "x.pdf")
+    (data,) = pictures.pictures_of_page((tmp_path / "x.pdf").read_bytes(), 1, 20)
+    assert isinstance(data, bytes)
+    for mirrored, step in zip(matrix, (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM), strict=True):
+        image = image.transpose(step) if mirrored < 0 else image
+    image = image.rotate(-turned, expand=True)
+    with Image.open(io.BytesIO(data)) as shown:
+        assert shown.size == image.size
+        for x, y in ((10, 10), (shown.width - 10, 10), (10, shown.height - 10), (shown.width - 10, shown.height - 10)):
+            red = shown.convert("RGB").getpixel((x, y))
+            assert (red[1] < 128) == (image.getpixel((x, y))[1] < 128), (x, y)
 
 
 @pytest.mark.usefixtures("blind")

@@ -3,7 +3,7 @@
 import base64
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -135,24 +135,52 @@ def pdf_pictures(data: bytes) -> list[str]:
         reader = PdfReader(io.BytesIO(file))
         if reader.is_encrypted:
             reader.decrypt("")
-        images = reader.pages[int(number) - 1].images
-        return [_picture_of_pdf(images, at) for at in range(min(len(images), MOST_PICTURES))]
+        page = reader.pages[int(number) - 1]
+        images, placed = page.images, _placements(page)
+        return [_picture_of_pdf(images, at, placed.get(str(key), ())) for at, key in enumerate(images.keys()[:MOST_PICTURES])]
     except MemoryError:
         raise
     except Exception as error:
         raise ValueError("damaged") from error
 
 
-def _picture_of_pdf(images: Any, at: int) -> str:
+def _placements(page: Any) -> dict[str, tuple[int, ...]]:
+    """How each picture of a page must be turned and mirrored (``PIL.Image.Transpose``) to look as it does there, by its name on the page.
+
+    Its matrix (a, b, c, d) takes the right edge to (a, b) and the upper one to (c, d); the page may be turned as well.
+    """
+    from PIL.Image import Transpose
+
+    turned = {90: (Transpose.ROTATE_270,), 180: (Transpose.ROTATE_180,), 270: (Transpose.ROTATE_90,)}.get(int(page.rotation) % 360, ())
+    found: dict[str, tuple[int, ...]] = {}
+
+    def note(operator: bytes, operands: Any, matrix: Any, _: Any) -> None:
+        if operator != b"Do" or not operands:
+            return
+        a, b, c, d = matrix[:4]
+        if abs(a) + abs(d) >= abs(b) + abs(c):
+            placed = (Transpose.FLIP_LEFT_RIGHT,) * (a < 0) + (Transpose.FLIP_TOP_BOTTOM,) * (d < 0)
+        elif b * c < 0:
+            placed = (Transpose.ROTATE_90 if b > 0 else Transpose.ROTATE_270,)
+        else:
+            placed = (Transpose.TRANSVERSE if b > 0 else Transpose.TRANSPOSE,)
+        found[str(operands[0])] = (*placed, *turned)
+
+    page.extract_text(visitor_operand_before=note)
+    return found
+
+
+def _picture_of_pdf(images: Any, at: int, placed: Sequence[int]) -> str:
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
     try:
         found = images[at]
         with Image.open(io.BytesIO(found.data)) as image:
-            small = min(image.size) < LEAST_SIDE
-            if small or picture_type(found.data) is None:  # such as JPEG 2000, which no browser shows
-                return "" if small else _as_png(image)
+            if min(image.size) < LEAST_SIDE:
+                return ""
+            if placed or picture_type(found.data) is None:  # such as JPEG 2000, which no browser shows
+                return _as_png(image, placed)
         return base64.b64encode(found.data).decode()
     except MemoryError:
         raise
@@ -160,9 +188,12 @@ def _picture_of_pdf(images: Any, at: int) -> str:
         return ""
 
 
-def _as_png(image: Any) -> str:
+def _as_png(image: Any, placed: Sequence[int]) -> str:
     file = io.BytesIO()
-    image.convert("RGB").save(file, "PNG")
+    image = image.convert("RGB")
+    for step in placed:
+        image = image.transpose(step)
+    image.save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()
 
 

@@ -221,16 +221,25 @@ def _is_value(text: str) -> bool:
 
 
 def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
-    """(name, value) of the bars of a chart: names in one row, and above each of them one value that no other name is nearer to.
+    """(name, value) of the bars or points of a chart: names in one row, above each of them one value that no other name is nearer to.
 
-    Nothing where a name has several values above it (groups of bars, a table), or only one name has any.
+    Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis, and no values. Nothing where a
+    name has several values above it (groups of bars, a table), or only one has any.
     """
     values = [piece for piece in pieces if _is_value(piece.text)]
-    for row in reversed(_rows([piece for piece in pieces if not _is_value(piece.text)])):
-        if len(row) < 2:
-            continue
+    free = [value for value in values if sum(abs(value.right - other.right) < 0.5 * value.height for other in values) < 3]
+    rows = [row for row in reversed(_rows([piece for piece in pieces if not _is_value(piece.text)])) if len(row) > 1]
+    rows += [row for row in reversed(_rows(values)) if _ascend(row)][:1]
+    for row in rows:
         reach = min(after.middle[0] - before.middle[0] for before, after in itertools.pairwise(row)) / 4
-        found = [(name, [v for v in values if v.bottom <= name.top and abs(v.middle[0] - name.middle[0]) < reach]) for name in row]
+        found = [(name, [v for v in free if v.bottom <= name.top and abs(v.middle[0] - name.middle[0]) < reach]) for name in row]
         if all(len(above) <= 1 for _, above in found) and sum(map(bool, (above for _, above in found))) > 1:
             return [(name, above[0]) for name, above in found if above]
     return []
+
+
+def _ascend(row: Sequence[Piece]) -> bool:
+    """Whether a row is three whole numbers or more, each larger than the one before."""
+    if len(row) < 3 or not all(piece.text.isdecimal() for piece in row):
+        return False
+    return all(int(before.text) < int(after.text) for before, after in itertools.pairwise(row))
