@@ -268,3 +268,27 @@ def test_documents_from_python(notes: Path, body: str, embedded: list[int]) -> N
         open_documents(notes, notes / "nothing", body=body)
     with pytest.raises(ConfigError, match="no documents are named"):
         open_documents()
+
+
+def test_a_folder_with_pictures_works_from_the_first_command(
+    notes: Path, body: str, embedded: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page shows a picture, and its caption answers; a picture that changed is embedded anew; what the extra would bring is said once."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr("realm.corpus.sources.pictures.recognises", lambda: False)
+    monkeypatch.setattr("realm.corpus.sources.pictures.recognised", lambda data, seconds: "")
+    image.new("RGB", (90, 90), "red").save(notes / "chart.png")
+    (notes / "novaria.md").write_text("# Novaria\n\nNobody lives there.\n\n![The harbour of Novaria in winter](chart.png)\n")
+    for said in (True, False):
+        assert main(["ask", str(notes), "What is in Novaria in winter?", "--body", body, "--json", "--k", "4"]) == 0
+        out, err = capsys.readouterr()
+        assert ("pip install 'realm-qa[ocr]' reads it" in err) is said
+    shown = {evidence["doc_id"]: evidence["media"] for evidence in json.loads(out.splitlines()[-1])["results"]}
+    assert shown["novaria.md#picture=1"] == str(notes.resolve() / "chart.png") and shown["novaria.md"] == "" and len(shown) == 4
+    assert main(["ask", str(notes), "What is in Novaria in winter?", "--body", body, "--k", "4"]) == 0
+    assert f"picture: {notes.resolve() / 'chart.png'}" in capsys.readouterr().out.replace("\n", "")
+    before = sum(embedded)
+    image.new("RGB", (90, 90), "blue").save(notes / "chart.png")
+    os.utime(notes / "chart.png", ns=(0, 1))
+    cached_run([notes], body, QUIET)
+    assert sum(embedded) == before + 1

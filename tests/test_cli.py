@@ -157,7 +157,7 @@ def test_corpus_verbs(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Pat
 def test_ask(say: Say, tiny_run: Path) -> None:
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
     assert set(found) == {"question", "answer", "p", "confidence", "abstained", "evidence", "versions", "timings_ms"}
-    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path"}
+    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
     assert all(value >= 0 for value in found["timings_ms"].values())

@@ -37,6 +37,7 @@ class Evidence:
     ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
     ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
     ``path``, if a link led to this block: the titles (or ids) of the page that search found and of this one.
+    ``media``: the picture that the block is of (``corpus.pictures``), empty of a text.
     """
 
     doc_id: str
@@ -50,6 +51,7 @@ class Evidence:
     end: int
     doc_start: int
     path: tuple[str, ...] = ()
+    media: str = ""
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,17 @@ class Answerer:
         value, first, last = self._best_place(row, log_p, read)
         words = block.text[first:last]
         return Evidence(
-            block.doc_id, block.block_id, block.title, block.text, p_z, float(np.exp(value)), words, first, last, block.char_start
+            block.doc_id,
+            block.block_id,
+            block.title,
+            block.text,
+            p_z,
+            float(np.exp(value)),
+            words,
+            first,
+            last,
+            block.char_start,
+            media=block.media,
         )
 
     def _best_place(self, row: int, log_p: Tensor, read: ReadBlocks) -> tuple[float, int, int]:

@@ -26,7 +26,8 @@ class Versions(TypedDict):
 class Evidence(TypedDict):
     """One block that was read; ``start`` and ``end`` are offsets of ``answer`` in ``text``, and ``text`` starts at ``doc_start``.
 
-    ``path``, where a link led to it: the titles of the page that the question found, and of this one.
+    ``path``, where a link led to it: the titles of the page that the question found, and of this one. ``media``: the picture that
+    it is of, empty of a text.
     """
 
     doc_id: str
@@ -40,6 +41,7 @@ class Evidence(TypedDict):
     end: int
     doc_start: int
     path: list[str]
+    media: str
 
 
 class Answer(TypedDict):
@@ -66,6 +68,7 @@ class Hit(TypedDict):
     title: str
     text: str
     score: float
+    media: str
 
 
 class Document(TypedDict):
@@ -84,11 +87,12 @@ class Stored(TypedDict):
 
 
 class Block(TypedDict):
-    """A block of a document."""
+    """A block of a document; ``media`` is the picture it is of, empty of a text."""
 
     block_id: int
     text: str
     start: int
+    media: str
 
 
 class ShownDocument(TypedDict):

@@ -46,7 +46,7 @@ class FusionAnswerer(Answerer):
         first, last = (start, start + len(answer)) if start >= 0 else (0, 0)
         return Evidence(
             block.doc_id, block.block_id, block.title, block.text, p_z, p if start >= 0 else 0.0,
-            block.text[first:last], first, last, block.char_start,
+            block.text[first:last], first, last, block.char_start, media=block.media,
         )  # fmt: skip
 
 

@@ -35,17 +35,21 @@ SAMPLE = 64
 
 @dataclass(frozen=True)
 class Hit:
-    """A block that search found; ``score`` is the inner product of the embeddings, also if other scores order the blocks."""
+    """A block that search found; ``score`` is the inner product of the embeddings, also if other scores order the blocks.
+
+    ``media``: the picture that the block is of, empty of a text.
+    """
 
     doc_id: str
     block_id: int
     title: str
     text: str
     score: float
+    media: str = ""
 
     @classmethod
     def of(cls, block: Block, score: float) -> "Hit":
-        return cls(block.doc_id, block.block_id, block.title, block.text, score)
+        return cls(block.doc_id, block.block_id, block.title, block.text, score, block.media)
 
 
 def read_run_recipe(paths: RunPaths) -> Recipe:

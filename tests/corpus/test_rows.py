@@ -39,7 +39,15 @@ def numbers(sentence: str) -> Any:
 def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int) -> None:
     documents = [
         Document(
-            f"d{number}", f"T{number}", text, "in", number, split_sentences(text), links=((text[:2], 7), ("not in it", 8)) * (number % 2)
+            f"d{number}",
+            f"T{number}",
+            text,
+            "in",
+            number,
+            split_sentences(text),
+            links=((text[:2], 7), ("not in it", 8)) * (number % 2),
+            media=f"{number}.png" * (number % 2),
+            media_sum="ab" * (number % 2),
         )
         for number, text in enumerate(texts)
     ]
@@ -74,6 +82,7 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
             row["lang"] = language_of_document(document.title, document.text)
             row["links"] = [7] if document.links and begin == 0 else []
             row["link_names"] = [title_key(document.links[0][0]) for _ in row["links"]]
+            row |= {"media": f"{number}.png" * (number % 2), "media_sum": "ab" * (number % 2)}
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled
             expected.append(row)
@@ -91,8 +100,8 @@ def test_rows_of_an_earlier_version_get_what_they_lack_when_they_are_written_ane
     tokens = TOKENIZER.tokenize([document.text])
     rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
     now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
-    earlier = now.drop_columns(["lang", "links", "link_names"])
+    later = ["lang", "links", "link_names", "media", "media_sum"]
+    earlier = now.drop_columns(later)
     view = BatchView(earlier, "", CorpusError)
-    assert now.schema.names[-3:] == ["lang", "links", "link_names"] and not view.has("lang")
-    assert BatchView(now, "", CorpusError).has("links")
+    assert now.schema.names[-5:] == later and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
     assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

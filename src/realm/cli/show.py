@@ -91,6 +91,7 @@ def document(value: dict[str, Any]) -> None:
 
     for block in value["blocks"]:
         _print(Text.assemble((f"[{block['block_id']}] {block['title']}", "bold")))
+        _picture(block, "  ")
         for sentence in block["sentences"]:
             _print(_marked(sentence["text"], sentence["spans"]))
         _print("")
@@ -141,6 +142,7 @@ def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:
         _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
+        _picture(hit, "      ")
         if "total" in hit:
             parts = (f"{name} {_ranked(hit[name])}" for name in ("dense", "sparse"))
             _print(f"      {', '.join(parts)}, sum {hit['total']:.2f}")
@@ -151,6 +153,7 @@ def passages(value: dict[str, Any]) -> None:
     _print(value["text"])
     for number, hit in enumerate(value["results"], 1):
         _print(f"  {number}. {hit['title']} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT]}")
+        _picture(hit, "     ")
     _print("")
 
 
@@ -176,12 +179,19 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
         name = " -> ".join(evidence["path"]) or evidence["title"]
         head = f"  {number}. {name} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
+        _picture(evidence, "     ")
     _print("")
 
 
 def _one_line(text: str) -> str:
     """A part of a text with its line ends as spaces."""
     return re.sub(r"\s*\n\s*", " ", text)
+
+
+def _picture(value: dict[str, Any], indent: str) -> None:
+    """Where the picture lies that a block is of, if it is of one."""
+    if value.get("media"):
+        _print(f"{indent}picture: {value['media']}")
 
 
 def likelihood(name: str, value: dict[str, Any]) -> str:

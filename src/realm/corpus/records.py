@@ -8,7 +8,10 @@ from realm.corpus.links import Links, bounded
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these."""
+    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these.
+
+    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
+    """
 
     doc_id: str
     title: str
@@ -17,6 +20,8 @@ class SourceDocument:
     line: int
     links: Links = ()
     links_cut: bool = False
+    media: str = ""
+    media_sum: str = ""
 
     def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
         """The document with its links: of each the words that carry it and the key of its target."""
@@ -72,8 +77,13 @@ LINK_OUT = "link out of the folder"
 TOO_MANY_LINKS = "more links than are kept"
 MISSING_CELL = "no subject, relation or object"
 REPEATED_TRIPLE = "repeated triple"
-PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE})
-"""Reasons under which something of a document is left out, and not the document."""
+NOT_A_PICTURE = "no picture of a known kind"
+DAMAGED_PICTURE = "damaged picture"
+TOO_MANY_PIXELS = "picture with too many pixels"
+NO_WORDS = "picture without words"
+UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS})
+"""Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
 LINK_TO_FOLDER = "link to a folder"
 
 

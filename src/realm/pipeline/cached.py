@@ -21,6 +21,7 @@ from realm import DEFAULT_BODY
 from realm.api import Realm
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import sync_documents
+from realm.corpus.sources.recognition import recognition_directory, recognition_state
 from realm.corpus.store.manifest import REJECTED_FILE, read_manifest
 from realm.errors import ConfigError, CorpusError, DataError, RunError
 from realm.nn.known_bodies import WEIGHTS, known_body
@@ -75,7 +76,7 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
     root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
     make_directory(root)
     with _alone(root):
-        state, known = stat_digest(places), read_note(root / MARK) or {}
+        state, known = stat_digest(places) + recognition_state(), read_note(root / MARK) or {}
         if "asked" not in known:
             if known.get("state") != state:  # a start that was killed, and the documents have changed since
                 for left in root.iterdir():
@@ -196,7 +197,8 @@ def cached_runs() -> list[dict[str, Any]]:
 
 
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
-    """Remove cached runs: those of any of these files or folders, or all. Returns {"removed", "bytes"}; what was half made goes too.
+    """Remove cached runs: those of any of these files or folders, or all, and with all the recognised words of pictures. What was half made
+    goes too. Returns {"removed", "bytes"}.
 
     Raises:
         RunError: another process is at work on one of them; those before it are gone.
@@ -214,6 +216,9 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
         if kept.stat().st_nlink == 1:  # no run has it any more
             freed += kept.stat().st_size
             kept.unlink()
+    if not wanted:
+        freed += _own_bytes(recognition_directory())
+        shutil.rmtree(recognition_directory(), ignore_errors=True)
     return {"removed": removed, "bytes": freed}
 
 

@@ -90,7 +90,7 @@ class Documents:
         if not rows:
             raise Refusal(404, "unknown", "no document has this id")
         blocks = [store.block(row) for row in rows]
-        parts = [{"block_id": block.block_id, "text": block.text, "start": block.char_start} for block in blocks]
+        parts = [{"block_id": block.block_id, "text": block.text, "start": block.char_start, "media": block.media} for block in blocks]
         return {"id": blocks[0].doc_id, "title": blocks[0].title, "blocks": parts, "versions": current.versions}
 
     def page(self, start: int, limit: int) -> dict[str, Any]:

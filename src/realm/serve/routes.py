@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from realm import __version__
+from realm.corpus.pictures import SHOWN
 from realm.report.chart import thinned
 from realm.report.pictures import STAGES, pictures, row_name
 from realm.report.read import StageRecord, read_run
@@ -15,6 +16,7 @@ from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.limits import LIMITS
+from realm.serve.pictures import picture_of_block
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
 
@@ -22,6 +24,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
+BlockId = Annotated[int, Path(ge=0, le=2**53)]
 AnyId = Annotated[
     str | None, Query(alias="id", min_length=1, max_length=LIMITS.id_chars, description="an id of a document, which is then shown")
 ]
@@ -109,6 +112,19 @@ def document_routes(documents: Documents) -> APIRouter:
     def delete(doc_id: DocId) -> Response:
         """Remove one document."""
         return Json(documents.remove([doc_id]))
+
+    return router
+
+
+def picture_routes(serving: Serving) -> APIRouter:
+    """Pictures of blocks."""
+    router = APIRouter(prefix="/v1/pictures", tags=["documents"])
+
+    @router.get("/{block_id}", response_class=Response, responses={200: {"content": {kind: {} for kind in sorted(SHOWN)}}, **REFUSALS})
+    def picture(block_id: BlockId) -> Response:
+        """The picture that a block is of, as it was when the corpus read it."""
+        data, kind = picture_of_block(serving, block_id)
+        return Response(data, media_type=kind)
 
     return router
 

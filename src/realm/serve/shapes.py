@@ -187,11 +187,12 @@ class RemoveResponse(BaseModel):
 
 
 class BlockShape(BaseModel):
-    """A block of a document; ``start`` is the offset of ``text`` in it, as ``doc_start`` of an evidence."""
+    """A block of a document; ``start`` is the offset of ``text`` in it, as ``doc_start`` of an evidence; ``media`` the picture it is of."""
 
     block_id: int
     text: str
     start: int
+    media: str
 
 
 class DocumentResponse(BaseModel):

@@ -31,7 +31,8 @@ def test_folder_of_texts(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     assert ids(tmp_path) == ["b.txt", "sub/a.md"]
     assert [record.title for record in iter_documents(tmp_path) if isinstance(record, SourceDocument)] == ["b", "The Heading"]
-    assert reasons(tmp_path) == {"bad.txt": (2, "invalid utf-8"), "picture.txt": (0, "binary data"), "empty.txt": (0, "empty file")}
+    wrong = {"bad.txt": (2, "invalid utf-8"), "picture.txt": (0, "binary data"), "empty.txt": (0, "empty file")}
+    assert reasons(tmp_path) == wrong | {"picture.png": (0, "no picture of a known kind")}
 
 
 def test_links_are_not_followed_out(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_errors_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         iter_documents(tmp_path / "missing.jsonl")
     for name, data, cure in [
-        ("x.odt", b"", "Known are folders of texts, and files ending in .csv"),
+        ("x.odt", b"", "Known are folders of texts, and files ending in .bmp, .csv"),
         ("x.doc", b"\xd0\xcf\x11\xe0", "--format says what another file is"),
         ("y.odt", b"PK\x03\x04...", "zip or office file"),
         ("x.xml.7z", b"7z\xbc\xaf\x27\x1c", "Unpack it with 7z first"),

@@ -222,7 +222,18 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     if len(sentences) > MOST_SENTENCES:
         return Rejected(record.path, record.line, TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
-    return Document(doc_id, canonical_line(record.title), text, source_name(record.path), record.line, sentences, caseless, record.links)
+    return Document(
+        doc_id,
+        canonical_line(record.title),
+        text,
+        source_name(record.path),
+        record.line,
+        sentences,
+        caseless,
+        record.links,
+        source_name(record.media),
+        record.media_sum,
+    )
 
 
 def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

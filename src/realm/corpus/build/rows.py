@@ -11,7 +11,7 @@ from realm.corpus.build.packing import Pieces, hash64
 from realm.corpus.build.spool import Document
 from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS, language_of_document, segment_schema
+from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema
 
 
 class BlockRows:
@@ -93,7 +93,8 @@ class BlockRows:
         """What all blocks of a document have in common."""
         rows = pa.array(self.documents, pa.int32())
         flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
-        columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in ("doc_id", "title", "source")}
+        strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
+        columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in strings}
         columns["line"] = pa.array([document.line for document in self._documents], pa.int64())
         columns[LANGUAGE] = pa.array([language_of_document(one.title, one.text) for one in self._documents], pa.string())
         columns["title_ids"] = _lists(np.cumsum([0, *map(len, self._title_ids)], dtype=np.int32), flat)

@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
         ("caseless", pa.bool_()),
         ("anchors", pa.list_(pa.string())),
         ("targets", pa.list_(pa.uint64())),
+        ("media", pa.string()),
+        ("media_sum", pa.string()),
     ]
 )
 
@@ -36,7 +38,8 @@ SCHEMA = pa.schema(
 @dataclass(frozen=True)
 class Document:
     """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read;
-    ``caseless`` whether one of its sentences is mostly written in a script without letter case; ``links`` are in its order."""
+    ``caseless`` whether one of its sentences is mostly written in a script without letter case; ``links`` are in its order;
+    ``media`` and ``media_sum`` are the picture that it is, and its checksum."""
 
     doc_id: str
     title: str
@@ -46,6 +49,8 @@ class Document:
     sentences: list[tuple[int, int]]
     caseless: bool = False
     links: Links = ()
+    media: str = ""
+    media_sum: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,10 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
             list(zip(flat[::2], flat[1::2], strict=True)),
             caseless,
             tuple(zip(anchors, keys, strict=True)),
+            media,
+            media_sum,
         )
-        for doc_id, title, text, source, line, flat, caseless, anchors, keys in zip(*columns, strict=True)
+        for doc_id, title, text, source, line, flat, caseless, anchors, keys, media, media_sum in zip(*columns, strict=True)
     ]
 
 

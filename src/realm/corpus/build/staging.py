@@ -24,7 +24,7 @@ from realm.storage.disk import full_disk_ends_cleanly
 from realm.storage.locks import LOCK_FILE
 
 # Counts up with every change of what is staged.
-FORMAT = "realm-build/3"
+FORMAT = "realm-build/4"
 
 
 class Staging:

@@ -214,6 +214,8 @@ def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
         end = block.char_start + len(block.text)
         if block.title != document.title or document.text[block.char_start : end] != block.text:
             return False
+        if (block.media, block.media_sum) != (document.media, document.media_sum):
+            return False
         if document.text[position : block.char_start].strip():
             return False
         position = end

@@ -11,6 +11,15 @@ COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
 
 
+def stem(path: Path) -> str:
+    """A file's name without its ending, and without that of its compression."""
+    name = path.name
+    for ending in COMPRESSED:
+        if name.lower().endswith(ending):
+            name = name[: -len(ending)]
+    return Path(name).stem
+
+
 def format_by_name(path: Path) -> str | None:
     """The format that the end of the name says, an ending of compression not counted."""
     name = path.name.lower()

@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected
+from realm.corpus.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected, SourceDocument
 from realm.corpus.sources.detect import format_by_name
-from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS, TRIPLES_IN
+from realm.corpus.sources.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN
 from realm.corpus.sources.options import SourceOptions
+from realm.corpus.sources.pictures import is_caption
 from realm.corpus.streams import refuse_passing
 from realm.errors import DataError
 from realm.storage.files import STAGING_SUFFIX
@@ -28,33 +29,49 @@ def beir_documents(folder: Path) -> Path | None:
 def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
     """Everything of the kind below ``folder`` in order of its path; ids are or start with the path relative to the folder.
 
-    The kind is the format asked for; else texts, if there are any; else every file of a known kind. Links to folders and links out of
-    the folder are not followed.
+    The kind is the format asked for; else texts and pictures, if there is a text; else every data file; else pictures. Links to folders and
+    links out of the folder are not followed. Pictures come last, less those that a page has shown and less files with their captions.
 
     Raises:
         DataError: there is nothing of the kind.
     """
     wanted = _wanted_formats(folder, options)
+    shown: set[str] = set()
     for found in _walk(folder):
         if isinstance(found, Rejected):
             yield found
-        elif (name := format_by_name(found)) is not None and name in wanted:
-            if not found.is_file():  # a link that leads nowhere or in a circle, a pipe or a device
-                yield Rejected(str(found), 0, UNREADABLE)
-            elif found.is_symlink() and not found.resolve().is_relative_to(folder.resolve()):
-                yield Rejected(str(found), 0, LINK_OUT)
-            else:
-                yield from read_file(found, found.relative_to(folder).as_posix(), options.format or name, options)
+        elif (name := format_by_name(found)) in wanted - PICTURES and name is not None and not ("picture" in wanted and is_caption(found)):
+            for record in _read_one(folder, found, options.format or name, options, read_file):
+                if isinstance(record, SourceDocument) and record.media:
+                    shown.add(os.path.normpath(record.media))
+                yield record
+    for found in _walk(folder) if "picture" in wanted else ():
+        if isinstance(found, Path) and format_by_name(found) == "picture" and os.path.normpath(found) not in shown:
+            yield from _read_one(folder, found, "picture", options, read_file)
+
+
+def _read_one(folder: Path, found: Path, name: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+    """The records of one file of a format, or why it is not read."""
+    if not found.is_file():  # a link that leads nowhere or in a circle, a pipe or a device
+        yield Rejected(str(found), 0, UNREADABLE)
+    elif found.is_symlink() and not found.resolve().is_relative_to(folder.resolve()):
+        yield Rejected(str(found), 0, LINK_OUT)
+    else:
+        yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
 
 
 def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
     """The formats that are read: the first choice of which there is a file."""
-    asked = TRIPLES_IN if options.format == "triples" else frozenset({options.format or ""})
-    choices = (asked,) if options.format else (DOCUMENT_FORMATS, DATA_FORMATS)
-    for wanted in choices:
-        if any(isinstance(path, Path) and format_by_name(path) in wanted for path in _walk(folder)):
+    if options.format:
+        asked = TRIPLES_IN if options.format == "triples" else frozenset({options.format})
+        choices = [(asked, asked)]
+    else:  # pictures beside data files are their illustrations
+        choices = [(DOCUMENT_FORMATS - PICTURES, DOCUMENT_FORMATS), (DATA_FORMATS, DATA_FORMATS), (PICTURES, PICTURES)]
+    there = {format_by_name(path) for path in _walk(folder) if isinstance(path, Path)}
+    for needed, wanted in choices:
+        if needed & there:
             return wanted
-    kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no data file,"
+    kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no picture or data file,"
     raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
 
 

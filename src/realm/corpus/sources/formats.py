@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from realm.corpus.pictures import PICTURE_ENDINGS, PICTURE_OPENINGS
 from realm.corpus.records import Record
 
 
@@ -42,12 +43,14 @@ FORMATS = {
     "html": Format("sources.texts.read_html", (".html", ".htm", ".xhtml"), (b"<!doctype html", b"<html"), one_document=True),
     "pdf": Format("sources.office.read_pdf", (".pdf",), (b"%pdf",), one_document=True),
     "docx": Format("sources.office.read_docx", (".docx",), one_document=True),
+    "picture": Format("sources.pictures.read_picture", PICTURE_ENDINGS, PICTURE_OPENINGS, one_document=True),
     "beir": Format(),
     "datasets": Format(),
     "warc": Format("sources.warc.read_warc", (".warc",), (b"warc/",)),
     "mediawiki": Format("wiki.dump.read_wikidump", (".xml",), (b"<mediawiki",)),
 }
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
+PICTURES = frozenset({"picture"})
 DOCUMENT_FORMATS = frozenset(name for name, format in FORMATS.items() if format.one_document)
 TRIPLES_IN = frozenset({"jsonl", "csv", "tsv"})
 """The formats whose files may hold triples."""

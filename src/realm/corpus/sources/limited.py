@@ -28,8 +28,16 @@ MEMORY = 800 * 2**20
 """Bytes that one document may add to the child."""
 SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
-_READERS = {"html": "texts:main_text", "pdf": "office:pdf_pages", "docx": "office:docx_text"}
+_READERS = {
+    "html": "texts:main_text",
+    "pdf": "office:pdf_pages",
+    "docx": "office:docx_text",
+    "picture": "recognition:picture_text",
+    "pdf pictures": "office:pdf_pictures",
+}
 """Module beside this one, and the function in it, that reads a kind."""
+_PACKED = frozenset({"picture", "pdf pictures"})
+"""Kinds of which few bytes may unpack to any number."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,14 @@ def read_limited(kind: str, data: bytes, seconds: float) -> Any:
     """What the reader of a kind makes of a document: JSON values, or ``Beyond``.
 
     Args:
-        kind: html, pdf or docx.
+        kind: one of ``_READERS``.
         data: of the file; a page in UTF-8.
         seconds: of computing.
 
     Raises:
         ValueError: the reader refused the document.
     """
-    if len(data) <= SMALL:
+    if len(data) <= SMALL and kind not in _PACKED:
         return _reader(kind)(data)
     with _asking:
         return _child.read(kind, data, seconds)
@@ -137,6 +145,7 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     for facts, data in _asked(asked):
         reader = _reader(facts["kind"])
+        _lift_limits()
         with suppress(Exception):
             reader(b"")  # its imports are not the document's
         try:
@@ -156,6 +165,13 @@ def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
             yield _receive(stream)
         except EOFError:
             return
+
+
+def _lift_limits() -> None:
+    """Those of the document before do not hold for what the next one's reader imports."""
+    for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):
+        _, most = resource.getrlimit(limit)
+        resource.setrlimit(limit, (most, most))
 
 
 def _limit_time(seconds: float) -> None:

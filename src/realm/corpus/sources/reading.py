@@ -114,13 +114,14 @@ def source_name(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def read_again(source: str, line: int, options: SourceOptions = LOOK) -> SourceDocument | None:
+def read_again(source: str, line: int, options: SourceOptions = LOOK, media: str = "") -> SourceDocument | None:
     """The record that a document was made of, read from its source once more; None if the source has no such record now.
 
     Args:
         source: file or name, as a block's ``source`` has it.
         line: the record in it; 0: the whole file is one document.
         options: what was said of the source when the document was made.
+        media: the picture that the document is, as a block's ``media`` has it.
 
     Raises:
         DataError: the source no longer exists, or cannot be read.
@@ -134,7 +135,7 @@ def read_again(source: str, line: int, options: SourceOptions = LOOK) -> SourceD
     if path.is_file() and options.format == "beir":
         options = replace(options, format=None)  # it was said of the folder around the file
     for record in iter_documents(path, options):
-        if isinstance(record, SourceDocument) and record.line == line:
+        if isinstance(record, SourceDocument) and record.line == line and source_name(record.media) == media:
             return record
         if record.line > line > 0:
             break

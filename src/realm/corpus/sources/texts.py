@@ -17,9 +17,11 @@ from markdown_it.token import Token
 from realm.corpus import streams
 from realm.corpus.links import MOST_LINKS, reference_key
 from realm.corpus.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
-from realm.corpus.sources.detect import COMPRESSED
+from realm.corpus.sources.detect import stem
+from realm.corpus.sources.figures import Figure, html_figures, markdown_figures
 from realm.corpus.sources.limited import Beyond, read_limited
 from realm.corpus.sources.options import SourceOptions
+from realm.corpus.sources.pictures import page_pictures
 from realm.errors import MissingExtra
 
 
@@ -30,30 +32,30 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """A Markdown file without its markup. Its title is that of its front matter, its first heading, or its name."""
+    """A Markdown file without its markup, and its pictures. Its title is that of its front matter, its first heading, or its name."""
 
     text = _text_of(path)
     if isinstance(text, Rejected):
         yield text
     else:
-        title, plain = plain_markdown(text)
+        title, plain, figures = marked_down(text)
         yield document_or_rejected(name, title or stem(path), plain, str(path), 0)
+        yield from page_pictures(figures, path, name, title or stem(path), options)
 
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """The main text of an HTML file. Its title is the page's, or its name. Raises MissingExtra: the extractor is not installed."""
+    """The main text of an HTML file, and its pictures. Its title is the page's, or its name.
 
+    Raises:
+        MissingExtra: the extractor is not installed.
+    """
     data = streams.read_document(path)
-    yield data if isinstance(data, Rejected) else html_record(data, None, name, stem(path), str(path), 0, options.document_seconds)
-
-
-def stem(path: Path) -> str:
-    """A file's name without its ending, and without that of its compression."""
-    name = path.name
-    for ending in COMPRESSED:
-        if name.lower().endswith(ending):
-            name = name[: -len(ending)]
-    return Path(name).stem
+    if isinstance(data, Rejected):
+        yield data
+        return
+    record, title, figures = html_page(data, None, name, stem(path), str(path), 0, options.document_seconds)
+    yield record
+    yield from page_pictures(figures, path, name, title, options)
 
 
 def _text_of(path: Path) -> str | Rejected:
@@ -71,6 +73,11 @@ def plain_markdown(text: str) -> tuple[str, str]:
     Headings, paragraphs, list items and code become lines of text; emphasis, links and inline code keep their words; images and HTML
     tags go. The title is that of the front matter, else the first heading, else empty.
     """
+    return marked_down(text)[:2]
+
+
+def marked_down(text: str) -> tuple[str, str, list[Figure]]:
+    """Title and text of a Markdown document as ``plain_markdown`` says, and its pictures."""
     text = text.replace("\r\n", "\n")
     title = ""
     if front := _FRONT_MATTER.match(text):
@@ -78,7 +85,8 @@ def plain_markdown(text: str) -> tuple[str, str]:
         if named := _FRONT_TITLE.search(front.group(1)):
             title = named.group(2)
     tokens = _parser().parse(text)
-    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens)))
+    words = [_inline_text(token.children or []).strip() for token in tokens if token.type == "inline"]
+    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens))), markdown_figures(tokens, words)
 
 
 @cache
@@ -194,7 +202,14 @@ _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape
 
 
 def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float) -> Record:
-    """A page as a document.
+    """A page as a document, without its pictures; arguments as for ``html_page``."""
+    return html_page(data, charset, doc_id, title, path, line, seconds)[0]
+
+
+def html_page(
+    data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float
+) -> tuple[Record, str, list[Figure]]:
+    """A page as a document, its title, and the pictures that it shows.
 
     Args:
         charset: as the server said it, if it did.
@@ -206,21 +221,22 @@ def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path:
     """
     html = _decoded(data, charset)
     if html is None:
-        return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8)
+        return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8), title, []
     if importlib.util.find_spec("trafilatura") is None:
         raise MissingExtra("reading HTML", "html")
     try:
         found = read_limited("html", html.encode("utf-8", "replace"), seconds)
     except (ValueError, RecursionError, AssertionError):
-        return Rejected(path, line, BAD_HTML)
+        return Rejected(path, line, BAD_HTML), title, []
     if isinstance(found, Beyond):
-        return Rejected(path, line, found.reason)
-    found_title, text, anchors = found
-    record = document_or_rejected(doc_id, found_title or title, text, path, line)
+        return Rejected(path, line, found.reason), title, []
+    found_title, text, anchors, figures = found
+    title, shown = found_title or title, [Figure(*figure) for figure in figures]
+    record = document_or_rejected(doc_id, title, text, path, line)
     if isinstance(record, Rejected):
-        return record
+        return record, title, shown
     links = ((words, reference_key(doc_id, reference)) for words, reference in anchors)
-    return record.linked((words, key) for words, key in links if key is not None)
+    return record.linked((words, key) for words, key in links if key is not None), title, shown
 
 
 def _decoded(data: bytes, charset: str | None) -> str | None:
@@ -241,8 +257,9 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
         return None
 
 
-def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]]]:
-    """(title, text, links) of a page in UTF-8; the whole text of a page in which no main part is found. Links as ``anchors`` has them."""
+def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:
+    """(title, text, links, pictures) of a page in UTF-8; the whole text of a page in which no main part is found. Links as ``anchors`` has
+    them."""
     import trafilatura
 
     html = data.decode("utf-8")
@@ -252,4 +269,4 @@ def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]]]:
     page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
     title, text = ("", "") if page is None else (page.title, page.text)
     # libxml2 gives nothing of what is nested deeper than 256; our own reader has no such limit.
-    return title or "", text or trafilatura.html2txt(html) or _without_tags(html), anchors(html)
+    return title or "", text or trafilatura.html2txt(html) or _without_tags(html), anchors(html), html_figures(html)

@@ -32,6 +32,8 @@ class Block:
         char_start: where ``text`` begins in the document's canonical text, in code points.
         source: file or name that the document was read from, as it was given.
         line: its record in the source, from 1; 0 where the whole file is the document.
+        media: the picture that the document is; empty of a text.
+        media_sum: checksum of the picture's bytes.
     """
 
     block_id: int
@@ -41,6 +43,8 @@ class Block:
     char_start: int
     source: str
     line: int
+    media: str = ""
+    media_sum: str = ""
 
 
 _BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
@@ -203,7 +207,7 @@ class BlockStore:
     def block(self, row: int) -> Block:
         """The block at ``row``."""
         view, index = self._locate(row)
-        return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS))
+        return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS if view.has(column)))
 
     def texts(self, first: int, last: int) -> list[pa.Array]:
         """``Block.text`` of the rows from ``first`` to before ``last``, as Arrow strings, in one array or more."""

@@ -139,6 +139,7 @@ def _shown(store: BlockStore, row: int) -> dict[str, Any]:
         "source": block.source,
         "line": block.line,
         "lang": store.language(row),
+        "media": block.media,
     }
 
 
@@ -157,7 +158,7 @@ def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, A
     options = SourceOptions(**said)
     shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
     try:
-        found = read_again(path, line, options)
+        found = read_again(path, line, options, blocks[0]["media"])
     except RealmError as error:
         return shown | {"note": str(error)}
     if found is None:

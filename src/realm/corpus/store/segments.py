@@ -22,7 +22,9 @@ LINKS = "links"
 """The column of links."""
 LINK_NAMES = "link_names"
 """The column of the words that carry them."""
-LATER = frozenset({LANGUAGE, LINKS, LINK_NAMES})
+MEDIA, MEDIA_SUM = "media", "media_sum"
+"""The columns of pictures: which one a block is of, and the checksum of its bytes; empty of a text."""
+LATER = frozenset({LANGUAGE, LINKS, LINK_NAMES, MEDIA, MEDIA_SUM})
 """Columns that segments of earlier versions lack."""
 
 _PAIR = pa.list_(pa.int32(), 2)
@@ -38,6 +40,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
 
     ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py),
     ``link_names`` those of the words that carry each.
+    ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
     """
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
@@ -62,12 +65,14 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             (LANGUAGE, pa.string()),
             (LINKS, pa.list_(pa.uint64())),
             (LINK_NAMES, pa.list_(pa.uint64())),
+            (MEDIA, pa.string()),
+            (MEDIA_SUM, pa.string()),
         ]
     )
 
 
 def with_later_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a segment with all columns of this version: an earlier one's get the language of each block's text, and no links."""
+    """Rows of a segment with all columns of this version: an earlier one's get the language of the block's text, no links, no pictures."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if LANGUAGE not in columns:
         texts = zip(batch.column("title").to_pylist(), batch.column("text").to_pylist(), strict=True)
@@ -76,6 +81,9 @@ def with_later_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns[LINKS] = pa.array([[]] * len(batch), pa.list_(pa.uint64()))
     if LINK_NAMES not in columns:  # 0: not known
         columns[LINK_NAMES] = pa.array([[0] * len(links) for links in columns[LINKS].to_pylist()], pa.list_(pa.uint64()))
+    for name in (MEDIA, MEDIA_SUM):
+        if name not in columns:
+            columns[name] = pa.array([""] * len(batch), pa.string())
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

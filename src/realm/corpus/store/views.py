@@ -62,6 +62,7 @@ class BatchView:
     def __init__(self, batch: pa.RecordBatch, sums: str, damaged: Callable[[str], CorpusError]):
         self._batch, self._sums, self._damaged = batch, sums, damaged
         self.rows = batch.num_rows
+        self._names = frozenset(batch.schema.names)
         self._lists: dict[str, ListView] = {}
         self._columns: dict[str, pa.Array] = {}
 
@@ -92,7 +93,7 @@ class BatchView:
 
     def has(self, name: str) -> bool:
         """Whether there is such a column: an earlier version may have written the segment."""
-        return name in self._batch.schema.names
+        return name in self._names
 
     def scalar(self, name: str, index: int) -> Any:
         """One value of a string or integer column. Raises CorpusError: text that is not UTF-8."""

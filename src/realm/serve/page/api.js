@@ -40,9 +40,9 @@ export function setToken(text) {
 
 const say = (name, detail) => server.dispatchEvent(new CustomEvent(name, { detail }));
 
-/** One request. Raises Refused. */
-async function once(method, path, body, signal) {
-  const headers = { accept: "application/json" };
+/** What the server sent, whatever its status. Raises Refused where it does not answer. */
+async function sent(method, path, body, signal, accept = "application/json") {
+  const headers = { accept };
   if (body !== undefined) headers["content-type"] = "application/json";
   if (token) headers.authorization = `Bearer ${token}`;
   let response;
@@ -60,14 +60,31 @@ async function once(method, path, body, signal) {
     throw new Refused(0, "gone", "The server does not answer.");
   }
   reached(true);
+  return response;
+}
+
+/** One request. Raises Refused. */
+async function once(method, path, body, signal) {
+  const response = await sent(method, path, body, signal);
   const found = await response.json().catch(() => null);
   if (response.ok && found !== null) {
     if (found.versions) say("versions", found.versions);
     return found;
   }
+  throw refused(response, found);
+}
+
+/** The picture that a block is of. Raises Refused. */
+async function picture(block) {
+  const response = await sent("GET", `v1/pictures/${block}`, undefined, undefined, "image/*");
+  if (response.ok) return response.blob();
+  throw refused(response, await response.json().catch(() => null));
+}
+
+function refused(response, found) {
   const problem = found?.error ?? { code: "internal", message: `The server answered ${response.status}.` };
   if (response.status === 401) say("token", token !== "");
-  throw new Refused(
+  return new Refused(
     response.status,
     problem.code,
     problem.message,
@@ -110,5 +127,6 @@ export const api = {
   add: (documents) => once("POST", "v1/documents", { documents }),
   replace: (documents) => once("PUT", "v1/documents", { documents }),
   remove: (id) => once("POST", "v1/documents/remove", { ids: [id] }),
+  picture,
   alive: () => once("GET", "healthz"),
 };

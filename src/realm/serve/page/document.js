@@ -5,6 +5,7 @@ import { documentForm } from "./compose.js";
 import { button, byId, copy, el, show } from "./dom.js";
 import { marked } from "./evidence.js";
 import { plural } from "./format.js";
+import { picture } from "./pictures.js";
 import { refusalBox } from "./requests.js";
 
 /** Show a document in ``place``. ``parameters`` may mark code points [from, to); ``changed(message)`` is called when it was changed or deleted. */
@@ -45,6 +46,7 @@ function drawn(found, range, changed, redraw) {
         ` ${plural(found.blocks.length, "block")}, corpus version ${corpus}`,
       ),
     ),
+    shownOf(found.blocks),
     found.blocks.map((block) => part(block, range)),
     said,
     el(
@@ -59,6 +61,9 @@ function drawn(found, range, changed, redraw) {
   );
   return [back(), page];
 }
+
+/** The picture that the document is, if it is one. */
+const shownOf = ([first]) => (first?.media ? picture(first.block_id, first.media, first.text) : null);
 
 /** A block, with as much of the marked range as lies in it. */
 function part(block, [from, to]) {

@@ -2,6 +2,7 @@
 
 import { bar, button, copy, el, own, score } from "./dom.js";
 import { milliseconds, probability } from "./format.js";
+import { picture } from "./pictures.js";
 import { sureness } from "./wishes.js";
 
 const QUOTED = 140;
@@ -89,6 +90,7 @@ function evidence(item, found, leaveOut) {
     {},
     el("h3", {}, el("a", { href: markedAt(item) }, own(item.title || "untitled")), el("span", { class: "id" }, own(item.doc_id))),
     item.path.length ? path(item.path) : null,
+    item.media ? picture(item.block_id, item.media, item.text) : null,
     el("p", { class: "block", dir: "auto" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
     el(
       "dl",
@@ -150,6 +152,7 @@ export function hitList(hits) {
         el("a", { href: documentLink(hit.doc_id) }, own(hit.title || "untitled")),
         el("span", { class: "id" }, own(hit.doc_id)),
       ),
+      hit.media ? picture(hit.block_id, hit.media, hit.text) : null,
       el("p", { class: "block", dir: "auto" }, hit.text),
     ),
   );
