@@ -4,8 +4,8 @@
 
 For example: python docs/images/take.py runs/demo "What is the currency of Japan?"
 
-RUN is a finished run; QUESTION is asked on its page. Writes ask.png, and report.png if the run has a report, into FOLDER (default: beside this
-script).
+RUN is a finished run; QUESTION is asked on its page. Writes ask.png, and report.png if the run has a report, into FOLDER
+(default: beside this script).
 Needs Chromium and its driver: make test-browser installs them where it can.
 """
 
