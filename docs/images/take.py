@@ -4,7 +4,8 @@
 
 For example: python docs/images/take.py runs/demo "What is the currency of Japan?"
 
-RUN is a finished run; QUESTION is asked on its page. Writes ask.png and report.png into FOLDER (default: beside this script).
+RUN is a finished run; QUESTION is asked on its page. Writes ask.png, and report.png if the run has a report, into FOLDER
+(default: beside this script).
 Needs Chromium and its driver: make test-browser installs them where it can.
 """
 
@@ -18,7 +19,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from tests.browser.tools import Browser, Server  # noqa: E402
 
 WIDTH, HEIGHT = 1100, 900
-ANSWER = 720
+ANSWER = 860
 """Pixels of the page that show the answer and the first evidence."""
 
 
@@ -38,8 +39,9 @@ def take(run: Path, question: str, folder: Path) -> None:
         browser.open(server.url, width=WIDTH, height=HEIGHT)
         browser.ask(question)
         browser.shot("ask", most=ANSWER)
-        browser.open((run / "report.html").resolve().as_uri(), width=WIDTH, height=HEIGHT)
-        browser.shot("report", most=HEIGHT)
+        if (report := run / "report.html").is_file():
+            browser.open(report.resolve().as_uri(), width=WIDTH, height=HEIGHT)
+            browser.shot("report", most=HEIGHT)
     finally:
         browser.driver.quit()
         server.stop()
