@@ -4,9 +4,9 @@
     python benchmarks/bench_entities.py DATA --scratch DIR triples
     python benchmarks/bench_entities.py DATA --scratch DIR spans
 
-"webquestions" asks WebQuestions over a share of Simple Wikipedia, drawn by hash, and the articles with answers that few hold
-(simplewiki_subset.py): recall by answer at several weights of [retrieval] entities, on dev, where the weight is fitted, and on the visible
-test questions. "triples" asks the atlas's questions over its articles, over its tables as triples, in the plain wording and in a template
+"webquestions" asks WebQuestions over a share of Simple Wikipedia, drawn by hash, the articles with answers that few hold
+(simplewiki_subset.py), and all whose titles stand in a question, ordinary words ("Money") included: recall by answer at several weights of
+[retrieval] entities, on dev, where the weight is fitted, and on the visible test questions. "triples" asks the atlas's questions over its articles, over its tables as triples, in the plain wording and in a template
 for each relation, and over both. "spans" counts salient spans of a wiki dump with links as a tagger and without. The last line is one JSON
 object.
 """
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from common import result
 from realm.candidates import DenseCandidates, make_source
 from realm.corpus import entities
 from realm.corpus.build.builder import build_corpus
+from realm.corpus.entities import small_mentions
+from realm.corpus.links import title_key
 from realm.corpus.store.blocks import BlockStore
 from realm.data.questions.loading import load_questions, write_questions
 from realm.data.types import Question
@@ -40,6 +43,7 @@ from realm.opening import OpenRun
 from realm.recipes.calibration import ENTITY_WEIGHTS, WEIGHT_DEPTH
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance
+from realm.text.files import open_text
 
 DEPTHS = (1, 5, 20)
 SHOWN = 10
@@ -85,6 +89,15 @@ def named(run: OpenRun, questions: list[Question]) -> dict[str, Any]:
     return {"with_entities": float(np.mean([bool(titles) for _, titles in found])), "examples": found[:: max(1, len(found) // 12)]}
 
 
+def write_named(articles: Path, subset: Path, questions: list[Question], out: Path) -> None:
+    """The articles that are not in a subset and whose titles, in any letter case, stand in a question."""
+    names = {title_key(mention.name) for question in questions for place in small_mentions(question.text.lower()) for mention in place}
+    known = {json.loads(line)["id"] for line in subset.read_text("utf-8").splitlines()}
+    with open_text(articles) as lines, open(out, "w", encoding="utf-8") as file:
+        rows = (line for line in lines if line.strip())
+        file.writelines(row for row in rows if (one := json.loads(row))["id"] not in known and title_key(one["title"]) in names)
+
+
 def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
     scratch, data, asked = arguments.scratch, arguments.data / "webquestions", {}
     for name, file in (("dev", "dev"), ("test", "test_visible")):
@@ -97,7 +110,10 @@ def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, str(Path(__file__).with_name("simplewiki_subset.py")), str(articles), "--out", str(subset)]
         files = [str(scratch / f"{name}.jsonl") for name in asked]
         subprocess.run([*command, "--questions", *files, "--share", str(arguments.share), "--common", str(arguments.common)], check=True)
-    run, _ = indexed([subset], arguments.body, scratch / "webquestions")
+    named_too = scratch / "named.jsonl"
+    if not named_too.exists():
+        write_named(arguments.data / "corpus/simplewiki_2021.jsonl.xz", subset, [*asked["dev"], *asked["test"]], named_too)
+    run, _ = indexed([subset, named_too], arguments.body, scratch / "webquestions")
     facts: dict[str, Any] = {
         "blocks": run.searchable,
         "asked": {name: len(some) for name, some in asked.items()},
@@ -122,10 +138,10 @@ def write_triples(domains: list[Domain], rows: Path, templates: Path) -> int:
         table = csv.writer(file)
         table.writerow(["subject", "relation", "object"])
         for domain in domains:
-            for kind, fact in domain.facts.items():
+            for column, fact in domain.facts.items():
                 plain = next((text for text in fact.statements if set(fields(text)) == {"name", "value"}), None)
                 if plain is not None:
-                    wordings[address(domain.name, kind)] = plain.replace("{name}", "{subject}").replace("{value}", "{object}")
+                    wordings[address(domain.name, column)] = plain.replace("{name}", "{subject}").replace("{value}", "{object}")
             for entity in domain.entities:
                 for kind in domain.kinds_of(entity):
                     table.writerow([entity.name, address(domain.name, kind.name), entity.value(kind.name)])
@@ -161,14 +177,14 @@ def triples(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def spans(arguments: argparse.Namespace) -> dict[str, Any]:
-    dump, facts = arguments.data / "dumps/smallwiki-pages-articles.xml.bz2", {}
-    for tagger in ("default", "links", "default+links"):
-        out = arguments.scratch / "spans" / tagger
+    facts = {}
+    for name, tagger in product(("enwiki-2013-shortened", "smallwiki"), ("default", "links", "default+links")):
+        dump, out = arguments.data / f"dumps/{name}-pages-articles.xml.bz2", arguments.scratch / "spans" / f"{name} {tagger}"
         manifest = build_corpus([dump], out, tagger=tagger, workers=1) if not out.exists() else BlockStore.open(out).manifest
         store = BlockStore.open(out)
         texts = [store.block(row).text[start:end] for row in range(len(store)) for start, end in store.spans(row).chars.tolist()]
         statistics = manifest.span_statistics
-        facts[tagger] = {
+        facts[f"{name}, {tagger}"] = {
             "blocks": manifest.blocks, "spans": manifest.spans, "distinct": statistics.distinct, "in_one_block": statistics.single_block,
             "sentences_with_spans": float(np.mean([len(np.unique(store.spans(row).sentence)) / max(1, len(store.sentences(row).chars))
                                                    for row in range(len(store))])),
@@ -185,7 +201,7 @@ def main() -> None:
     parser.add_argument("--body", default="realm-minilm-en")
     parser.add_argument("--read", type=int, default=5)
     parser.add_argument("--asked", type=int, default=300, help="test questions, drawn once; of WebQuestions dev questions, too")
-    parser.add_argument("--share", type=float, default=0.04, help="of Simple Wikipedia's articles")
+    parser.add_argument("--share", type=float, default=0.02, help="of Simple Wikipedia's articles")
     parser.add_argument("--common", type=int, default=3, help="articles that hold an answer are all kept where they are no more")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()

@@ -65,7 +65,7 @@ class Entities:
         sentences = split_sentences(text)
         places, doubtful = mentions(text, sentences), {start for start, _ in sentences}
         if text == text.lower() != text.upper():
-            places, doubtful = places + _small_mentions(text), set(range(len(text)))
+            places, doubtful = places + small_mentions(text), set(range(len(text)))
         else:
             places += [[Mention(word[0], *word.span())] for start, end in sentences if (word := _WORD.match(text, start, end))]
         found: dict[str, Entity] = {}
@@ -172,7 +172,7 @@ class EntityOverlap:
         return found
 
 
-def _small_mentions(text: str) -> list[list[Mention]]:
+def small_mentions(text: str) -> list[list[Mention]]:
     """Names that may begin at each word of a text without capital letters, as titles would write them; the longest first."""
     words, found = list(_WORD.finditer(text)), []
     for at, first in enumerate(words):
@@ -180,7 +180,8 @@ def _small_mentions(text: str) -> list[list[Mention]]:
         for last in range(min(at + LONGEST, len(words)) - 1, at - 1, -1):
             written = " ".join(text[first.start() : words[last].end()].split())
             variants = dict.fromkeys((_as_title(written, _SMALL), _as_title(written, frozenset()), written.upper(), written))
-            names += [Mention(name, first.start(), words[last].end()) for name in variants if written not in _NO_NAMES]
+            if written not in _NO_NAMES and written.lower() != written.upper():  # numbers alone are no names
+                names += [Mention(name, first.start(), words[last].end()) for name in variants]
         found.append(names)
     return found
 
