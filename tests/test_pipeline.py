@@ -274,7 +274,7 @@ def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run: Path, tmp_path: 
 def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
     ticks = itertools.count()
-    monkeypatch.setattr("realm.pipeline.plan.working_clock", lambda device: lambda: float(next(ticks)))
+    monkeypatch.setattr(sys.modules["realm.pipeline.plan"], "working_clock", lambda device: lambda: float(next(ticks)))
     stages = plan(tiny_run.parent / "recipe.toml", tiny_run)["stages"]
     assert all(stages[name]["seconds_per_step"] == 1 for name in ("warm", "ict", "pretrain", "finetune"))
     assert stages["finetune"]["seconds_located"] == 1 and stages["pretrain"]["seconds_per_evaluation"] == 1

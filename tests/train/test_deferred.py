@@ -28,7 +28,7 @@ from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import WarmTask
 from realm.refresh import open_generation
 from realm.train.checkpoint import CheckpointDirectory
-from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
+from realm.train.loop import LoopOptions, Measured, Metrics, StepResult, Task, fit
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.stepping import Pending, as_numbers, one_step
@@ -93,7 +93,7 @@ class Regression(Task):
         loss = (self.model(x).squeeze(-1) - x.sum(-1)).pow(2)
         valid = torch.full((5,), step not in self.empty and (step not in self.half or share.index > 0))
         loss = torch.where(valid, loss, 0.0).sum() * (float("nan") if step in self.broken else 1.0)
-        metrics = {"mean": x.mean(), "odd": float(step % 2)}
+        metrics: Measured = {"mean": x.mean(), "odd": float(step % 2)}
         if step % 2:
             metrics["sometimes"] = loss.detach() / 2
         return StepResult(loss, valid.sum(), metrics, valid.sum())

@@ -138,8 +138,8 @@ def run_recipe(
             on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))
-            clock = partial(timed, paths, settle=torch.cuda.synchronize if settle and on_cuda(loaded) else lambda: None)
-            return _run(loaded, paths, wanted, progress, clock)
+            settled: Callable[[], None] = torch.cuda.synchronize if settle and on_cuda(loaded) else lambda: None
+            return _run(loaded, paths, wanted, progress, partial(timed, paths, settle=settled))
 
 
 def warn_of(problem: str, progress: Progress) -> None:

@@ -110,14 +110,15 @@ def _clipped(learnt: list[nn.Parameter], weight: float | Tensor, clip: float) ->
     with charged("waiting"):
         sum_gradients(learnt)
     with charged("optimiser"):
-        torch._foreach_div_([p.grad for p in learnt if p.grad is not None], weight)
+        if gradients := [p.grad for p in learnt if p.grad is not None]:
+            torch._foreach_div_(gradients, weight)
         return nn.utils.clip_grad_norm_(learnt, clip)
 
 
 def _update_unread(parts: list[dict[str, Any]], learnt: list[nn.Parameter], optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
     """Clip and update without reading anything: the optimiser itself leaves everything as it is where the loss or the gradient is not
     finite, or no example of any rank was valid. Returns the norm of the gradient."""
-    like = next(parameter.grad for parameter in learnt if parameter.grad is not None)
+    like: Tensor = parts[0]["loss"]
     loss, valid, weight = (
         total(torch.stack([torch.as_tensor(part[name], dtype=like.dtype, device=like.device).detach() for part in parts]).sum())
         for name in ("loss", "valid", "weight")

@@ -39,7 +39,7 @@ class StepResult:
     @property
     def mean(self) -> Tensor:
         """The loss of this share on its own."""
-        return self.loss / torch.as_tensor(self.weight, device=self.loss.device).clamp(min=1e-12)
+        return self.loss / torch.as_tensor(self.weight, dtype=self.loss.dtype, device=self.loss.device).clamp(min=1e-12)
 
 
 class Task:

@@ -31,7 +31,7 @@ from realm.recipes.finetune.presence import Subjects, blocks_read, presence_scor
 from realm.recipes.scoring import Relevance, exact_match_share, recall_at
 from realm.timing import charged
 from realm.train.distributed import on_first
-from realm.train.loop import Metrics, StepResult, Task
+from realm.train.loop import Measured, Metrics, StepResult, Task
 
 DEV_QUESTIONS = 200
 DEV_DEPTH = 20
@@ -101,7 +101,7 @@ class ReadingTask(Task):
         read = wide.best_with(correct & named, self.section.read)
         reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
         loss = (retrieval + reading).sum()
-        metrics = {
+        metrics: Measured = {
             "retriever_loss": retrieval.detach().sum() / found.sum().clamp(min=1),
             "reader_loss": reading.detach().sum() / readable.sum().clamp(min=1),
             "found": found.float().mean(),

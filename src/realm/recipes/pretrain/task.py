@@ -182,7 +182,7 @@ class PretrainTask(Task):
             self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only, known=view.known
         )
         loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
-        metrics = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
+        metrics: Measured = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
         return StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
 
