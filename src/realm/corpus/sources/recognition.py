@@ -223,8 +223,8 @@ def _is_value(text: str) -> bool:
 def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """(name, value) of the bars or points of a chart: names in one row, above each of them one value that no other name is nearer to.
 
-    Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis, and no values. Nothing where
-    a name has several values above it (groups of bars, a table), or only one has any.
+    Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis. Nothing where a name
+    has several values above it (groups of bars, a table), or only one has any.
     """
     values = [piece for piece in pieces if _is_value(piece.text)]
     free = [value for value in values if sum(abs(value.right - other.right) < 0.5 * value.height for other in values) < 3]
