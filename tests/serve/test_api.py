@@ -149,6 +149,7 @@ def test_openapi_names_every_endpoint(client: TestClient) -> None:
         "/v1/documents",
         "/v1/documents/remove",
         "/v1/documents/{doc_id}",
+        "/v1/pictures/{block_id}",
         "/v1/run",
         "/healthz",
         "/readyz",

@@ -24,13 +24,16 @@ from realm.storage.files import write_atomic
 
 _LAYOUT = 1
 """Counts up with every change of how lines are made of what is recognised."""
-_DECODERS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "MPO")
+_DECODERS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 TALL = 1.5
 """Height by width from which a piece of several characters is written upwards."""
 APART = 1.2
 """Gap between pieces of a row, in heights, from which they are cells and not words."""
 
 
+SHORT_SIDE, LONG_SIDE = 736, 1440
+"""Pixels of the picture in which words are looked for: a small one is enlarged until its shorter side has so many, unless the longer one
+would have more than that; of a large one the longer side is so many, which takes 600 MB."""
 PARTED = 0.9
 """Gap between rows, in heights, from which they are two paragraphs."""
 
@@ -103,7 +106,14 @@ def picture_text(data: bytes) -> list[tuple[str, float, float, float, float]] | 
         raise ValueError("damaged") from error
     if engine is None:
         return []
-    found = engine(pixels)
+    sides = pixels.shape[:2]
+    enlarged = max(sides) * max(1.0, SHORT_SIDE / min(sides)) <= LONG_SIDE
+    detector = engine.text_det  # words are looked for in a smaller picture than they are read in
+    detector.limit_type, detector.limit_side_len = ("min", SHORT_SIDE) if enlarged else ("max", LONG_SIDE)
+    try:
+        found = engine(pixels)
+    except Exception as error:  # it has refused no picture that was decoded; what it cannot allocate has an error of its own
+        raise MemoryError from error
     if found.boxes is None:
         return []
     edges = [(box.min(0), box.max(0)) for box in found.boxes]
@@ -115,10 +125,15 @@ def _engine() -> Any:
     """RapidOCR with the models of its wheel, on one thread so that the same picture gives the same words; None: not installed."""
     if not recognises():
         return None
+    from PIL import Image, ImageDraw, ImageFont
     from rapidocr import RapidOCR
 
     threads = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
-    return RapidOCR(params={"Global.log_level": "critical", **threads})
+    engine = RapidOCR(params={"Global.log_level": "critical", **threads})
+    page = Image.new("RGB", (240, 80), "white")
+    ImageDraw.Draw(page).text((20, 20), "Words", fill="black", font=ImageFont.load_default(32))
+    engine(_pixels(page))  # it loads each model when it needs it first, which is no picture's time and memory
+    return engine
 
 
 def _pixels(image: Any) -> Any:
@@ -223,8 +238,8 @@ def _is_value(text: str) -> bool:
 def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """(name, value) of the bars or points of a chart: names in one row, above each of them one value that no other name is nearer to.
 
-    Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis, and no values. Nothing where
-    a name has several values above it (groups of bars, a table), or only one has any.
+    Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis. Nothing where a name
+    has several values above it (groups of bars, a table), or only one has any.
     """
     values = [piece for piece in pieces if _is_value(piece.text)]
     free = [value for value in values if sum(abs(value.right - other.right) < 0.5 * value.height for other in values) < 3]
