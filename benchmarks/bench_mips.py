@@ -1,4 +1,4 @@
-"""Search of 13,353,718 vectors of dimension 128: ours beside torch, faiss, ScaNN and usearch, in one run.
+"""Search of 13,353,718 vectors of dimension 128: ours beside torch, faiss, ScaNN, usearch and rabitqlib, in one run.
 
 Vectors are generated once (see ``mips_data.py``), written to a scratch directory and memory-mapped. Ours stays open for the whole run; the
 others are built, measured and dropped one after another, because no machine this is meant for holds them all. Each is measured in rounds in

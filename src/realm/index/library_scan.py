@@ -127,7 +127,7 @@ class LibraryScan:
         whole = len(self._values) // GROUP
         if whole == len(self._norm):
             return self._values.unflatten(0, (whole, GROUP))[groups]
-        first = self._values[: whole * GROUP].view(whole, GROUP, -1)
+        first = self._values[: whole * GROUP].view(whole, GROUP, self._values.shape[1])
         rows = torch.zeros(len(groups), GROUP, self._values.shape[1], dtype=self._values.dtype, device=self._values.device)
         full, last = groups < whole, self._values[whole * GROUP :]
         rows[full] = first[groups[full]]
