@@ -45,7 +45,7 @@ def test_a_header_is_what_numpy_writes(published: tuple[Path, str]) -> None:
     ("damage", "said"),
     [
         (lambda path: path.unlink(), "missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a whole"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a complete"),
         (lambda path: np.save(path, np.zeros((2, 3))), r"holds float64 \[2, 3\], the manifest says int64 \[2,n\]"),
         (lambda path: np.save(path, np.zeros((3, 3), INT64)), r"holds int64 \[3, 3\]"),
         (lambda path: np.save(path, np.zeros(2, INT64)), r"holds int64 \[2\]"),
@@ -200,7 +200,7 @@ def test_the_newest_generation_goes_forward_only(tmp_path: Path) -> None:
 def test_arrays_of_objects_are_not_read(tmp_path: Path) -> None:
     """Their numbers would be pickles, which may run anything."""
     np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(CorpusError, match=r"not a whole \.npy file"):
+    with pytest.raises(CorpusError, match=r"not a complete \.npy file"):
         read_array(tmp_path / "ids.npy", (1,), np.dtype(object), ERRORS)
 
 

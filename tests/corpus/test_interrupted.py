@@ -272,7 +272,7 @@ def test_a_corpus_below_its_own_sources(tmp_path: Path, write_jsonl: WriteJsonl,
         build_corpus([tmp_path], tmp_path / "c", progress=Stop(at=2), **SMALL)
     said: list[str] = []
     first = build_corpus([tmp_path], tmp_path / "c", say=said.append, **SMALL)
-    assert said[0].startswith("taking up")
+    assert said[0].startswith("continuing")
     second = build_corpus([tmp_path], tmp_path / "deep" / "d", **SMALL)
     assert first.documents == second.documents == 24 and first.rejected == second.rejected == {}
 

@@ -187,7 +187,7 @@ def test_damage_is_quarantined_and_the_older_one_used(file: str, damage: Any, tm
 def test_without_verify_a_short_file_is_still_found(tmp_path: Path) -> None:
     publish(tmp_path)
     truncate(tmp_path / "000001" / "vectors-00000.npy")
-    with pytest.raises(SnapshotError, match=r"not a whole \.npy file"):
+    with pytest.raises(SnapshotError, match=r"not a complete \.npy file"):
         open_snapshot(tmp_path, verify=False)
 
 
