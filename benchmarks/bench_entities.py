@@ -6,9 +6,9 @@
 
 "webquestions" asks WebQuestions over a share of Simple Wikipedia, drawn by hash, the articles with answers that few hold
 (simplewiki_subset.py), and all whose titles stand in a question, ordinary words ("Money") included: recall by answer at several weights of
-[retrieval] entities, on dev, where the weight is fitted, and on the visible test questions. "triples" asks the atlas's questions over its articles, over its tables as triples, in the plain wording and in a template
-for each relation, and over both. "spans" counts salient spans of a wiki dump with links as a tagger and without. The last line is one JSON
-object.
+[retrieval] entities, on dev, where the weight is fitted, and on the visible test questions. "triples" asks the atlas's questions over its
+articles, over its tables as triples, in the plain wording and in a template for each relation. "spans" counts salient spans
+of wiki dumps with links as a tagger and without. The last line is one JSON object.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import torch
 
 from bench_linked import indexed
 from common import result
-from realm.candidates import DenseCandidates, make_source
+from realm.candidates import DenseCandidates, HybridCandidates, make_source
 from realm.corpus import entities
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.entities import small_mentions
@@ -41,12 +41,14 @@ from realm.demo.tables import Domain, fields, load_domains
 from realm.index.hybrid import Weights
 from realm.opening import OpenRun
 from realm.recipes.calibration import ENTITY_WEIGHTS, WEIGHT_DEPTH
-from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.evaluate import evaluate_answers
 from realm.recipes.scoring import Relevance
 from realm.text.files import open_text
 
 DEPTHS = (1, 5, 20)
 SHOWN = 10
+READ_FOR = 100
+"""Questions that are read for EM."""
 
 
 def source_of(run: OpenRun, kind: str, weight: float) -> DenseCandidates:
@@ -55,11 +57,15 @@ def source_of(run: OpenRun, kind: str, weight: float) -> DenseCandidates:
     return make_source(*parts, kind=kind, weights=Weights(1.0, weight), entities=True).eval()
 
 
-def recalled(run: OpenRun, questions: list[Question], kind: str, weight: float) -> dict[str, float]:
-    """Recall by answer at each depth, and processor time of a search."""
-    started = time.process_time()
-    found = evaluate_retrieval(source_of(run, kind, weight), Relevance(run.inputs.store, run.recipe.eval.match), questions, DEPTHS)
-    return {**found["recall"], "cpu_ms": round((time.process_time() - started) / len(questions) * 1000, 1)}
+def recalled(run: OpenRun, questions: list[Question], kind: str) -> list[dict[str, float]]:
+    """Recall by answer at each depth, for each of ``ENTITY_WEIGHTS``: one search of a question, ordered at every weight."""
+    source, relevance = source_of(run, kind, 0.0), Relevance(run.inputs.store, run.recipe.eval.match)
+    assert isinstance(source, HybridCandidates)
+    texts = [question.text for question in questions]
+    weights = [Weights(1.0, weight) for weight in ENTITY_WEIGHTS]
+    found = source.rows_by_weight(texts, run.inputs.store.tokenizer.encode(texts), weights, max(DEPTHS))
+    hits = np.array([[relevance.by_answer(one, rows) for one, rows in zip(questions, each, strict=True)] for each in found])
+    return [{str(depth): float(each[:, :depth].any(1).mean()) for depth in DEPTHS} for each in hits]
 
 
 def answered(run: OpenRun, questions: list[Question], read: int, weight: float) -> dict[str, Any]:
@@ -69,17 +75,35 @@ def answered(run: OpenRun, questions: list[Question], read: int, weight: float) 
     return {"entities": weight, **{key: found[key] for key in ("em", "em_interval", "f1")}}
 
 
-def by_weight(run: OpenRun, dev: list[Question], test: list[Question], kind: str, read: int) -> dict[str, Any]:
-    """Recall at every weight, and EM of hybrid search without entities and at the weight that is best on dev."""
-    rows = [
-        {"entities": weight, "dev": recalled(run, dev, kind, weight), "test": recalled(run, test, kind, weight)}
-        for weight in ENTITY_WEIGHTS
-    ]
-    fitted = rows[int(np.argmax([row["dev"][str(WEIGHT_DEPTH)] for row in rows]))]["entities"]
-    facts: dict[str, Any] = {"kind": kind, "fitted": fitted, "rows": rows}
-    if kind == "hybrid":
-        facts["answers"] = [answered(run, test, read, weight) for weight in sorted({0.0, fitted, 1.0})]
-    return facts
+def by_weight(run: OpenRun, dev: list[Question], test: list[Question], kind: str) -> dict[str, Any]:
+    """Recall at every weight, and which is best on dev."""
+    asked = {name: recalled(run, some, kind) for name, some in (("dev", dev), ("test", test))}
+    fitted = ENTITY_WEIGHTS[int(np.argmax([found[str(WEIGHT_DEPTH)] for found in asked["dev"]]))]
+    return {"fitted": fitted, "weights": ENTITY_WEIGHTS, **asked}
+
+
+def both_answered(run: OpenRun, test: list[Question], read: int, fitted: float) -> list[dict[str, Any]]:
+    """EM of hybrid search without entities and at the weight that is best on dev (.5 if that is none)."""
+    return [answered(run, test[:READ_FOR], read, weight) for weight in (0.0, fitted or 0.5)]
+
+
+def noted(facts: dict[str, Any]) -> None:
+    """Say what is known so far."""
+    print(json.dumps(facts, ensure_ascii=False), file=sys.stderr, flush=True)
+
+
+def cost(run: OpenRun, questions: list[Question]) -> dict[str, float]:
+    """Processor time of a hybrid search without and with entities, in milliseconds."""
+    found, texts = {}, [question.text for question in questions[:100]]
+    tokens = run.inputs.store.tokenizer.encode(texts)
+    for name, weight in (("without", 0.0), ("with", 1.0)):
+        source = source_of(run, "hybrid", weight)
+        source(texts[:2], tokens[:2], 20)
+        started = time.process_time()
+        with torch.inference_mode():
+            source(texts, tokens, 20)
+        found[name] = round((time.process_time() - started) / len(texts) * 1000, 1)
+    return found
 
 
 def named(run: OpenRun, questions: list[Question]) -> dict[str, Any]:
@@ -114,15 +138,15 @@ def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
     if not named_too.exists():
         write_named(arguments.data / "corpus/simplewiki_2021.jsonl.xz", subset, [*asked["dev"], *asked["test"]], named_too)
     run, _ = indexed([subset, named_too], arguments.body, scratch / "webquestions")
-    facts: dict[str, Any] = {
-        "blocks": run.searchable,
-        "asked": {name: len(some) for name, some in asked.items()},
-        **named(run, asked["test"]),
-    }
+    counts = {name: len(some) for name, some in asked.items()}
+    facts: dict[str, Any] = {"blocks": run.searchable, "asked": counts, **named(run, asked["test"]), "cpu_ms": cost(run, asked["test"])}
     for kind in ("hybrid", "dense", "sparse"):
-        facts[kind] = by_weight(run, asked["dev"], asked["test"], kind, arguments.read)
+        facts[kind] = by_weight(run, asked["dev"], asked["test"], kind)
+        noted(facts)
+    facts["answers"] = both_answered(run, asked["test"], arguments.read, facts["hybrid"]["fitted"])
+    noted(facts)
     entities.NAMED = 0.0  # what a mention adds to a title
-    facts["titles_alone"] = [{"entities": weight, **recalled(run, asked["dev"], "hybrid", weight)} for weight in ENTITY_WEIGHTS]
+    facts["titles_alone"] = {name: recalled(run, some, "hybrid") for name, some in asked.items()}
     return facts
 
 
@@ -156,23 +180,28 @@ def triples(arguments: argparse.Namespace) -> dict[str, Any]:
     rows, templates = scratch / "facts.csv", scratch / "templates.json"
     facts: dict[str, Any] = {"triples": write_triples(load_domains(), rows, templates)}
     dev, test = (load_questions(scratch / f"qa_{name}.jsonl") for name in ("dev", "test"))
-    test = random.Random(0).sample(test, min(arguments.asked, len(test)))
+    dev, test = (random.Random(0).sample(some, min(arguments.asked, len(some))) for some in (dev, test))
     articles, facts["asked"] = scratch / "documents.jsonl", {"dev": len(dev), "test": len(test)}
-    corpora: dict[str, tuple[list[Path], str]] = {
-        "articles": ([articles], ""), "triples, plain": ([rows], ""), "triples, templates": ([rows], str(templates)),
-        "articles and triples": ([articles, rows], str(templates)),
-    }  # fmt: skip
-    for name, (sources, wording) in corpora.items():
-        run, _ = indexed(sources, arguments.body, scratch / name.replace(", ", "-").replace(" ", "-"), templates=wording)
-        facts[name] = {"blocks": run.searchable, **named(run, test[:200]), **by_weight(run, dev, test, "hybrid", arguments.read)}
+    corpora: dict[str, tuple[Path, str]] = {
+        "triples, templates": (rows, str(templates)),
+        "articles": (articles, ""),
+        "triples, plain": (rows, ""),
+    }
+    for name, (source, wording) in corpora.items():
+        run, _ = indexed([source], arguments.body, scratch / name.replace(", ", "-").replace(" ", "-"), templates=wording)
         if name.startswith("triples"):
             answerer = run.networks.reader().over(run.inputs, source_of(run, "hybrid", 0.0), versions={})
             some = test[:: len(test) // SHOWN][:SHOWN]
             answers = answerer.answer([question.text for question in some], k=arguments.read)
-            facts[name]["read_by_eye"] = [
-                [q.text, a.answer, round(a.p, 2), list(q.answers), a.evidence[0].text if a.evidence else ""]
-                for q, a in zip(some, answers, strict=True)
+            pairs = zip(some, answers, strict=True)
+            facts[f"{name}, read by eye"] = [
+                [q.text, a.answer, round(a.p, 2), list(q.answers), a.evidence[0].text if a.evidence else ""] for q, a in pairs
             ]
+        noted(facts)
+        facts[name] = {"blocks": run.searchable, **named(run, test), **by_weight(run, dev, test, "hybrid")}
+        noted(facts)
+        facts[name]["answers"] = both_answered(run, test, arguments.read, facts[name]["fitted"])
+        noted(facts)
     return facts
 
 
@@ -201,7 +230,7 @@ def main() -> None:
     parser.add_argument("--body", default="realm-minilm-en")
     parser.add_argument("--read", type=int, default=5)
     parser.add_argument("--asked", type=int, default=300, help="test questions, drawn once; of WebQuestions dev questions, too")
-    parser.add_argument("--share", type=float, default=0.02, help="of Simple Wikipedia's articles")
+    parser.add_argument("--share", type=float, default=0.003, help="of Simple Wikipedia's articles")
     parser.add_argument("--common", type=int, default=3, help="articles that hold an answer are all kept where they are no more")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
