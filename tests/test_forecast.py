@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from realm.cli import main
 from realm.config import Recipe, build_recipe, load_recipe
 from realm.data.types import TokenInputs
-from realm.pipeline.forecast import DEVICES, MASKS, SHARE, forecast, meta_model
+from realm.pipeline.forecast import DEVICES, MASKS, SHARE, forecast, meta_model, pretraining_refreshes
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "paper-base.toml"
 
@@ -93,6 +93,15 @@ def test_the_work_is_counted_right() -> None:
     assert row["fits"] and row["devices"] == 1
     assert row["seconds"]["ict"] == pytest.approx(7 * found["stages"]["ict"]["flops_per_step"] / (device.tflops * 1e12 * SHARE))
     assert row["total_seconds"] == pytest.approx(sum(row["seconds"].values()))
+
+
+def test_documents_that_stay_are_embedded_once() -> None:
+    section = {"fill": "pointer", "masking": "recurring", "exclude": "document", "documents": "frozen", "steps": 1000, "refresh_every": 50}
+    counts = [
+        pretraining_refreshes(build_recipe({"pretrain": {**section, "reader_first": 700, "after_reader": "retriever", **changed}}))
+        for changed in ({}, {"documents": "trained"})
+    ]
+    assert counts == [1, 1 + 300 // 50]
 
 
 def test_devices_share_what_none_can_hold(paper: Recipe) -> None:

@@ -161,8 +161,10 @@ def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
 
 
 def pretraining_refreshes(recipe: Recipe) -> int:
-    """How often pre-training embeds the corpus, if it does as often as it may."""
+    """How often pre-training embeds the corpus, if it does as often as it may: once where the documents stay as they are."""
     section = recipe.pretrain
+    if section.queries_alone:
+        return 1
     learning = sum(map(section.retriever_learns, range(section.steps)))
     return 1 + (min(1, learning) if section.refresh == "frozen" else -(-learning // section.refresh_every))
 
