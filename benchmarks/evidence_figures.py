@@ -2,8 +2,8 @@
 
     python benchmarks/evidence_figures.py
 
-evidence-pays.svg shows the primary differences of every FILE.json that evidence.py left in results/evidence as pays-CORPUS.json; the others are
-copied from the pages that their files name.
+evidence-pays.svg shows the primary differences of every FILE.json that evidence.py left in results/evidence as pays-CORPUS.json; the
+others are copied from the pages that their files name.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def forest(title: str, rows: Sequence[tuple[str, float, Sequence[float]]]) -> st
             tag("text", name, x=LABELS - 8, y=y + 4, text_anchor="end"),
             tag("line", class_="whisker", x1=low, x2=high, y1=y, y2=y),
             tag("circle", cx=f"{middle + value * scale:.1f}", cy=y, r=4),
-            tag("text", f"{'+' if value > 0 else ''}{short(100 * value)}", x=WIDTH - RIGHT + 10, y=y + 4),
+            tag("text", f"{'+' if value > 0 else ''}{short(round(100 * value, 1))}", x=WIDTH - RIGHT + 10, y=y + 4),
         ]
     height = TOP + len(rows) * ROW
     axis = tag("line", class_="axis", x1=middle, x2=middle, y1=TOP - 16, y2=height - 8)
@@ -63,7 +63,7 @@ def forest(title: str, rows: Sequence[tuple[str, float, Sequence[float]]]) -> st
 def bars(found: dict[str, Any]) -> list[tuple[str, float, Sequence[float]]]:
     """Bars with their intervals; of what was measured by seed the mean, with the least and the largest."""
     return [
-        (one["label"], float(np.mean(one["by_seed"])), (min(one["by_seed"]), max(one["by_seed"])))
+        (one["label"], round(float(np.mean(one["by_seed"])), 3), (min(one["by_seed"]), max(one["by_seed"])))
         if "by_seed" in one
         else (one["label"], one["value"], one["interval"])
         for one in found["bars"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -71,6 +72,19 @@ def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
 )
 def test_as_registered(evidence: ModuleType, low: float, high: float, by_seed: list[float], expected: str) -> None:
     assert evidence.decision(low, high, by_seed) == expected
+
+
+def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import evidence_figures
+
+    monkeypatch.setattr("sys.argv", ["evidence_figures.py", "--out", str(tmp_path)])
+    evidence_figures.main()
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 4
+    for path in drawn:
+        ElementTree.parse(path)
+        assert path.read_text("utf-8") == (BENCHMARKS.parent / "docs" / "images" / path.name).read_text("utf-8"), "draw them again"
 
 
 def test_rows_and_differences(evidence: ModuleType) -> None:
