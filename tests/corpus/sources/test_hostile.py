@@ -3,6 +3,8 @@
 import gzip
 import json
 import random
+import struct
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,10 +55,24 @@ def sample(kind: str, path: Path, office: dict[str, bytes]) -> bytes:
             return b"<html><head><title>T</title></head><body>" + b"<div><p>A paragraph &amp; more.</p></div>" * 5 + b"</body></html>"
         case "markdown":
             return b"---\ntitle: T\n---\n# Head\n\n- a *b* [c](d)\n\n```\ncode\n```\n\n| a | b |\n|---|---|\n| c | d |\n<div>x</div>\n" * 3
+        case "triples":
+            return b"subject,relation,object\n" + b"".join(b"Town %d,founded in,%d\n" % (number, 1800 + number) for number in range(30))
+        case "picture":
+            return small_png()
         case "pdf" | "docx":
             return office.get(kind, b"nothing")
         case _:
             return LINES
+
+
+def small_png() -> bytes:
+    """A grey square of eight by eight pixels."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress((b"\0" + b"\x80" * 8) * 8)) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("kind", FILES)
