@@ -243,7 +243,7 @@ def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None
             seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
             before, now = profile.get(stage, {}), watch.seconds()
             kinds = [kind for kind in KINDS if kind in before or kind in now]
-            profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 3) for kind in kinds}
+            profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 6) for kind in kinds}
             if is_first():
                 write_json(paths.root / "seconds.json", seconds)
                 write_json(paths.profile, profile)
