@@ -68,7 +68,13 @@ def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "by_seed", "expected"),
-    [(0.1, 0.2, [0.1, 0.2], "holds"), (0.1, 0.2, [0.3, -0.1], "open"), (-0.2, -0.1, [-0.1], "against"), (-0.1, 0.1, [0.0], "open")],
+    [
+        (0.1, 0.2, [0.1, 0.2, 0.1], "holds"),
+        (0.1, 0.2, [0.1, 0.2], "above 0"),
+        (0.1, 0.2, [0.3, 0.1, -0.1], "open"),
+        (-0.2, -0.1, [-0.1], "against"),
+        (-0.1, 0.1, [0.0], "open"),
+    ],
 )
 def test_as_registered(evidence: ModuleType, low: float, high: float, by_seed: list[float], expected: str) -> None:
     assert evidence.decision(low, high, by_seed) == expected
