@@ -39,8 +39,8 @@ class Stopwatch:
     Args:
         outside: what moments outside every block are charged to.
         clock: seconds from any origin.
-        settle: waits for what an accelerator was asked to do, before each look at the clock; without it, such work is charged to whoever
-            waits for it.
+        settle: waits for what an accelerator was asked to do, before each look at the clock; without it, such work is charged to the block
+            that waits for it.
     """
 
     def __init__(self, outside: str, clock: Callable[[], float] = time.perf_counter, settle: Callable[[], None] = lambda: None):

@@ -2,7 +2,7 @@
 
 An entity is what the documents of one title are about. A text names it by that title, or by words that mostly carry links to it
 elsewhere ("the UK"); a name counts where mentions.py lets it. A block speaks of an entity if it is of a document about it, links to one, or
-names it. All is looked up among the documents that are live when somebody asks: nothing is stored but the links with their words.
+names it. All is looked up among the documents that are live at the time of the search: nothing is stored but the links with their words.
 """
 
 from collections.abc import Container, Iterator, Sequence

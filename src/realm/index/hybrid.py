@@ -46,7 +46,7 @@ class Proposals:
         sparse: float32 [b,k], BM25; 0 where sparse search did not propose the block.
         total: float32 [b,k], the scaled sum; of sparse search alone and without entities, BM25.
         dense_rank, sparse_rank: int64 [b,k], from 1; 0 where that search did not propose the block.
-        overlap: float32 [b,k], in entities; 0 where nobody asks for it.
+        overlap: float32 [b,k], in entities; 0 without entities.
     """
 
     block_ids: np.ndarray
@@ -73,7 +73,7 @@ class HybridSearch:
         sparse: over the same blocks; None: dense search alone proposes.
         weights: of the parts of the sum.
         dense: False: sparse search alone proposes.
-        overlap: None: nobody asks what entities say.
+        overlap: None: entities do not count.
     """
 
     def __init__(

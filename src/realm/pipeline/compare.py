@@ -28,7 +28,7 @@ LEARNT = tuple(stage for stage in STAGES if stage != "eval")
 """The stages of each run; the row realm is the evaluation of its fine-tuning."""
 
 LACKING = {
-    "published": "no pre-training goes on from published weights (model.body, pretrain.steps)",
+    "published": "no pre-training starts from published weights (model.body, pretrain.steps)",
     "orqa": "it is ICT and the warm stage, of which one is skipped, or pre-training over published weights (model.body, pretrain.steps)",
 }
 

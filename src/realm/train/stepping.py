@@ -154,7 +154,7 @@ def seed_share(seed: int, name: str, step: int, share: Share) -> None:
 def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
     """Forward and backward of one share; its numbers, read or not. Its gradient is added to the others'.
 
-    Where steps are deferred nobody knows whether an example is valid, and a loss without any has a gradient of 0.
+    In deferred steps it is not known yet whether an example is valid, and a loss without any has a gradient of 0.
     """
     seed_share(options.seed, task.name, step, share)
     with charged("forward"), multiplying(options.device, bf16=options.bf16):

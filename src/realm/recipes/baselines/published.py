@@ -1,4 +1,4 @@
-"""Rows beside a REALM over published weights: their embedder as it is, and ORQA, whose retriever goes on from it with ICT.
+"""Rows beside a REALM over published weights: their embedder as it is, and ORQA, whose retriever continues from it with ICT.
 
 Both read with the reader or encoder that REALM's pre-training left, so that a difference is the retriever's alone.
 """

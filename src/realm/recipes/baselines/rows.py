@@ -165,12 +165,12 @@ def _orqa_paths(context: StageContext) -> RunPaths:
 
 
 def from_stages(recipe: Recipe) -> bool:
-    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, and else goes on from published weights."""
+    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, and else continues from published weights."""
     return recipe.pretrain.from_ict and recipe.pretrain.from_warm
 
 
 def over_published(recipe: Recipe) -> bool:
-    """Whether pre-training goes on from published weights, so that there is something to set beside it."""
+    """Whether pre-training continues from published weights, so that there is a published embedder to compare with."""
     return bool(recipe.model.body) and recipe.pretrain.steps > 0
 
 
