@@ -26,6 +26,8 @@ from realm.linked import FIRST, LinkedPages, merged
 from realm.nn.embedder import Embedder
 from realm.retrieval import Retriever
 
+A_POINT = 0.35
+"""What a point of BM25 adds to the logarithm of how likely a block is, where BM25 says it: .3 and .4 suit Korean and Chinese questions."""
 EVEN = 1.0
 """Weight of the sparse score where nothing says another."""
 
@@ -154,8 +156,12 @@ class DenseCandidates(Source):
         rows[valid] = self.inputs.store.rows_of(block_ids[valid])
         places = np.searchsorted(self.snapshot.block_ids, np.maximum(block_ids, self.snapshot.block_ids[0]))
         vectors = torch.from_numpy(np.asarray(self.snapshot.vectors[places], np.float32)).to(query_emb)
-        scores = losses.relevance_scores(query_emb, vectors)
+        scores = self._relevance(query_emb, vectors, proposals)
         return Candidates(rows, scores.masked_fill(torch.from_numpy(rows == NO_ROW).to(scores.device), 0.0), embedded, query_emb, proposals)
+
+    def _relevance(self, query_emb: Tensor, vectors: Tensor, proposals: Proposals | None) -> Tensor:
+        """Scores [b, k] of candidates with these vectors [b, k, d]."""
+        return losses.relevance_scores(query_emb, vectors)
 
     def embedded(self, questions: SequenceOf[SequenceOf[int]]) -> Tensor:
         """Embeddings [b, d] of questions, of their wordpieces."""
@@ -170,13 +176,15 @@ class DenseCandidates(Source):
 
 
 class HybridCandidates(DenseCandidates):
-    """Blocks that dense and sparse search propose together, in the order of their sum; scored by the embedder alone, as dense ones are.
+    """Blocks that dense and sparse search propose together, in the order of their sum; scored by the embedder alone, as dense ones are, or
+    by BM25 alone.
 
     Args:
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``, with the sparse index beside the generation; what is missing there is made at the first search.
         weight: of the sparse score against the dense one.
         dense: False: sparse search alone proposes and orders.
+        relevance: whose the scores are, embedder or sparse; through the latter nothing learns.
     """
 
     def __init__(
@@ -190,10 +198,11 @@ class HybridCandidates(DenseCandidates):
         directory: Path,
         weight: float = EVEN,
         dense: bool = True,
+        relevance: str = "embedder",
     ):
         super().__init__(embedder, snapshot, index, inputs, exclude)
         self.directory = directory
-        self.weight, self.dense = weight, dense
+        self.weight, self.dense, self.relevance = weight, dense, relevance
         self._search: HybridSearch | None = None
 
     @property
@@ -204,6 +213,11 @@ class HybridCandidates(DenseCandidates):
             sparse = open_sparse(self.directory, number, ids, self.inputs.store)
             self._search = HybridSearch(self.snapshot, self.index, sparse, weight=self.weight, dense=self.dense)
         return self._search
+
+    def _relevance(self, query_emb: Tensor, vectors: Tensor, proposals: Proposals | None) -> Tensor:
+        if self.relevance == "embedder" or proposals is None:
+            return super()._relevance(query_emb, vectors, proposals)
+        return A_POINT * torch.from_numpy(proposals.sparse).to(query_emb)
 
     def reweigh(self, weight: float) -> None:
         """Give the sparse score another weight from the next search on."""
@@ -248,6 +262,7 @@ def make_source(
     weight: float = EVEN,
     exclude: np.ndarray | None = None,
     hops: int = 0,
+    relevance: str = "embedder",
 ) -> DenseCandidates:
     """The source that a recipe's [retrieval] asks for.
 
@@ -255,14 +270,14 @@ def make_source(
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``.
         kind: dense, sparse or hybrid.
-        weight: as for ``HybridCandidates``.
+        weight, relevance: as for ``HybridCandidates``; dense candidates have the embedder's.
         hops: as for ``DenseCandidates``.
     """
     parts = embedder, snapshot, index, inputs, exclude
     if kind == "dense":
         source = DenseCandidates(*parts)
     else:
-        source = HybridCandidates(*parts, directory=directory, weight=weight, dense=kind != "sparse")
+        source = HybridCandidates(*parts, directory=directory, weight=weight, dense=kind != "sparse", relevance=relevance)
     source.hops = hops
     return source
 

@@ -224,7 +224,18 @@ class OpenRun:
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
         kind, weight = kind or recipe.retrieval_kind, self.networks.sparse_weight
         hops, beside = recipe.retrieval.hops, self.paths.index
-        source = make_source(embedder, snapshot, index, self.inputs, beside, kind=kind, weight=weight, exclude=exclude, hops=hops)
+        source = make_source(
+            embedder,
+            snapshot,
+            index,
+            self.inputs,
+            beside,
+            kind=kind,
+            weight=weight,
+            exclude=exclude,
+            hops=hops,
+            relevance=recipe.retrieval.relevance,
+        )
         return source.eval()
 
     @cached_property

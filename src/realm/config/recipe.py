@@ -112,6 +112,9 @@ class ModelConfig:
     """Width of the reader's span representation."""
     max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
     """Longest answer in wordpieces."""
+    marks: bool = False
+    """Mark for the reader, by segments of their own, which wordpieces of a block stand in the question, too, alone or in a row: one from
+    nothing need not learn first to find them. Only without a body."""
     query_length: Annotated[int, Interval(ge=8, le=MOST_PIECES)] = 64
     """Wordpieces of a query or question, special tokens counted."""
 
@@ -137,6 +140,9 @@ class RetrievalConfig:
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that from then on."""
+    relevance: Literal["embedder", "sparse"] = "embedder"
+    """What says how likely each block is that is read for a question: embedder, or sparse (BM25), which knows more while the embedder has
+    learnt nothing; no embedder learns from questions then."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
     """Links that answering and evaluation follow from the blocks that a question finds: 0, or 1 for questions whose answer stands on a page
     that the first one leads to. Half of what is read is then what links lead to. Training follows none."""
@@ -216,6 +222,11 @@ def check_recipe(recipe: Recipe) -> None:
     training.check_pretrain(recipe.pretrain)
     if not isinstance(recipe.retrieval.weight, str) and recipe.retrieval.weight < 0:
         raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
+    if recipe.retrieval.relevance == "sparse" and recipe.retrieval_kind == "dense":
+        cure = "Set retrieval.kind to sparse or hybrid, or leave relevance out."
+        raise ConfigError("'retrieval.relevance' is 'sparse', and nothing searches by words", cure=cure)
+    if recipe.model.marks and recipe.model.body:
+        raise ConfigError("'model.marks' is for networks from nothing, and 'model.body' is given", cure="Leave one of them out.")
     if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)

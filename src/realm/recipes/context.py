@@ -138,7 +138,8 @@ def source_over(
     recipe, snapshot = context.recipe, generation.snapshot
     kind, weight, hops = recipe.retrieval_kind, sparse_weight(recipe.retrieval.weight, facts), recipe.retrieval.hops
     index, beside = generation.index, (paths or context.paths).index
-    return make_source(embedder, snapshot, index, context.inputs, beside, kind=kind, weight=weight, hops=hops)
+    relevance = recipe.retrieval.relevance
+    return make_source(embedder, snapshot, index, context.inputs, beside, kind=kind, weight=weight, hops=hops, relevance=relevance)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
