@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.candidates import A_POINT, DenseCandidates, HybridCandidates, make_source
 from realm.cli import main
 from realm.config import build_recipe
 from realm.corpus.change.updates import add_documents, remove_documents
@@ -106,6 +106,23 @@ def test_sparse_search_alone_orders_by_words(tiny_run: Path, tmp_path: Path) -> 
     assert isinstance(run.source, HybridCandidates) and store.block(int(found.rows[0, 0])).title == "Arvad"
     assert (found.rows[3] == -1).all() and (found.scores[3] == 0).all()
     assert (np.diff(found.proposals.sparse) <= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["sparse", "hybrid"])
+def test_words_may_say_how_relevant_a_block_is(tiny_run: Path, tmp_path: Path, kind: str) -> None:
+    """Then nothing depends on the embedder but the order in hybrid search, and no gradient reaches it."""
+    run = open_run(copy_of(tiny_run, tmp_path, kind))
+    own, worded = (asked(sources(run, relevance=relevance)[kind], 4) for relevance in ("embedder", "sparse"))
+    assert (own.rows == worded.rows).all() and not worded.scores.requires_grad
+    assert worded.scores.numpy() == pytest.approx(A_POINT * worded.proposals.sparse) and not torch.allclose(own.scores, worded.scores)
+    config = run.paths.config
+    config.write_text(config.read_text("utf-8").replace('relevance = "embedder"', 'relevance = "sparse"'), "utf-8")
+    assert torch.equal(asked(open_run(run.paths.root).source, 4).scores, worded.scores)
+
+
+def test_relevance_by_words_wants_a_search_by_words() -> None:
+    with pytest.raises(ConfigError, match=r"'retrieval\.relevance' is 'sparse'"):
+        build_recipe({"corpus": {"sources": ["x"]}, "retrieval": {"relevance": "sparse"}})
 
 
 def test_excluded_documents_are_found_by_neither(tiny_run: Path, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import torch
 from realm.cli import main
 from realm.config import build_recipe
 from realm.data.blocks import NO_ROW, NULL_ROW
+from realm.data.featurize import MARKED_SEGMENTS, marked
 from realm.data.held_out import hold_out
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
-from realm.nn.reader import read_candidates
+from realm.nn.reader import read_candidates, score_spans
 from realm.nn.spec import bert_spec, one_body
 from realm.opening import open_run, read_run_recipe
 from realm.paths import RunPaths
@@ -94,6 +95,27 @@ def test_the_pointer_against_a_loop_over_the_spans(run: Path) -> None:
             assert found[j] == pytest.approx((hits + n * pi) / (n + everything), rel=1e-4)
         strings = best_strings(pointed.spans.of(0), torch.full((5,), math.log(0.2)), inputs, rows[0])
     assert 0 < sum(string.p for string in strings) <= 1 and [s.p for s in strings] == sorted((s.p for s in strings), reverse=True)
+
+
+def test_a_reader_of_marks_sees_what_a_block_shares_with_its_question(run: Path, tmp_path: Path) -> None:
+    opened = open_run(run)
+    inputs, size = opened.inputs, {"hidden": 64, "layers": 3, "heads": 2, "intermediate": 64, "max_length": 512, "dropout": 0}
+    vocabulary = opened.inputs.store.tokenizer.vocab_size
+    body = bert_spec(vocab_size=vocabulary, attention_dropout=0, segments=MARKED_SEGMENTS, **size)
+    model = RealmModel(one_body(body, parts=("encoder",))).eval().with_reader(0, span_hidden=8, max_span=4, pointer=True, marks=True)
+    model.save_pretrained(tmp_path / "model")
+    reader = RealmModel.from_pretrained(tmp_path / "model").eval().reader
+    assert reader.spec.marks
+    kinds = reader.body.model.embeddings.token_type_embeddings.weight
+    assert (kinds[2:] @ kinds[1] > kinds[0] @ kinds[1]).all(), "marked wordpieces start as ones of the document"
+    row = int(inputs.store.live_rows_of_document("Oslo")[0])
+    query = inputs.store.token_ids(row).tolist()[2:5]
+    asked = inputs.featurizer.with_mask(query)
+    start = inputs.featurizer.body_start(asked)
+    with torch.no_grad():
+        found = score_spans(reader, inputs, [query], np.array([[row]]))
+        by_hand, blind = (reader([sequence], [start]) for sequence in (marked(inputs.joint(asked, row), start), inputs.joint(asked, row)))
+    assert torch.allclose(found.logits[0], by_hand.logits, atol=1e-6) and not torch.allclose(by_hand.logits, blind.logits, atol=1e-3)
 
 
 def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +227,9 @@ class OpenRun:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
-        parts = embedder, snapshot, index, self.inputs, self.paths.index
-        kind, hops, entities = kind or recipe.retrieval_kind, recipe.retrieval.hops, recipe.retrieval.entities != 0
-        source = make_source(*parts, kind=kind, weights=self.networks.weights, entities=entities, exclude=exclude, hops=hops)
-        return source.eval()
+        asked, kind = recipe.retrieval, kind or recipe.retrieval_kind
+        find = partial(make_source, embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weights=self.networks.weights)
+        return find(entities=asked.entities != 0, exclude=exclude, hops=asked.hops, relevance=asked.relevance).eval()
 
     @cached_property
     def answerer(self) -> Answerer:

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
-from realm.data.featurize import Featurizer, length_buckets, mask_slots, pad_batch
+from realm.data.featurize import MARKED_SEGMENTS, SHARED, SHARED_PAIR, Featurizer, length_buckets, marked, mask_slots, pad_batch
 from realm.data.types import Sequence
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
@@ -62,6 +62,26 @@ def test_any_input_fits_and_keeps_what_it_can(first: list[int], second: list[int
     assert joint.ids[start - 1] == SEP and joint.ids[start:-1] == second[:10]
     # The query stands at the same places in its own input and before every candidate.
     assert joint.ids[: len(query)] == query.ids
+
+
+def test_marks_of_what_question_and_body_share(f: Featurizer) -> None:
+    joint = f.joint([5, 6, 7, MASK], [7, 9, 5, 6, 7, 7, 8])
+    found = marked(joint, f.body_start([5, 6, 7, MASK]))
+    assert found.ids == joint.ids and found.segments[:6] == [0] * 6 and found.segments[-1] == 1
+    assert found.segments[6:-1] == [SHARED, 1, SHARED_PAIR, SHARED_PAIR, SHARED_PAIR, SHARED, 1]
+    assert marked(f.joint([5], []), 3) == f.joint([5], []), "the null document"
+
+
+@given(IDS, IDS)
+def test_marks_against_a_loop(question: list[int], body: list[int]) -> None:
+    f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=20, block_length=30)
+    start, joint = f.body_start(question), f.joint(question, body)
+    asked, read, found = joint.ids[1 : start - 1], joint.ids[start:-1], marked(joint, start)
+    for at, wordpiece in enumerate(read):
+        pairs = [tuple(read[i : i + 2]) for i in (at - 1, at) if i >= 0 and i + 2 <= len(read)]
+        together = any(pair == tuple(asked[i : i + 2]) for pair in pairs for i in range(len(asked) - 1))
+        assert found.segments[start + at] == (SHARED_PAIR if together else SHARED if wordpiece in asked else 1)
+    assert max(found.segments) < MARKED_SEGMENTS
 
 
 @given(st.lists(IDS.filter(bool), min_size=1, max_size=6), st.integers(0, 4))

@@ -114,6 +114,9 @@ class ModelConfig:
     """Width of the reader's span representation."""
     max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
     """Longest answer in wordpieces."""
+    marks: bool = False
+    """Mark for the reader, by segments of their own, which wordpieces of a block stand in the question, too, alone or in a row: one from
+    nothing need not learn first to find them. Only without a body."""
     query_length: Annotated[int, Interval(ge=8, le=MOST_PIECES)] = 64
     """Wordpieces of a query or question, special tokens counted."""
 
@@ -142,6 +145,9 @@ class RetrievalConfig:
     entities: float | Literal["auto"] = 0.0
     """Weight of the entities that question and block share (docs/entities.md). auto: 0 in training; fine-tuning ends by fitting it, after
     weight, to the recall at 5 of its dev questions. 0 asks for none."""
+    relevance: Literal["embedder", "sparse"] = "embedder"
+    """Which scores give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
+    no embedder learns from questions."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
     """Links to follow from the blocks that a question finds, in answering and evaluation: 0, or 1 for questions whose answer is on a page
     that the first page links to. With 1, half of the blocks that are read are linked ones. Training follows no links."""
@@ -224,6 +230,11 @@ def check_recipe(recipe: Recipe) -> None:
         weight = getattr(recipe.retrieval, name)
         if not isinstance(weight, str) and weight < 0:
             raise ConfigError(f"'retrieval.{name}' is {weight}", cure="It is at least 0, or auto.")
+    if recipe.retrieval.relevance == "sparse" and recipe.retrieval_kind == "dense":
+        cure = "Set retrieval.kind to sparse or hybrid, or leave relevance out."
+        raise ConfigError("'retrieval.relevance' is 'sparse', and nothing searches by words", cure=cure)
+    if recipe.model.marks and recipe.model.body:
+        raise ConfigError("'model.marks' is for networks from nothing, and 'model.body' is given", cure="Leave one of them out.")
     if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)

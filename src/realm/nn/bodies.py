@@ -24,6 +24,9 @@ from realm.nn.spec import BodySpec
 BERT_LIKE = ("bert", "roberta", "xlm-roberta")
 """Model types whose layers are made of the modules that :func:`states_at` calls."""
 
+WITH_POOLER = (*BERT_LIKE, "mpnet")
+"""Model types that have a tanh pooler, which may be left out."""
+
 
 def has_bert_layers(model: nn.Module) -> bool:
     """Whether the body is a BERT with the attention of :func:`realm.nn.attention.attend`, so that :func:`states_at` can run it."""
@@ -258,14 +261,14 @@ def _attending(model: Any) -> Any:
 
 
 def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> dict[str, bool]:
-    """BERT-like models take ``add_pooling_layer``; others have no pooler to drop.
+    """Models with a pooler take ``add_pooling_layer``; others have none to drop.
 
     Raises:
         ConfigError: the family has no pooler or no segment embeddings, and the specification wants them.
     """
-    bert_like = config.model_type in BERT_LIKE
-    if pooling == "pooler" and not bert_like:
+    has_pooler = config.model_type in WITH_POOLER
+    if pooling == "pooler" and not has_pooler:
         raise ConfigError(f"'{config.model_type}' has no pooler", cure='Set model.pooling to "cls" or "mean".')
     if segments and getattr(config, "type_vocab_size", 0) < 2:
         raise ConfigError(f"'{config.model_type}' has no second segment", cure="Set model.segments to false.")
-    return {"add_pooling_layer": pooler and pooling == "pooler"} if bert_like else {}
+    return {"add_pooling_layer": pooler and pooling == "pooler"} if has_pooler else {}

@@ -56,7 +56,8 @@ def start_copying(model: Any) -> None:
     frequencies = torch.logspace(math.log10(FASTEST), math.log10(SLOWEST), hidden // 2)
     nn.init.normal_(model.embeddings.word_embeddings.weight, std=EMBEDDING_STD)
     start_positions(model.embeddings.position_embeddings.weight, frequencies)
-    nn.init.normal_(model.embeddings.token_type_embeddings.weight, std=EMBEDDING_STD)
+    segments = nn.init.normal_(model.embeddings.token_type_embeddings.weight, std=EMBEDDING_STD)
+    segments[2:] += segments[1]  # marks within a document (``data/featurize.py``): parts of it first of all
     look_at_neighbours(layers[0].attention.self, frequencies, heads)
     pass_on(layers[0].attention, undo=False)
     match(layers[1].attention.self, hidden)

@@ -125,16 +125,18 @@ class RealmModel(nn.Module):
         frozen = self.document_embedder if self.has("document_embedder") else copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
-    def with_reader(self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False) -> "RealmModel":
+    def with_reader(
+        self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False, marks: bool = False
+    ) -> "RealmModel":
         """The encoder turned into a reader: its body with a fresh span head of these sizes. The MLM head is dropped.
 
         Args:
-            pointer: as in :class:`realm.nn.spec.ReaderSpec`.
+            pointer, marks: as in :class:`realm.nn.spec.ReaderSpec`.
         """
         body = copy.deepcopy(self.encoder.body)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator_seed)
-            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer))
+            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer, marks=marks))
         return self.with_parts(encoder=None, reader=reader)
 
     def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> None:

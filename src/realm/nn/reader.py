@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.data.blocks import BlockInputs
+from realm.data.featurize import marked
 from realm.data.renaming import rename
 from realm.data.types import Sequence, TokenInputs
 from realm.losses import not_here_log_posterior, span_log_posterior
@@ -126,6 +127,8 @@ def score_spans(
     pairs = zip(example.tolist(), candidate.tolist(), strict=True)
     sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]
     starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
+    if reader.spec.marks:
+        sequences = [marked(sequence, start) for sequence, start in zip(sequences, starts, strict=True)]
     scores = reader(sequences, starts)
     place = (torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device))
     shape = (*rows.shape, *scores.logits.shape[1:])

@@ -80,6 +80,7 @@ class ReaderSpec:
         span_hidden: width of the span representation.
         max_span: longest answer in wordpieces.
         layer_norm_eps: of the span head; the released code's.
+        marks: whether wordpieces of a block that stand in the question, too, have segments of their own (``featurize.marked``).
         pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
         taught: whether people's questions have taught it.
         slope, bias: what makes a confidence of an answer's p, as it was fitted (``answerer.Confidence``); None and 0 where nothing was.
@@ -91,6 +92,7 @@ class ReaderSpec:
     max_span: int = 10
     layer_norm_eps: float = 1e-3
     pointer: bool = False
+    marks: bool = False
     taught: bool = False
     slope: float | None = None
     bias: float = 0.0
@@ -149,7 +151,16 @@ def one_body(
 
 
 def bert_spec(
-    *, vocab_size: int, hidden: int, layers: int, heads: int, intermediate: int, max_length: int, dropout: float, attention_dropout: float
+    *,
+    vocab_size: int,
+    hidden: int,
+    layers: int,
+    heads: int,
+    intermediate: int,
+    max_length: int,
+    dropout: float,
+    attention_dropout: float,
+    segments: int = 2,
 ) -> BodySpec:
     """The specification of a BERT body from nothing. Attention dropout is apart because it makes CPU attention five times slower."""
     config = {
@@ -165,6 +176,7 @@ def bert_spec(
         "attention_probs_dropout_prob": attention_dropout,
         "layer_norm_eps": 1e-12,
         "pad_token_id": 0,
+        "type_vocab_size": segments,
     }
     return BodySpec(config=config)
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -136,9 +137,8 @@ def source_over(
     asked, kind = recipe.retrieval, recipe.retrieval_kind
     weights = search_weights(asked.weight, asked.entities, facts)
     index, beside = generation.index, (paths or context.paths).index
-    return make_source(
-        embedder, snapshot, index, context.inputs, beside, kind=kind, weights=weights, entities=asked.entities != 0, hops=asked.hops
-    )
+    find = partial(make_source, embedder, snapshot, index, context.inputs, beside, kind=kind, weights=weights)
+    return find(entities=asked.entities != 0, hops=asked.hops, relevance=asked.relevance)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from realm.config import ModelConfig
+from realm.data.featurize import MARKED_SEGMENTS
 from realm.errors import ConfigError
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel, start_from_body
@@ -32,6 +33,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
         max_length=joint_length,
         dropout=model.dropout,
         attention_dropout=model.attention_dropout,
+        segments=MARKED_SEGMENTS if model.marks else 2,
     )
     return one_body(
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
@@ -151,4 +153,4 @@ def with_new_reader(context: StageContext, model: RealmModel, seed: int | None =
     if model.has("reader"):
         return model
     own, sizes = context.seed if seed is None else seed, context.recipe.model
-    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer)
+    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer, marks=sizes.marks)

@@ -165,7 +165,7 @@ def _orqa_paths(context: StageContext) -> RunPaths:
 
 
 def from_stages(recipe: Recipe) -> bool:
-    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, and else continues from published weights."""
+    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, else it continues from published weights."""
     return recipe.pretrain.from_ict and recipe.pretrain.from_warm
 
 

@@ -1,0 +1,99 @@
+"""Chinese and Korean questions answered from a published body of each family that multilingual ones belong to: random weights in small,
+with a tokenizer of its kind. What the tokenizer makes of text without spaces must lead back to the characters of the document."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from realm.config import build_recipe
+from realm.opening import open_run
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
+
+TEXTS = {
+    "zh": "青川市位于玉河边。青川市在1901年建立。玉河流过青川市，青川市的人口是4200人。",
+    "ko": "백하시는 장강 옆에 있다. 백하시는 1912년에 세워졌다. 장강은 백하시를 지나며 인구는 5300명이다.",
+    "ar": "القاهرة هي عاصمة مصر وأكبر مدنها. تقع المدينة على نهر النيل.",
+    "en": "Quincy lies on the Amber River. Quincy was founded in 1923, and 6400 people live there.",
+}
+QUESTIONS = [("青川市在哪一年建立？", "1901年"), ("백하시는 언제 세워졌는가?", "1912년"), ("When was Quincy founded?", "1923")]
+NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 514}
+
+
+def wordpieces() -> TextTokenizer:
+    """Multilingual BERT's kind: cased, a Han character a word, Hangul by words."""
+    return train_wordpiece(TEXTS.values(), 300, lowercase=False)
+
+
+def sentence_pieces() -> TextTokenizer:
+    """XLM-R's and multilingual E5's kind: runs of characters, spaces written as ▁."""
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizers.NFKC(), pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=NAMES, unk_token="<unk>", show_progress=False)
+    backend.train_from_iterator(TEXTS.values(), trainer)
+    return TextTokenizer(backend)
+
+
+def byte_pieces() -> TextTokenizer:
+    """ModernBERT's kind: a character may be several pieces."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=NAMES, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(TEXTS.values(), trainer)
+    return TextTokenizer(backend)
+
+
+FAMILIES: dict[str, tuple[Callable[[], TextTokenizer], dict[str, Any]]] = {
+    "mbert": (wordpieces, {"model_type": "bert"}),
+    "e5": (sentence_pieces, {"model_type": "bert"}),
+    "xlm-roberta": (sentence_pieces, {"model_type": "xlm-roberta", "type_vocab_size": 1, "pad_token_id": 1}),
+    "mpnet": (sentence_pieces, {"model_type": "mpnet", "pad_token_id": 1}),
+    "modernbert": (
+        byte_pieces,
+        {"model_type": "modernbert", "pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0, "eos_token_id": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_from_a_body_of_each_family(family: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    make, values = FAMILIES[family]
+    tokenizer, body = make(), tmp_path / "body"
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**{**values, **SIZES, "vocab_size": tokenizer.vocab_size})
+    AutoModel.from_config(config).save_pretrained(body)
+    tokenizer.save(body)
+    rows = [{"id": name, "title": name, "text": text} for name, text in TEXTS.items()]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    asked = [{"id": answer, "question": question, "answers": [answer]} for question, answer in QUESTIONS]
+    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), "utf-8")
+    recipe = build_recipe(
+        {
+            "run": {"threads": 1, "device": "cpu", "checkpoint_every": 0},
+            "corpus": {"sources": [str(tmp_path / "docs.jsonl")], "block_length": 64},
+            "model": {"body": str(body), "pooling": "mean", "segments": False, "query_length": 32, "max_span": 12},
+            "pretrain": {"refresh": "inline"},
+            "finetune": {"train": str(tmp_path / "qa.jsonl"), "steps": 2, "batch": 3, "warmup": 0, "read": 2},
+            "eval": {"qa": str(tmp_path / "qa.jsonl"), "k": [1, 2]},
+        }
+    )
+    run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
+    found = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text("utf-8"))
+    assert found["n"] == 3 and found["recall"]["2"] == 1.0
+    opened = open_run(tmp_path / "run")
+    assert opened.inputs.store.tokenizer.same_wordpieces(tokenizer)
+    for answer in opened.answerer.answer([question for question, _ in QUESTIONS], k=2):
+        assert answer.answer and answer.evidence
+        for evidence in answer.evidence:
+            begin = evidence.doc_start + evidence.start
+            assert evidence.answer and TEXTS[evidence.doc_id][begin : begin + len(evidence.answer)] == evidence.answer
