@@ -1,14 +1,15 @@
 """What entities, triples and links as salient spans are worth, nothing trained.
 
+    python benchmarks/bench_entities.py DATA --scratch DIR words
     python benchmarks/bench_entities.py DATA --scratch DIR webquestions
     python benchmarks/bench_entities.py DATA --scratch DIR triples
     python benchmarks/bench_entities.py DATA --scratch DIR spans
 
-"webquestions" asks WebQuestions over a share of Simple Wikipedia, drawn by hash, the articles with answers that few hold
-(simplewiki_subset.py), and all whose titles stand in a question, ordinary words ("Money") included: recall by answer at several weights of
-[retrieval] entities, on dev, where the weight is fitted, and on the visible test questions. "triples" asks the atlas's questions over its
-articles, over its tables as triples, in the plain wording and in a template for each relation. "spans" counts salient spans
-of wiki dumps with links as a tagger and without. The last line is one JSON object.
+"words" and "webquestions" ask WebQuestions, by sparse search alone and by every kind, over a share of Simple Wikipedia, drawn by hash, the
+articles with answers that few hold (simplewiki_subset.py), and all whose titles stand in a question, ordinary words ("Money") included:
+recall by answer at several weights of [retrieval] entities, on dev, where the weight is fitted, and on the visible test questions.
+"triples" asks the atlas's questions over its articles, over its tables as triples, in the plain wording and in a template for each
+relation. "spans" counts salient spans of wiki dumps with links as a tagger and without. The last line is one JSON object.
 """
 
 import argparse
@@ -38,7 +39,8 @@ from realm.data.questions.loading import load_questions, write_questions
 from realm.data.types import Question
 from realm.demo.atlas import write_atlas
 from realm.demo.tables import Domain, fields, load_domains
-from realm.index.hybrid import Weights
+from realm.index.hybrid import DEPTH, Weights, standardised
+from realm.index.sparse import open_sparse
 from realm.opening import OpenRun
 from realm.recipes.calibration import ENTITY_WEIGHTS, WEIGHT_DEPTH
 from realm.recipes.evaluate import evaluate_answers
@@ -122,7 +124,8 @@ def write_named(articles: Path, subset: Path, questions: list[Question], out: Pa
         file.writelines(row for row in rows if (one := json.loads(row))["id"] not in known and title_key(one["title"]) in names)
 
 
-def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
+def asked_and_read(arguments: argparse.Namespace) -> tuple[dict[str, list[Question]], list[Path]]:
+    """WebQuestions' dev and test questions, and the files of articles."""
     scratch, data, asked = arguments.scratch, arguments.data / "webquestions", {}
     for name, file in (("dev", "dev"), ("test", "test_visible")):
         everyone = load_questions(data / f"{file}.jsonl.xz")
@@ -137,7 +140,38 @@ def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
     named_too = scratch / "named.jsonl"
     if not named_too.exists():
         write_named(arguments.data / "corpus/simplewiki_2021.jsonl.xz", subset, [*asked["dev"], *asked["test"]], named_too)
-    run, _ = indexed([subset, named_too], arguments.body, scratch / "webquestions")
+    return asked, [subset, named_too]
+
+
+def by_words(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Recall of sparse search with entities at every weight: no embedder is needed."""
+    asked, sources = asked_and_read(arguments)
+    out = arguments.scratch / "words"
+    if not out.exists():
+        build_corpus(sources, out, tagger="none", vocab_size=2000, workers=1)
+    store = BlockStore.open(out)
+    sparse = open_sparse(arguments.scratch / "no-run", 1, np.asarray(store.block_ids), store)
+    overlap, relevance = entities.EntityOverlap(store), Relevance(store, "normalised")
+    facts: dict[str, Any] = {"blocks": len(store), "weights": ENTITY_WEIGHTS}
+    for (name, questions), least in product(asked.items(), (0.0, entities.ABOUT)):
+        hits: list[list[np.ndarray]] = []
+        for question in questions:
+            ids, scores = (found[0] for found in sparse.search([question.text], DEPTH))
+            shared, ids = overlap(question.text, ids[ids >= 0]), ids[ids >= 0]
+            shared[shared < least] = 0.0  # at ``ABOUT``: titles alone
+            points, right = standardised(scores[: len(ids)], scores), relevance.by_answer(question, store.rows_of(ids))
+            hits.append([right[np.argsort(-(points + weight * shared), kind="stable")] for weight in ENTITY_WEIGHTS])
+        rows = [
+            {str(depth): float(np.mean([one[at][:depth].any() for one in hits])) for depth in DEPTHS} for at in range(len(ENTITY_WEIGHTS))
+        ]
+        facts[f"{name}{', titles alone' if least else ''}"] = rows
+    return facts
+
+
+def webquestions(arguments: argparse.Namespace) -> dict[str, Any]:
+    asked, sources = asked_and_read(arguments)
+    scratch = arguments.scratch
+    run, _ = indexed(sources, arguments.body, scratch / "webquestions")
     counts = {name: len(some) for name, some in asked.items()}
     facts: dict[str, Any] = {"blocks": run.searchable, "asked": counts, **named(run, asked["test"]), "cpu_ms": cost(run, asked["test"])}
     for kind in ("hybrid", "dense", "sparse"):
@@ -225,18 +259,18 @@ def spans(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("part", choices=["webquestions", "triples", "spans"])
+    parser.add_argument("part", choices=["words", "webquestions", "triples", "spans"])
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--body", default="realm-minilm-en")
     parser.add_argument("--read", type=int, default=5)
     parser.add_argument("--asked", type=int, default=300, help="test questions, drawn once; of WebQuestions dev questions, too")
-    parser.add_argument("--share", type=float, default=0.003, help="of Simple Wikipedia's articles")
+    parser.add_argument("--share", type=float, default=0.02, help="of Simple Wikipedia's articles")
     parser.add_argument("--common", type=int, default=3, help="articles that hold an answer are all kept where they are no more")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     arguments.scratch.mkdir(parents=True, exist_ok=True)
-    found = {"webquestions": webquestions, "triples": triples, "spans": spans}[arguments.part](arguments)
+    found = {"words": by_words, "webquestions": webquestions, "triples": triples, "spans": spans}[arguments.part](arguments)
     print(json.dumps(result("entities", arguments.threads, part=arguments.part, body=arguments.body, **found), ensure_ascii=False))
 
 
