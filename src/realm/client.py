@@ -131,6 +131,18 @@ class Prediction(TypedDict):
     p: float
 
 
+class Entity(TypedDict):
+    """A document that a sentence names, and how much the candidates that speak of it helped; ``r`` and ``utility`` are shares of what is
+    above 0."""
+
+    title: str
+    name: str
+    block_ids: list[int]
+    p_z: float
+    r: float | None
+    utility: float | None
+
+
 class Explanation(TypedDict):
     """A masked sentence explained; candidate 0 is the null document."""
 
@@ -141,6 +153,7 @@ class Explanation(TypedDict):
     excluded: list[int]
     predictions: list[Prediction]
     candidates: list[ExplainedDocument]
+    entities: list[Entity]
     versions: Versions
 
 

@@ -140,7 +140,7 @@ def test_bad_requests(
         build(str(tiny_run), [tmp_path], tmp_path / "x", TextOptions())
     with pytest.raises(ConfigError, match="no text to read"):
         build("somewhere", [], tmp_path / "x", TextOptions())
-    with pytest.raises(RunError, match="pre-training has ended"):
+    with pytest.raises(RunError, match="no pre-trained run here"):
         MaskedNetwork.open(tmp_path)
     with pytest.raises(ConfigError, match="only fills masks"):
         Session.open(datastore.path)

@@ -282,7 +282,7 @@ def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals
 
 def test_a_bad_record_is_refused(tmp_path: Path, write_tiny: Write) -> None:
     recipe = write_tiny(tmp_path)
-    bad = {"none.jsonl": "no record", "empty.jsonl": "does not begin", "other.jsonl": "is missing"}
+    bad = {"none.jsonl": "no swaps.jsonl", "empty.jsonl": "does not begin", "other.jsonl": "is missing"}
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "other.jsonl").write_text('{"stage": "pretrain", "step": 0}\n')
     run_recipe(recipe, tmp_path / "run", stages=STAGES[:3], progress=QUIET)

@@ -64,7 +64,7 @@ def test_the_clients_records_are_the_documents(client: TestClient) -> None:
     """The client has its own names for what the server sends, so as to import nothing; they cannot drift apart."""
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     other = {"Stored": "StoredDocument", "Block": "BlockShape", "ShownDocument": "DocumentResponse", "Listed": "ListedDocument"}
-    other |= {"ExplainedDocument": "CandidateShape", "Explanation": "ExplainResponse"}
+    other |= {"ExplainedDocument": "CandidateShape", "Explanation": "ExplainResponse", "Entity": "EntityShape"}
     names = ("Versions", "Evidence", "Answer", "Hit", "Document", "Prediction", *other)
     plain: dict[Any, Any] = {str: "string", int: "integer", float: "number", bool: "boolean", float | None: ["number", "null"]}
     for name in names:

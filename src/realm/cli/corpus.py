@@ -38,14 +38,14 @@ class SourceFlags:
     id_column: Word = ""
     title_column: Word = ""
     text_column: Word = ""
-    templates: Place = None
+    templates: Word = ""
     strict: Flag = False
 
     def options(self) -> "SourceOptions":
         """What the readers are told."""
         from realm.corpus.sources import SourceOptions
 
-        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column, str(self.templates or ""))
+        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column, self.templates)
 
 
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]

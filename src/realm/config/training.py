@@ -26,6 +26,8 @@ class IctConfig:
     """Steps of linear warm-up."""
     keep_rate: Share = 0.1
     """How often the sentence stays in its block."""
+    linked: Share = 0.0
+    """How often a sentence that names a linked document (docs/links.md) has that document's first block as its positive, not its own."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def sample(kind: str, path: Path, office: dict[str, bytes]) -> bytes:
             rows = [mark.join(['"{}"'.format(value.replace('"', '""')) for value in row.values()]) for row in ROWS]
             return "\n".join([mark.join(ROWS[0]), *rows]).encode()
         case "triples":
-            return b"subject,relation,object\nA,of,B\nA,of,C\n\"D, E\",of,A\n" * 2
+            return b'subject,relation,object\nA,of,B\nA,of,C\n"D, E",of,A\n' * 2
         case "warc":
             body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><body><p>Some text.</p></body></html>"
             head = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.b/{}\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
