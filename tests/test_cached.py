@@ -177,7 +177,7 @@ def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out.splitlines()[-1])
-    assert found["text"] == "Who pays with the Tirel?" and len(found["results"]) == 2 and "these are the nearest" in said.err
+    assert found["text"] == "Who pays with the Tirel?" and len(found["results"]) == 2 and "here are the nearest" in said.err
     assert "cannot teach" not in said.err
     assert main(["ask", str(notes / "arvad.txt"), "Who pays with the Tirel?", "--body", body]) == 0
     assert "1. arvad (arvad.txt)" in capsys.readouterr().out
