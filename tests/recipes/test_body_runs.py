@@ -27,6 +27,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.exporting import export_run
 from realm.pipeline.forecast import forecast, meta_model, rates_by_part
+from realm.pipeline.plan import plan
 from realm.progress import Progress
 from realm.recipes.context import open_context
 from realm.recipes.starting import new_model
@@ -315,6 +316,16 @@ def test_the_plan_says_the_rate_of_every_part(body: Path, documents: Path, tmp_p
     assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
     shown = capsys.readouterr().out
     assert "retriever 2e-05, reader 5e-05, words stay" in shown
+
+
+def test_the_plan_of_a_run_that_starts_from_another_runs_stage(body: Path, documents: Path, tmp_path: Path) -> None:
+    """Such a model has a reader that points and no encoder: the reader is what reads, in time and on the disk."""
+    stage = RunPaths(taught(body, documents, tmp_path / "first")).stage("finetune")
+    pretrain = {"fill": "pointer", "steps": 4, "reader_first": 1, "batch": 2, "proposals": 4, "held_out": 0}
+    found = plan(recipe_of(stage, documents, pretrain=pretrain), tmp_path / "second", progress=Progress(quiet=True))
+    sizes = found["parameters"]
+    assert "encoder" not in sizes and found["stages"]["pretrain"]["seconds"] > 0
+    assert found["disk_bytes"] > 4 * 3 * (sizes["embedder"] + sizes["reader"])
 
 
 def test_bad_words_of_index_build_are_one_line(documents: Path, body: Path, capsys: Any) -> None:

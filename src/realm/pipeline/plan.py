@@ -318,9 +318,12 @@ def _add_refreshes(row: dict[str, Any], refreshes: int, seconds: float) -> None:
 
 
 def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
-    """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder."""
+    """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder.
+
+    What reads is the encoder, or from the first step on the reader, where that points.
+    """
     corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
-    embedder, encoder = parameters["embedder"], parameters["encoder"]
+    embedder, encoder = parameters["embedder"], parameters.get("encoder") or parameters["reader"]
     both = embedder + encoder
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
     stages += 2 * encoder if context.recipe.eval.baselines else 0
