@@ -64,11 +64,10 @@ def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) 
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--test", type=Path, required=True)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """How much is learnt from which questions, as :func:`measure` wants it."""
+    parser.add_argument("--train", type=Path)
+    parser.add_argument("--test", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=[0, 16, 128, 1024])
     parser.add_argument("--asked", type=int, default=300, help="questions of the test file, drawn once")
     parser.add_argument("--seed", type=int, default=0, help="which questions are learnt from")
@@ -77,8 +76,16 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--least", type=int, default=40, help="steps at least, however few questions there are")
     parser.add_argument("--start-questions", type=int, default=16, help="finetune.start_questions; nothing where RUN's reader is new")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    add_options(parser)
     parser.add_argument("--scratch", type=Path, default=Path("few-questions"))
     arguments = parser.parse_args()
+    if not (arguments.train and arguments.test):
+        parser.error("--train and --test name the questions")
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     rows = []
     for size in arguments.sizes:
