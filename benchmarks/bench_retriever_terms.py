@@ -89,13 +89,25 @@ def evidence_term(task: PretrainTask, batch: Batch, scored: Scored) -> Tensor:
     return found.sum() / valid.sum().clamp(min=1)
 
 
+def allowed_in(task: PretrainTask, batch: Batch, scored: Scored) -> Tensor:
+    """Which blocks of the batch a sentence may be given, [b, u]."""
+    ids = np.asarray(task.context.store.block_ids)[scored.rows]
+    return torch.from_numpy(np.array([~np.isin(ids, query.excluded) for query in batch.queries]))
+
+
+def marginal_in_batch(task: PretrainTask, batch: Batch, scored: Scored) -> Tensor:
+    """The marginal likelihood, p(z|x) over the candidates of the whole batch: those of others explain nothing."""
+    log_p_z = losses.in_batch_log_probs(scored.scores, allowed_in(task, batch, scored), scored.own, batch.valid)
+    slots = torch.ones(len(batch.queries), 1, dtype=torch.bool)
+    return losses.marginal_nll_joint(batch.log_p_y.unsqueeze(-1), log_p_z, slots)[0].mean()
+
+
 def evidence_in_batch(task: PretrainTask, batch: Batch, scored: Scored) -> Tensor:
     """The same among the candidates of the whole batch (Spider, Ram et al. 2022)."""
-    store, places = task.context.store, task.context.inputs.span_places
-    ids = np.asarray(store.block_ids)[scored.rows]
+    places = task.context.inputs.span_places
     held = np.array([[bool(places.places(int(row), query.targets)) for row in scored.rows] for query in batch.queries])
-    allowed = np.array([~np.isin(ids, query.excluded) for query in batch.queries])
-    found, valid = losses.retriever_marginal(scored.scores, torch.from_numpy(held & allowed), torch.from_numpy(allowed))
+    allowed = allowed_in(task, batch, scored)
+    found, valid = losses.retriever_marginal(scored.scores, torch.from_numpy(held) & allowed, allowed)
     return found.sum() / valid.sum().clamp(min=1)
 
 
@@ -105,6 +117,7 @@ TERMS: dict[str, Term] = {
     "distill": likelihood_term(lambda p, z, slots: losses.distilled_retriever(p, z, slots, 1.0)),
     "evidence": evidence_term,
     "evidence, in batch": evidence_in_batch,
+    "marginal, in batch": marginal_in_batch,
 }
 
 
