@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import SPANS_TRIED, Answerer, ReadBlocks
+from realm.answerer import SPANS_TRIED, UNASKED, Answerer, Place, ReadBlocks, likeliest
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
+from realm.data.asked_kinds import Asked, asked_for
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel
@@ -138,36 +139,65 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
             assert is_whole(e.answer) and e.p_span <= float(p[j].max()) * 1.0001
             places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_TRIED).indices.tolist()]
             spans = [ReadBlocks(inputs).characters(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
-            best = next(place for place, (first, last) in zip(places, spans, strict=True) if is_whole(e.text[first:last]))
+            whole = [(place, span) for place, span in zip(places, spans, strict=True) if is_whole(e.text[slice(*span)])]
+            best = max(whole, key=lambda one: float(p[j][one[0]]) * Place(e.text, *one[1]).weight(asked_for(answer.question)))[0]
             assert e.p_span == pytest.approx(float(p[j][best]), rel=1e-4)
         json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def scored(text: str, spans: dict[str, float], place: Path) -> tuple[Answerer, torch.Tensor]:
+    """An answerer over one document and the log-probabilities [1, t, w] of some of its spans, which a test gives itself."""
+    (place / "d.jsonl").write_text(json.dumps({"id": "d", "title": "Sky", "text": text}) + "\n")
+    build_corpus([place / "d.jsonl"], place / "corpus", vocab_size=300)
+    found = open_inputs(place / "corpus", 32)
+    offsets = found.store.tokenizer.encode_offsets(text)[1]
+    begins, ends = [begin for begin, _ in offsets], [end for _, end in offsets]
+    scores = torch.full((1, len(offsets), len(offsets)), float("-inf"))
+    for words, p in spans.items():
+        first = begins.index(text.index(words))
+        scores[0, first, ends.index(text.index(words) + len(words)) - first] = math.log(p)
+    return Answerer(found, Source(), torch.nn.Module(), versions={}), scores
+
+
+def chosen(answerer: Answerer, scores: torch.Tensor, asked: Asked | None = None) -> tuple[str, float, str]:
+    """The answer, its mass, and what is marked in the document."""
+    read = ReadBlocks(answerer.inputs)
+    best, mass = answerer._best_string(np.array([0]), scores, read, OPEN_QA, asked)
+    return best, round(mass, 2), answerer._evidence(0, 1.0, scores[0], read, asked).answer
 
 
 def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
     """Of spans that open a bracket and do not close it the next best is taken; where there is no other, such a span is."""
     text = "The router is the Sky Hub (a small box) of 2016."
-    (tmp_path / "d.jsonl").write_text(json.dumps({"id": "d", "title": "Sky", "text": text}) + "\n")
-    build_corpus([tmp_path / "d.jsonl"], tmp_path / "corpus", vocab_size=300)
-    found = open_inputs(tmp_path / "corpus", 32)
-    answerer = Answerer(found, Source(), torch.nn.Module(), versions={})  # the test gives the scores itself
-    offsets = found.store.tokenizer.encode_offsets(text)[1]
-    begins, ends = [begin for begin, _ in offsets], [end for _, end in offsets]
+    spans = {"Sky Hub (a small": 0.5, "box) of": 0.3, "Sky Hub": 0.15}
+    answerer, scores = scored(text, spans, tmp_path)
+    assert chosen(answerer, scores) == ("Sky Hub", 0.15, "Sky Hub")
+    alone = torch.where(scores == scores[scores > float("-inf")].min(), float("-inf"), scores)
+    assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
 
-    def place(words: str) -> tuple[int, int]:
-        at = text.index(words)
-        first = begins.index(at)
-        return first, ends.index(at + len(words)) - first
 
-    widest = len(offsets)
-    scores = torch.full((1, len(offsets), widest), float("-inf"))
-    for words, p in (("Sky Hub (a small", 0.5), ("box) of", 0.3), ("Sky Hub", 0.15)):
-        scores[(0, *place(words))] = float(np.log(p))
-    best, mass = answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)
-    assert (best, round(mass, 2)) == ("Sky Hub", 0.15)
-    assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub"
-    scores[(0, *place("Sky Hub"))] = float("-inf")
-    assert answerer._best_string(np.array([0]), scores, ReadBlocks(found), OPEN_QA)[0] == "Sky Hub (a small"
-    assert answerer._evidence(0, 1.0, scores[0], ReadBlocks(found)).answer == "Sky Hub (a small"
+def test_the_likeliest_string_is_that_of_weighing_them_all() -> None:
+    text, asked, rng = "In 1968 the Apollo crew flew in 3 days from Gary to the Moon.", asked_for("When was it?"), np.random.default_rng(0)
+    places = {
+        words: Place(text, text.index(words), text.index(words) + len(words)) for words in ("1968", "Apollo", "3 days", "Gary", "Moon")
+    }
+    for _ in range(50):
+        mass = dict(zip(places, (rng.dirichlet(np.ones(5)) ** 3).tolist(), strict=True))
+        assert likeliest(places, mass, asked) == max(places, key=lambda key: mass[key] * places[key].weight(asked))
+        assert likeliest(places, mass, None) == max(places, key=lambda key: mass[key])
+
+
+def test_an_answer_is_of_the_kind_that_is_asked_for(tmp_path: Path) -> None:
+    """A name is no answer to "When", unless it is very much likelier than every date; p stays what the reader says."""
+    text = "In 1968 the Apollo crew flew around the Moon with Borman, who came from Gary."
+    spans = {"Apollo": 0.6, "1968": 0.1, "Moon": 0.1, "Gary": 0.02}
+    answerer, scores = scored(text, spans, tmp_path)
+    when = asked_for("When did they fly?")
+    assert chosen(answerer, scores) == chosen(answerer, scores, asked_for("What flew?")) == ("Apollo", 0.6, "Apollo")
+    assert chosen(answerer, scores, when) == ("1968", 0.1, "1968")
+    unlikely = torch.where(scores == scores[0, :, 0].sort().values[-2], math.log(0.6 * UNASKED / 2), scores)
+    assert (unlikely != scores).sum() == 2, "the year and the Moon"
+    assert chosen(answerer, unlikely, when) == ("Apollo", 0.6, "Apollo")
 
 
 @pytest.mark.parametrize(
