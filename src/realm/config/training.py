@@ -123,6 +123,11 @@ class PretrainConfig:
     """Temperature of the likelihoods that distill copies; higher is softer."""
     in_batch: bool = False
     """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
+    ict_batch: Count = 0
+    """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
+    the other blocks of these are the negatives. 0: none."""
+    ict_weight: Annotated[float, Gt(0)] = 1.0
+    """Weight of their mean loss beside that of the sentences."""
     from_ict: bool = True
     """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
@@ -196,6 +201,9 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
         cure = "Hide one span: set pretrain.masking to recurring, and pretrain.spans to 1."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
+    if section.ict_batch == 1:
+        cure = "Take 16, or 0 for no such loss."
+        raise ConfigError("'pretrain.ict_batch' is 1, and ICT tells blocks from each other", cure=cure)
     if section.masking == "recurring" and section.spans != 1:
         raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
