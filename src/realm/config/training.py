@@ -105,6 +105,9 @@ class PretrainConfig:
     """How often the retriever sees the hidden span; the reader never does."""
     reader_first: Count = 0
     """First steps in which only the reader learns; one of its candidates holds the span."""
+    reader: Literal["trained", "frozen"] = "trained"
+    """With pointer: whether the reader learns. frozen: it stays as model.body has it, which must be the stage of a run that taught one, and
+    the retriever alone learns."""
     after_reader: Literal["both", "retriever"] = "both"
     """What learns after reader_first: both, or the retriever alone with a fixed reader, in a fraction of the time."""
     documents: Literal["trained", "frozen"] = "trained"
@@ -159,8 +162,8 @@ class PretrainConfig:
         return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
 
     def reader_stays(self, step: int) -> bool:
-        """Whether a step teaches the retriever alone. Never without steps in which the reader learnt first."""
-        return self.after_reader == "retriever" and 0 < self.reader_first <= step
+        """Whether a step teaches the retriever alone: of a reader that is to learn never without steps in which it learnt first."""
+        return self.reader == "frozen" or (self.after_reader == "retriever" and 0 < self.reader_first <= step)
 
     @property
     def queries_alone(self) -> bool:
@@ -209,6 +212,9 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
+    if section.reader == "frozen" and (section.fill == "mlm" or section.reader_first or not section.retriever_rate):
+        cure = 'Set pretrain.fill = "pointer", reader_first to 0 and retriever_rate above 0, or leave pretrain.reader out.'
+        raise ConfigError("'pretrain.reader' is 'frozen', so that the retriever alone learns, by a reader that points", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):
         cure = "Set pretrain.reader_first to a number of steps, or pretrain.retriever_rate = 0."
         raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)

@@ -173,6 +173,7 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "proposals": 0,
         "shown": 0.0,
         "reader_first": 0,
+        "reader": "trained",
         "after_reader": "both",
         "documents": "trained",
         "questions": 0.0,
