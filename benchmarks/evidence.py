@@ -1,12 +1,16 @@
 """Does REALM's pre-training pay? One reader and one index, four retrievers: BM25, the published embedder, ORQA's and REALM's.
 
     python benchmarks/evidence.py RUN --train DATA/squad/qa_train.jsonl.xz --test DATA/squad/qa_dev.jsonl.xz --asked 300 --out FILE.json
+    python benchmarks/evidence.py RUN --test DATA/covidqa/qa_dev.jsonl.xz --labels --rows ict --out FILE.json
+    python benchmarks/evidence.py RUN --judged DATA/ir --labels --steps 300 --out FILE.json
 
-RUN has ended pre-training over a published body with a reader that points and documents that stay (presets/pretrain/pointer.toml). For
-each seed ORQA's queries learn ICT from as many wordpieces as REALM's read, and REALM's learn by the marginal likelihood; for each number of
-labels the reader learns once, on what hybrid search over the published embedder finds. Beside RUN lies RUN-evidence, with what is learnt:
-started again, the script goes on. What is compared, and how it is decided, was registered in results/2026-11-24-evidence-registered.md.
-FILE.json holds every row; the last line is one JSON object.
+RUN has ended pre-training over a published body with a reader that points and documents that stay (presets/pretrain/pointer.toml), or has
+another run's reader and no step of its own: model.body = OTHER/stages/pretrain, pretrain.fill = "pointer", pretrain.steps = 0. For
+each seed REALM's queries learn by the marginal likelihood, ORQA's learn ICT from as many wordpieces, and those of --rows learn like REALM's
+but for what `realm ablate` changes in a row. For each number of labels the reader learns once, on what hybrid search over the published
+embedder finds; with none (--labels alone) nothing is read. Beside RUN lies RUN-evidence, with what is learnt: started again, the script
+goes on. What is compared, and how it is decided, was registered in results/2026-11-24-evidence-registered.md and
+results/2026-11-25-evidence-registered-2.md. FILE.json holds every row; the last line is one JSON object.
 """
 
 import argparse
@@ -14,8 +18,9 @@ import dataclasses
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +31,9 @@ from common import result
 from few_questions import drawn
 from realm.answerer import Answerer
 from realm.candidates import Candidates, DenseCandidates, make_source
+from realm.config.recipe import check_recipe
 from realm.data.blocks import BlockInputs
+from realm.data.judged import load_judged
 from realm.data.questions import load_questions
 from realm.data.types import Question, Sequence as Inputs, TokenIds
 from realm.nn.embedder import Embedder
@@ -34,6 +41,7 @@ from realm.nn.model import RealmModel
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
+from realm.recipes.ablations import Ablation, chosen_ablations
 from realm.recipes.baselines.published import learnt_cloze, published_retriever, run_cloze
 from realm.recipes.better import Verdict
 from realm.recipes.context import (
@@ -50,6 +58,7 @@ from realm.recipes.context import (
 from realm.recipes.evaluate import answer_all, rank
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.finetune.training import train_reader
+from realm.recipes.judged import judged_values
 from realm.recipes.pretrain.stage import RECALL
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.scoring import Relevance
@@ -61,10 +70,13 @@ from retriever_judge import held_out_hits
 DEPTHS = (1, 5, 20)
 DRAWS = 10_000
 SEEDS = 3
+SEARCHES = ("dense", "hybrid")
 SHARED = ("corpus", "index", "params", "sources.json", "sentences", "sentences.json", "run.json")
 """What the seeds have of RUN."""
 REALM, ORQA, PUBLISHED, BM25 = "REALM", "ORQA", "off the shelf", "BM25"
-OPPONENTS = (ORQA, PUBLISHED)
+OPPONENTS = (ORQA, PUBLISHED, REALM)
+JUDGED = ("ndcg_10", "recall_20")
+"""What is measured against judgements."""
 UNTAUGHT = (BM25, PUBLISHED)
 """What finds the same in every seed."""
 SHOWN = 10
@@ -146,8 +158,8 @@ class RememberingAnswerer(Answerer):
         return SpanScores(logits.view(shape) + relevance[:, :, None, None], valid.view(shape), not_here)
 
 
-def seed_context(run: Path, seed: int, out: Path) -> StageContext:
-    """A run of another seed whose corpus, index and pre-training are RUN's."""
+def seed_context(run: Path, seed: int, out: Path, inputs: BlockInputs | None = None) -> StageContext:
+    """A run of another seed whose corpus, index and pre-training are RUN's; ``inputs``: the corpus, if it is open already."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "stages").mkdir(exist_ok=True)
     for name in (*SHARED, "stages/pretrain"):
@@ -157,26 +169,60 @@ def seed_context(run: Path, seed: int, out: Path) -> StageContext:
     recipe = read_run_recipe(RunPaths(run))
     recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
     log = MetricsLog(RunPaths(out).metrics)
-    return open_context(RunPaths(out), recipe, lambda *row: print(*row[:3], flush=True), print, log=log)
+    context = open_context(RunPaths(out), recipe, lambda *row: print(*row[:3], flush=True), print, log=log)
+    return context if inputs is None else dataclasses.replace(context, inputs=inputs)
 
 
-def retriever_context(context: StageContext) -> StageContext:
-    """The steps in which the retriever alone learns, as a stage by themselves."""
+def retriever_context(context: StageContext, steps: int = 0, changes: Mapping[str, Any] = MappingProxyType({})) -> StageContext:
+    """The steps in which the retriever alone learns, as a stage by themselves; so many of them (0: RUN's), with these changes.
+
+    Raises:
+        SystemExit: RUN has none, and none are asked for.
+        ConfigError: the changes do not fit a reader that points.
+    """
     section = context.recipe.pretrain
-    alone = dataclasses.replace(
-        section, steps=section.steps - section.reader_first, reader_first=0, after_reader="both", own_block=0.0, publish="last"
-    )
-    return dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, pretrain=alone))
+    steps = steps or max(0, section.steps - section.reader_first)
+    if not steps:
+        raise SystemExit("RUN has no step in which a retriever learns: say how many with --steps")
+    values = {"steps": steps, "reader_first": 0, "after_reader": "both", "own_block": 0.0, "publish": "last", **changes}
+    recipe = dataclasses.replace(context.recipe, pretrain=dataclasses.replace(section, **values))
+    check_recipe(recipe)
+    return dataclasses.replace(context, recipe=recipe)
+
+
+def retriever_rows(names: str) -> list[Ablation]:
+    """The rows of an ablation with these names, in which no other stage changes and the reader's part does not.
+
+    Raises:
+        SystemExit: another one was named, or one that these documents, which stay, leave as it is.
+    """
+    rows = list(chosen_ablations(names)) if names else []
+    for row in rows:
+        if set(row.changes) != {"pretrain"} or {"refresh", "separate_embedders", "from_ict", "from_warm"} & set(row.changes["pretrain"]):
+            raise SystemExit(f"{row.name} is not a matter of the retriever's part over an index that stays: use `realm ablate`")
+    return rows
 
 
 class Retrieving:
-    """Pre-training of the published embedder's queries over one index, by what RUN's reader makes of documents; the reader stays."""
+    """Pre-training of the published embedder's queries over one index, by what RUN's reader makes of documents; the reader stays.
 
-    def __init__(self, context: StageContext, generation: Generation):
-        self.context, self.generation = retriever_context(context), generation
+    Args:
+        context: of one seed.
+        generation: the index.
+        steps: so many; 0: RUN's.
+        row: an ablation; None: REALM itself.
+    """
+
+    def __init__(self, context: StageContext, generation: Generation, steps: int = 0, row: Ablation | None = None):
+        changes = {} if row is None else dict(row.changes["pretrain"])
+        self.context, self.generation = retriever_context(context, steps, changes), generation
+        self.name = "realm" if row is None else f"realm-{row.name}"
+        more = {"steps": str(steps)} if steps else {}
+        more |= {"changes": json.dumps(changes, sort_keys=True)} if changes else {}
+        self.mark = fingerprint(self.context, self.name, "pretrain", **more)
         reader = load_stage(context, "pretrain").reader.requires_grad_(False)
         documents = StandingDocuments(generation, context.inputs)
-        self.task = PretrainTask(self.context, published_retriever(context).with_parts(reader=reader, document_embedder=documents))
+        self.task = PretrainTask(self.context, published_retriever(self.context).with_parts(reader=reader, document_embedder=documents))
         self.task.source, self.task.generation = StandingIndex(self.task.source.context, generation), generation
         self.held_out = self.task.held_out_queries()
         self.task.held_out = []  # what is held out is searched here, and not read every few steps
@@ -187,16 +233,25 @@ class Retrieving:
         ids, vectors = np.asarray(snapshot.block_ids), np.asarray(snapshot.vectors, np.float32)
         return held_out_hits(self.task, self.held_out, embedder, ids, vectors)
 
-    def learnt(self) -> Embedder:
-        """REALM's embedder of queries; the published one where it finds fewer hidden spans among five blocks, as the gate has it."""
-        mark = fingerprint(self.context, "realm", "pretrain")
-        if not is_published(self.context, "realm", mark):
-            train(self.context, self.task, self.task.section, mark)
-            before, after = (float(self.found(one)[:, 1].mean()) for one in (self.generation.embedder, self.task.model.embedder))
-            facts = Verdict(RECALL, before, after).facts()
-            publish_stage(self.context, "realm", self.task.model.only("embedder"), mark, {"gate": facts})
-        kept = stage_facts(self.context.paths, "realm")["gate"]["kept"]
-        return load_stage(self.context, "realm").embedder if kept == "after" else self.generation.embedder
+    def learnt(self, judge: "Retrieving") -> Embedder:
+        """The embedder of queries; the published one where it finds fewer hidden spans among five blocks, as the gate has it.
+
+        Args:
+            judge: whose held-out sentences are asked, so that all rows are judged by the same.
+        """
+        if not is_published(self.context, self.name, self.mark):
+            train(self.context, self.task, self.task.section, self.mark)
+            before, after = (float(judge.found(one)[:, 1].mean()) for one in (self.generation.embedder, self.task.model.embedder))
+            sentences = self.task.sentences
+            facts = {"gate": Verdict(RECALL, before, after).facts(), "encoded": self.task.watcher.encoded}
+            facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
+            publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)
+        kept = self.facts()["gate"]["kept"]
+        return load_stage(self.context, self.name).embedder if kept == "after" else self.generation.embedder
+
+    def facts(self) -> dict[str, Any]:
+        """What its stage says of it."""
+        return stage_facts(self.context.paths, self.name)
 
 
 class Readers:
@@ -284,13 +339,13 @@ class Evidence:
         ]
 
     def differences(self) -> list[dict[str, Any]]:
-        """REALM minus each opponent, wherever both have the same number of seeds."""
+        """REALM and its rows minus each opponent, wherever both have the same number of seeds."""
         found = []
         for (labels, retriever, search, measure), values in self.hits.items():
-            for opponent in OPPONENTS if retriever == REALM else ():
+            for opponent in OPPONENTS if retriever not in (ORQA, *UNTAUGHT) else ():
                 theirs = self.hits.get((labels, opponent, search, measure), [])
-                if len(theirs) == len(values):
-                    row = {"labels": labels, "of": REALM, "minus": opponent, "search": search, "measure": measure}
+                if opponent != retriever and len(theirs) == len(values):
+                    row = {"labels": labels, "of": retriever, "minus": opponent, "search": search, "measure": measure}
                     found.append(row | paired(np.array(values), np.array(theirs)))
         return found
 
@@ -298,18 +353,26 @@ class Evidence:
 class Measuring:
     """One seed: its retrievers and readers, asked."""
 
-    def __init__(self, context: StageContext, generation: Generation, options: argparse.Namespace):
+    def __init__(self, context: StageContext, generation: Generation, options: argparse.Namespace, rows: Sequence[Ablation] = ()):
         self.context, self.generation, self.options = context, generation, options
-        everyone = load_questions(options.test)
+        everyone = load_questions(options.test) if options.test else []
         self.everyone, self.asked = everyone, random.Random(0).sample(everyone, min(options.asked, len(everyone)))
         self.relevance = Relevance(context.store, context.recipe.eval.match)
-        run_cloze(context)
-        self.retrieving = Retrieving(context, generation)
-        self.embedders = {
-            PUBLISHED: generation.embedder,
-            ORQA: learnt_cloze(context).embedder,
-            REALM: self.retrieving.learnt(),
-        }
+        self.retrieving = Retrieving(context, generation, options.steps)
+        realm = self.retrieving.learnt(self.retrieving)
+        self.embedders = {PUBLISHED: generation.embedder, **self._cloze(), REALM: realm}
+        for row in rows:
+            self.embedders[f"{REALM}, {row.name}"] = Retrieving(context, generation, options.steps, row).learnt(self.retrieving)
+
+    def _cloze(self) -> dict[str, Embedder]:
+        """ORQA's, of as many wordpieces as REALM read in RUN, or in the stage of its own."""
+        if not self.options.orqa:
+            return {}
+        if "encoded" in stage_facts(self.context.paths, "pretrain") and not self.options.steps:
+            run_cloze(self.context)
+        else:
+            run_cloze(self.retrieving.context, int(self.retrieving.facts()["encoded"]))
+        return {ORQA: learnt_cloze(self.context).embedder}
 
     def source(self, retriever: str, search: str) -> DenseCandidates:
         """What finds blocks in a row; BM25's relevance, which the reader adds up, is the published embedder's."""
@@ -319,16 +382,21 @@ class Measuring:
 
     def ways(self) -> list[tuple[str, str]]:
         """(retriever, search) of each row."""
-        return [(BM25, "sparse"), *((retriever, search) for search in ("dense", "hybrid") for retriever in self.embedders)]
+        return [(BM25, "sparse"), *((retriever, search) for search in self.options.search for retriever in self.embedders)]
 
     def retrieval(self, evidence: Evidence) -> None:
-        """Recall by answer over all questions, and of hidden spans in sentences that nobody trained on."""
-        for retriever, search in self.ways():
+        """Recall by answer over all questions or what the judgements say, and recall of hidden spans that nobody trained on."""
+        for retriever, search in self.ways() if self.everyone else ():
             if evidence.repeated(0, retriever, search, [f"recall@{k}" for k in DEPTHS]):
                 continue
             rankings = rank(self.source(retriever, search), self.relevance, self.everyone, max(DEPTHS))
             found = hits_at([ranking.by_answer for ranking in rankings])
             evidence.add(0, retriever, search, **{f"recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
+        for retriever, search in self.ways() if self.options.judged else ():
+            if evidence.repeated(0, retriever, search, JUDGED):
+                continue
+            values, _ = judged_values(self.source(retriever, search), self.context.store, load_judged(self.options.judged), [20])
+            evidence.add(0, retriever, search, **{measure: values[measure] for measure in JUDGED})
         for retriever, embedder in self.embedders.items():
             found = self.retrieving.found(embedder)
             evidence.add(0, retriever, "dense", **{f"held-out recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
@@ -360,8 +428,13 @@ def told(question: Question, answer: str, correct: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--train", type=Path, help="questions that labels are taken from")
+    parser.add_argument("--test", type=Path, help="questions that are asked")
+    parser.add_argument("--judged", type=Path, help="folder of queries with relevance judgements (docs/evaluation.md)")
+    parser.add_argument("--steps", type=int, default=0, help="steps in which the retriever learns; 0: those of RUN")
+    parser.add_argument("--rows", default="", help="rows of an ablation beside REALM, such as ict,no_null")
+    parser.add_argument("--search", choices=SEARCHES, nargs="+", default=list(SEARCHES), help="how blocks are found, but for BM25")
+    parser.add_argument("--orqa", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--asked", type=int, default=300, help="questions that are answered; recall is over all of the file")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(SEEDS)))
     parser.add_argument("--labels", type=int, nargs="*", default=[0, 16, 128])
@@ -374,18 +447,24 @@ def main() -> None:
     options = parser.parse_args()
     recipe = read_run_recipe(RunPaths(options.run))
     beside = options.run.with_name(f"{options.run.name}-evidence")
+    rows = retriever_rows(options.rows)
     context = seed_context(options.run, recipe.run.seed, beside / "readers")
     generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
     readers = Readers(context, source_over(context, generation.embedder, generation), options)
     evidence, shown = Evidence(), {}
-    facts: dict[str, Any] = {"run": options.run.name, "asked": options.asked, "read": options.read}
+    facts: dict[str, Any] = {"run": options.run.name, "steps": options.steps, "asked": options.asked, "read": options.read}
+
+    def write() -> None:
+        found = facts | {"seeds": options.seeds, "rows": evidence.rows(), "differences": evidence.differences(), "answers": shown}
+        options.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
     for seed in options.seeds:
-        measuring = Measuring(seed_context(options.run, seed, beside / f"seed-{seed}"), generation, options)
+        measuring = Measuring(seed_context(options.run, seed, beside / f"seed-{seed}", context.inputs), generation, options, rows)
         measuring.retrieval(evidence)
+        write()
         for labels in options.labels:
             shown[f"{labels} labels, seed {seed}"] = measuring.answers(evidence, labels, *readers.of(labels))
-            found = facts | {"seeds": options.seeds, "rows": evidence.rows(), "differences": evidence.differences(), "answers": shown}
-            options.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            write()
     print(json.dumps(result("evidence", recipe.run.threads, **facts, rows=evidence.rows(), differences=evidence.differences())))
 
 

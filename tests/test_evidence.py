@@ -1,5 +1,6 @@
 """The script behind docs/evidence.md: what it reads once, how it pairs, and how it decides."""
 
+import dataclasses
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,6 +92,28 @@ def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     for path in drawn:
         ElementTree.parse(path)
         assert path.read_text("utf-8") == (BENCHMARKS.parent / "docs" / "images" / path.name).read_text("utf-8"), "draw them again"
+
+
+def test_rows_of_an_ablation_beside_realm(evidence: ModuleType) -> None:
+    assert {row.name for row in evidence.retriever_rows("no_null,salient,ict")} == {"no_null", "salient", "ict"}
+    for name in ("stale", "frozen", "orqa", "two_embedders", "no_warm"):
+        with pytest.raises(SystemExit, match=name):
+            evidence.retriever_rows(name)
+    measured = evidence.Evidence()
+    for retriever, values in (("off the shelf", [0, 0]), ("REALM", [1, 0]), ("REALM, ict", [1, 1])):
+        measured.add(0, retriever, "dense", recall=np.array(values))
+    found = [(row["of"], row["minus"], row["value"]) for row in measured.differences()]
+    assert found == [("REALM", "off the shelf", 0.5), ("REALM, ict", "off the shelf", 1.0), ("REALM, ict", "REALM", 0.5)]
+
+
+def test_the_retrievers_steps_are_a_stage_of_their_own(evidence: ModuleType, tiny_run: Path) -> None:
+    context = evidence.seed_context(tiny_run, 1, tiny_run.with_name("beside"))
+    section = evidence.retriever_context(context, 3, {"null": False}).recipe.pretrain
+    assert (section.steps, section.reader_first, section.null, section.publish) == (3, 0, False, "last") and context.seed == 1
+    assert evidence.retriever_context(context).recipe.pretrain.steps == context.recipe.pretrain.steps
+    none = dataclasses.replace(context.recipe, pretrain=dataclasses.replace(context.recipe.pretrain, steps=0))
+    with pytest.raises(SystemExit, match="--steps"):
+        evidence.retriever_context(dataclasses.replace(context, recipe=none))
 
 
 def test_rows_and_differences(evidence: ModuleType) -> None:

@@ -89,6 +89,7 @@ def write_news(root: Path) -> Path:
         {"objective": "distill", "temperature": 0.5, "marginal": "joint"},
         {"in_batch": True},
         {"in_batch": True, "objective": "distill", "null": False, "exclude_overlap": 5},
+        {"ict_batch": 5, "ict_weight": 0.3},
     ],
 )
 def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation: Generation, pretrain: dict[str, Any]) -> None:
@@ -103,6 +104,44 @@ def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation:
     assert ("p_null" in result.metrics) == ("marginal_utility" in result.metrics) == task.section.null
     again = task.step(0)
     assert float(again.loss.detach()) == float(result.loss.detach())
+
+
+def gradients_of(task: PretrainTask) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in task.model.embedder.named_parameters() if p.grad is not None}
+
+
+def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, generation: Generation) -> None:
+    """By loss and by gradient; a weight of its own counts, and what ICT draws is what the stage of this seed would draw."""
+    losses, gradients = [], []
+    for choices in ({}, {"ict_batch": 5}, {"ict_batch": 5, "ict_weight": 0.25}):
+        task = task_of(trained, generation, **choices)
+        task.model.eval()
+        result = task.step(0)
+        result.loss.backward()
+        losses.append(float(result.loss.detach()))
+        gradients.append(gradients_of(task))
+    task.model.zero_grad()
+    assert task.cloze is not None
+    cloze = task.cloze.step(0)
+    cloze.loss.backward()
+    by_cloze = gradients_of(task)
+    assert int(cloze.valid) == 5
+    for loss, found, weight in zip(losses[1:], gradients[1:], (1.0, 0.25), strict=True):
+        each = weight * task.section.batch / 5  # the step divides both by its sentences
+        assert loss == pytest.approx(losses[0] + each * float(cloze.loss.detach()), rel=1e-5)
+        for name, more in by_cloze.items():
+            torch.testing.assert_close(found[name], gradients[0][name] + each * more, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stage_with_icts_loss_depends_on_how_ict_hides(trained: Path) -> None:
+    def mark(pretrain: dict[str, Any], ict: dict[str, Any]) -> str:
+        recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain, "ict": ict})
+        return pretraining_fingerprint(open_context(RunPaths(trained), recipe, lambda *row: None))
+
+    assert mark({}, {}) == mark({}, {"keep_rate": 0.5}) == mark({"ict_batch": 0}, {})
+    assert len({mark({}, {}), mark({"ict_batch": 4}, {}), mark({"ict_batch": 4}, {"keep_rate": 0.5})}) == 3
+    with pytest.raises(ConfigError, match="ict_batch"):
+        chosen(trained, ict_batch=1)
 
 
 def test_without_a_null_document_all_candidates_are_blocks(trained: Path, generation: Generation) -> None:

@@ -1,5 +1,6 @@
 """The retriever learns after the reader, by what a reader that stays makes of documents that stay: queries alone change."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from realm.config import Recipe, build_recipe
+from realm.errors import ConfigError
 from realm.nn.model import RealmModel, state_sha256
 from realm.opening import open_run
 from realm.paths import RunPaths
@@ -132,3 +134,33 @@ def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path:
 def test_without_a_reader_that_learnt_first_both_learn() -> None:
     section = build_recipe({"pretrain": {"fill": "pointer", "masking": "recurring", "after_reader": "retriever"}}).pretrain
     assert not any(map(section.reader_stays, range(section.steps)))
+
+
+def test_the_retriever_learns_by_the_reader_of_another_run(recipe: Recipe, run: Path, towns: Callable[..., Recipe], tmp_path: Path) -> None:
+    """Which stays as that run left it, from the first step; and a run without a step publishes both as they are, with an index."""
+    left = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
+    values = {"documents": "frozen", "reader": "frozen", "reader_first": 0, "from_ict": False, "from_warm": False, "held_out": 4}
+
+    def of(root: Path, **more: object) -> Recipe:
+        root.mkdir()
+        whole = towns(root, **values, **more)
+        files = {"corpus": {"sources": list(whole.corpus.sources), "tokenizer": str(run / "corpus")}}
+        return build_recipe(dataclasses.asdict(whole), overrides={"model": {"body": str(run / "stages" / "pretrain")}, **files})
+
+    learnt = pretrained(of(tmp_path / "two", steps=2), tmp_path / "learnt")
+    assert state_sha256(learnt.reader) == state_sha256(left.reader)
+    assert state_sha256(learnt.documents) == state_sha256(left.embedder) != state_sha256(learnt.embedder)
+    untaught = pretrained(of(tmp_path / "none", steps=0), tmp_path / "untaught")
+    assert state_sha256(untaught.reader) == state_sha256(left.reader) and state_sha256(untaught.embedder) == state_sha256(left.embedder)
+    assert published_generations(RunPaths(tmp_path / "untaught").index) == [1] and open_run(tmp_path / "untaught").answerer.reader
+
+
+def test_a_reader_that_stays_must_be_there(towns: Callable[..., Recipe], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no reader"):
+        pretrained(towns(tmp_path, **(FROZEN | {"reader": "frozen", "reader_first": 0})), tmp_path / "run")
+    for wrong in ({"fill": "mlm"}, {"reader_first": 4}, {"retriever_rate": 0.0}):
+        section = {"fill": "pointer", "masking": "recurring", "reader": "frozen", **wrong}
+        with pytest.raises(ConfigError, match=r"pretrain\.reader"):
+            build_recipe({"pretrain": section})
+    body = build_recipe({"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "reader": "frozen"}}).pretrain
+    assert (body.reader_first, body.own_block) == (0, 0.0) and body.reader_stays(0)

@@ -49,6 +49,7 @@ def ablate(
     rows: str = "table2",
     seeds: int = 3,
     out: Place = None,
+    set: Settings = (),
     table: bool = False,
     json: Json = False,
 ) -> None:
@@ -66,7 +67,7 @@ def ablate(
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
-    loaded, root = load_recipe(recipe), out or Path("runs") / f"{recipe.stem}-ablation"
+    loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-ablation"
     with Progress(quiet=not place().first) as progress:
         from realm.pipeline.ablate import ablate as ablate_recipe, ablation_table
         from realm.recipes.ablations import chosen_ablations

@@ -115,6 +115,8 @@ def _published(body: str, recipe: Values) -> Values:
         values = _merge(_merge(values, _read_preset("pretrain/pointer.toml")), {"pretrain": pointing})
         if section.get("sentences"):
             values = _merge(values, {"pretrain": {"own_block": 0.0}})  # they stand in no block
+        if section.get("reader") == "frozen":
+            values = _merge(values, {"pretrain": {"own_block": 0.0, "reader_first": 0}})
     return values
 
 

@@ -105,6 +105,9 @@ class PretrainConfig:
     """How often the retriever sees the hidden span; the reader never does."""
     reader_first: Count = 0
     """First steps in which only the reader learns; one of its candidates holds the span."""
+    reader: Literal["trained", "frozen"] = "trained"
+    """With pointer: whether the reader learns. frozen: it stays as model.body has it, which must be the stage of a run that taught one, and
+    the retriever alone learns."""
     after_reader: Literal["both", "retriever"] = "both"
     """What learns after reader_first: both, or the retriever alone with a fixed reader, in a fraction of the time."""
     documents: Literal["trained", "frozen"] = "trained"
@@ -123,6 +126,11 @@ class PretrainConfig:
     """Temperature of the likelihoods that distill copies; higher is softer."""
     in_batch: bool = False
     """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
+    ict_batch: Count = 0
+    """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
+    the other blocks of these are the negatives. 0: none."""
+    ict_weight: Annotated[float, Gt(0)] = 1.0
+    """Weight of their mean loss beside that of the sentences."""
     from_ict: bool = True
     """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
@@ -154,8 +162,8 @@ class PretrainConfig:
         return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
 
     def reader_stays(self, step: int) -> bool:
-        """Whether a step teaches the retriever alone. Never without steps in which the reader learnt first."""
-        return self.after_reader == "retriever" and 0 < self.reader_first <= step
+        """Whether a step teaches the retriever alone: of a reader that is to learn never without steps in which it learnt first."""
+        return self.reader == "frozen" or (self.after_reader == "retriever" and 0 < self.reader_first <= step)
 
     @property
     def queries_alone(self) -> bool:
@@ -196,11 +204,17 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
         cure = "Hide one span: set pretrain.masking to recurring, and pretrain.spans to 1."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
+    if section.ict_batch == 1:
+        cure = "Take 16, or 0 for no such loss."
+        raise ConfigError("'pretrain.ict_batch' is 1, and ICT tells blocks from each other", cure=cure)
     if section.masking == "recurring" and section.spans != 1:
         raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
+    if section.reader == "frozen" and (section.fill == "mlm" or section.reader_first or not section.retriever_rate):
+        cure = 'Set pretrain.fill = "pointer", reader_first to 0 and retriever_rate above 0, or leave pretrain.reader out.'
+        raise ConfigError("'pretrain.reader' is 'frozen', so that the retriever alone learns, by a reader that points", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):
         cure = "Set pretrain.reader_first to a number of steps, or pretrain.retriever_rate = 0."
         raise ConfigError("'pretrain.own_block' is given, and there is no step in which the reader learns alone", cure=cure)

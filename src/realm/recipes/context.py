@@ -173,13 +173,17 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "proposals": 0,
         "shown": 0.0,
         "reader_first": 0,
+        "reader": "trained",
         "after_reader": "both",
         "documents": "trained",
         "questions": 0.0,
         "own_block": 0.0,
+        "ict_batch": 0,
+        "ict_weight": 1.0,
     },
+    "ict": {"linked": 0.0},
     "finetune": {"evidence": "anywhere", "start_questions": 0},
-    "model": {"embedding_dropout": 0.0, "freeze_words": False},
+    "model": {"embedding_dropout": 0.0, "freeze_words": False, "marks": False},
 }
 """Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
 CLOSED_BOOK_ONCE = {"lr": 1e-3, "read": "sentences"}
@@ -189,7 +193,7 @@ CLOSED_BOOK_ONCE = {"lr": 1e-3, "read": "sentences"}
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
-    sections = [_counting(name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
+    sections = [counting(name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
@@ -211,7 +215,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _counting(name: str, section: dict[str, Any]) -> dict[str, Any]:
+def counting(name: str, section: dict[str, Any]) -> dict[str, Any]:
     """What a fingerprint takes of a section: what is in the files of questions and sentences counts, not where they lie."""
     same = SINCE_THEN.get(name, {})
     return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences") and (key, value) not in same.items()}

@@ -19,10 +19,30 @@ BATCH = 64
 def evaluate_judged(
     source: Source, store: BlockStore, judged: Judged, depths: Sequence[int], *, counting: Counting | None = None
 ) -> dict[str, Any]:
-    """{"n", "ndcg_10", "ndcg_10_interval", "mrr", "mrr_interval", "recall": {depth: value}, "unknown_documents"}.
+    """{"n", "ndcg_10", "ndcg_10_interval", "mrr", "mrr_interval", "recall": {depth: value}, "unknown_documents"}: means over queries.
 
-    Every measure is a mean over queries; ``mrr`` is the reciprocal rank within the deepest of ``depths``, at least 10, and recall the share
-    of a query's relevant documents. Judged documents that the corpus does not have count as not found.
+    Args and errors are those of :func:`judged_values`.
+    """
+    values, unknown = judged_values(source, store, judged, depths, counting=counting)
+    means = {name: float(np.mean(found)) for name, found in values.items()}
+    return {
+        "n": len(judged.queries),
+        "ndcg_10": means["ndcg_10"],
+        "ndcg_10_interval": list(bootstrap_interval(values["ndcg_10"].tolist())),
+        "mrr": means["mrr"],
+        "mrr_interval": list(bootstrap_interval(values["mrr"].tolist())),
+        "recall": {str(depth): means[f"recall_{depth}"] for depth in depths},
+        "unknown_documents": unknown,
+    }
+
+
+def judged_values(
+    source: Source, store: BlockStore, judged: Judged, depths: Sequence[int], *, counting: Counting | None = None
+) -> tuple[dict[str, np.ndarray], int]:
+    """Measures of each query, [n] each in the order of ``judged.queries``, and how many judged documents are unknown.
+
+    They are "ndcg_10", "mrr" and "recall_DEPTH": ``mrr`` is the reciprocal rank within the deepest of ``depths``, at least 10, and recall
+    the share of a query's relevant documents. Judged documents that the corpus does not have count as not found.
 
     Raises:
         DataError: the corpus has none of the judged documents.
@@ -41,20 +61,12 @@ def evaluate_judged(
         )
     ranked = rank_documents(source, store, judged.queries, max(10, *depths), counting=counting)
     run = {query: dict(zip(documents, falling(scores), strict=True)) for query, (documents, scores) in ranked.items()}
-    measures = {"ndcg_10": nDCG @ 10, "mrr": RR, **{str(depth): R @ depth for depth in depths}}
-    values: dict[Any, list[float]] = {measure: [] for measure in measures.values()}
-    for found in ir_measures.iter_calc(list(values), judged.grades, run):
-        values[found.measure].append(found.value)
-    means = {name: float(np.mean(values[measure])) for name, measure in measures.items()}
-    return {
-        "n": len(judged.queries),
-        "ndcg_10": means["ndcg_10"],
-        "ndcg_10_interval": list(bootstrap_interval(values[measures["ndcg_10"]])),
-        "mrr": means["mrr"],
-        "mrr_interval": list(bootstrap_interval(values[measures["mrr"]])),
-        "recall": {str(depth): means[str(depth)] for depth in depths},
-        "unknown_documents": len(unknown),
-    }
+    names: dict[Any, str] = {nDCG @ 10: "ndcg_10", RR: "mrr", **{R @ depth: f"recall_{depth}" for depth in depths}}
+    place = {query: at for at, query in enumerate(judged.queries)}
+    values = {name: np.zeros(len(place)) for name in names.values()}
+    for found in ir_measures.iter_calc(list(names), judged.grades, run):
+        values[names[found.measure]][place[found.query_id]] = found.value
+    return values, len(unknown)
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.recipes.context import (
     StageContext,
+    counting,
     fingerprint,
     is_published,
     load_stage,
@@ -33,16 +34,19 @@ CLOZE = "cloze"
 class ClozeTask(IctTask):
     """ICT for as many wordpieces as REALM's pre-training read since its retriever began to learn, at its retriever's rate.
 
+    Args:
+        read: so many wordpieces instead.
+
     Attributes:
         encoded: wordpieces that it reads in all its steps, reckoned from a sample.
     """
 
     name = CLOZE
 
-    def __init__(self, context: StageContext, model: RealmModel):
+    def __init__(self, context: StageContext, model: RealmModel, read: int | None = None):
         super().__init__(context, model)
         each = self.wordpieces_a_step()
-        steps = max(1, round(retrieving_wordpieces(context) / each))
+        steps = max(1, round((retrieving_wordpieces(context) if read is None else read) / each))
         self.section = cloze_section(context.recipe, steps)
         self.encoded = round(steps * each)
 
@@ -64,14 +68,19 @@ def reading_wordpieces(context: StageContext) -> int:
     return round(int(stage_facts(context.paths, "pretrain")["encoded"]) - retrieving_wordpieces(context))
 
 
-def run_cloze(context: StageContext) -> None:
-    """Train the published embedder by ICT and publish it; documents keep their vectors where REALM's do."""
-    section = json.dumps(dataclasses.asdict(cloze_section(context.recipe, 0)), sort_keys=True)
-    mark = fingerprint(context, CLOZE, "pretrain", section=section)
+def run_cloze(context: StageContext, read: int | None = None) -> None:
+    """Train the published embedder by ICT and publish it; documents keep their vectors where REALM's do.
+
+    Args:
+        read: so many wordpieces, where REALM's pre-training is another stage than the run's own.
+    """
+    section = json.dumps(counting("ict", dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
+    more = {} if read is None else {"read": str(read)}
+    mark = fingerprint(context, CLOZE, "pretrain", section=section, **more)
     if is_published(context, CLOZE, mark):
         return
     model = published_retriever(context)
-    task = ClozeTask(context, model)
+    task = ClozeTask(context, model, read)
     steps = train(context, task, task.section, mark)
     publish_stage(context, CLOZE, model, mark, {"steps": steps, "encoded": task.encoded})
 

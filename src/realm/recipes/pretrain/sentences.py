@@ -101,6 +101,8 @@ def pretraining_fingerprint(context: StageContext) -> str:
     section = context.recipe.pretrain
     parents = [stage for stage, used in (("ict", section.from_ict), ("warm", section.from_warm)) if used]
     more = {"sentences": sentences_store(context).manifest.corpus_id} if section.sentences else {}
+    if section.ict_batch:
+        more |= {"keep_rate": str(context.recipe.ict.keep_rate), "linked": str(context.recipe.ict.linked)}
     return fingerprint(context, "pretrain", *parents, **more)
 
 

@@ -47,8 +47,11 @@ def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
     pre-training nothing is filled, and a reader stays what it is.
 
     Raises:
-        ConfigError: the body has no encoder, and the recipe fills masks with one.
+        ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is to stay as it is.
     """
+    if context.recipe.pretrain.reader == "frozen" and not model.has("reader"):
+        cure = "Set model.body to RUN/stages/pretrain of a run that taught one, or leave pretrain.reader out."
+        raise ConfigError("'pretrain.reader' is 'frozen', and this body has no reader", path=context.paths.config, cure=cure)
     if context.recipe.pretrain.fill == "pointer":
         return with_new_reader(context, model, pointer=True).to(context.device)
     if context.recipe.pretrain.steps and not model.has("encoder"):

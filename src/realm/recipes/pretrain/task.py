@@ -20,6 +20,7 @@ from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.pointer import pointing_loss
 from realm.recipes.context import StageContext, source_over
+from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.asking import asked_instead, asked_of_own_blocks
 from realm.recipes.pretrain.evidence import evidence_share, held_out_recall, with_evidence
 from realm.recipes.pretrain.examples import Examples
@@ -63,6 +64,12 @@ def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measu
     return metrics
 
 
+def _with_batch(context: StageContext, batch: int) -> StageContext:
+    """The run with ICT's batches of another size."""
+    recipe = context.recipe
+    return replace(context, recipe=replace(recipe, ict=replace(recipe.ict, batch=batch)))
+
+
 class PretrainTask(Task):
     """Retrieve with the published embedder, score with the live one, learn from the marginal likelihood."""
 
@@ -80,6 +87,7 @@ class PretrainTask(Task):
         self.salient = probe_sentences(context, self.sentences)
         self.probe = ProbeSet(context, self.salient, self.section.probe_queries)
         self._generation: Generation | None = None
+        self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
         self.source = index_source(context, self.kept_generations)
         self.swaps = SwapLog(context.paths.swaps)
         self.watcher, self.followed = Watcher(), Examples(context.paths.examples, self.sentences.store)
@@ -184,7 +192,14 @@ class PretrainTask(Task):
         loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
         metrics: Measured = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
         metrics |= self.watcher.step(view, step, queries, retrieved, scored)
-        return StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
+        result = StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
+        return result if reader_only or self.cloze is None else self._with_cloze(result, self.cloze.step(step, share))
+
+    def _with_cloze(self, result: StepResult, cloze: StepResult) -> StepResult:
+        """A step with ICT's beside it: to the mean over sentences comes ``ict_weight`` times ICT's mean over its own batch."""
+        each = self.section.batch / self.section.ict_batch
+        metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
+        return replace(result, loss=result.loss + self.section.ict_weight * each * cloze.loss, metrics=metrics)
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         drawn = self.order.batch(step, self.section.batch)
