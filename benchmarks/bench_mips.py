@@ -5,7 +5,8 @@ others are built, measured and dropped one after another, because no machine thi
 which it and ours take turns, so that both meet the same noise, and every ratio is one of medians within those rounds. Recall is against
 float64 scores; ours must return exactly those rows, but for ties, or the run fails.
 
-    python benchmarks/bench_mips.py --n 1000000                     under a minute on a quiet machine
+    python benchmarks/bench_mips.py --quick                         a million vectors, four methods, under a minute
+    python benchmarks/bench_mips.py --n 1000000                     the fast methods
     python benchmarks/bench_mips.py --dir /somewhere/with/14/GB     the full size; needs about 16 GB of memory
     python benchmarks/bench_mips.py --n 1000000 --methods all       graphs, ScaNN and usearch's scan too, which take minutes
 """
@@ -26,20 +27,26 @@ import torch
 from common import result
 from mips_data import KINDS, make_queries, write_vectors
 from mips_figures import figures_of_ours, own_memory
+from mips_kept import KEPT
 from mips_methods import BUILDERS, OURS, SLOW, Search, set_threads
 
 FULL = 13_353_718
 BATCH = 64
-DEPTHS = (5, 8, 100)
+DEPTHS = (5, 8, 10, 20, 100)
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
+QUICK = "realm-library,torch-exact,faiss-flat"
+ALL = (*BUILDERS, *KEPT)
 SINGLES = 3  # single queries timed in a round
 
 
 @dataclass(frozen=True)
 class Task:
-    """What every method gets: float32 vectors [n,d], queries [b,d], and the answer: rows int64 [b,100], scores float64 [b,100]."""
+    """What every method gets: float32 vectors [n,d], which lie in the file ``data``, queries [b,d], and the answer: rows int64 [b,100],
+    scores float64 [b,100].
+    """
 
+    data: Path
     vectors: np.ndarray
     queries: np.ndarray
     rows: np.ndarray
@@ -102,16 +109,20 @@ def timed(search: Search, queries: np.ndarray, clock: Clock) -> float:
     return (clock() - started) * 1e3
 
 
-def built(name: str, vectors: np.ndarray) -> tuple[dict[str, Search], dict[str, float]]:
-    """A method's searches, and what building it took."""
+def built(name: str, vectors: np.ndarray, data: Path) -> tuple[dict[str, Search], dict[str, float]]:
+    """A method's searches of the vectors in the file ``data``, and what building it took; kept beside it where that is long."""
     before, started = own_memory(), time.perf_counter()
-    made = BUILDERS[name](vectors)
-    return made, {"build_s": time.perf_counter() - started, "ram_bytes": own_memory() - before}
+    if name in KEPT:
+        made, seconds = KEPT[name](vectors, data.with_suffix(f".{name}"))
+    else:
+        made = BUILDERS[name](vectors)
+        seconds = time.perf_counter() - started
+    return made, {"build_s": seconds, "ram_bytes": own_memory() - before}
 
 
 def compare(task: Task, names: list[str], rounds: int, base: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """A row for each method, and the ratios: times of the others over those of ``base``, which is one of ours."""
-    ours, cost = built(base, task.vectors)
+    ours, cost = built(base, task.vectors, task.data)
     if base == OURS:
         check_exact(task, ours[base])
     rows: list[dict[str, Any]] = [{"method": base, **cost, **recalls(task, ours[base])}]
@@ -119,7 +130,7 @@ def compare(task: Task, names: list[str], rounds: int, base: str, clock: Clock) 
     own: list[dict[str, float]] = []
     for name in names:
         try:
-            made, cost = built(name, task.vectors)
+            made, cost = built(name, task.vectors, task.data)
         except ImportError as error:
             print(f"{name}: left out, {error.name} is not installed (pip install -r benchmarks/requirements.txt)", flush=True)
             continue
@@ -154,7 +165,7 @@ def prepared(directory: Path, arguments: argparse.Namespace) -> Task:
     generated = time.perf_counter()
     rows, scores = exact_answer(vectors, queries, max(DEPTHS))
     print(f"{path.name}: generated in {generated - started:.0f} s, answered in {time.perf_counter() - generated:.0f} s", flush=True)
-    return Task(vectors, queries, rows, scores)
+    return Task(path, vectors, queries, rows, scores)
 
 
 def parse() -> argparse.Namespace:
@@ -166,19 +177,23 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=128, help="of the recall; at least 64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--methods", default="fast", help=f"'fast', 'all' (adds {', '.join(SLOW)}), or names: {','.join(BUILDERS)}")
+    parser.add_argument("--methods", default="fast", help=f"'fast', 'all' (adds {', '.join(SLOW)}), or names: {','.join(ALL)}")
+    parser.add_argument("--quick", action="store_true", help=f"a million vectors, {QUICK}, three rounds, whatever else is asked")
     parser.add_argument("--base", choices=(OURS, "realm-serving"), default=OURS, help="which of ours takes turns with every other")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: of all threads, for a shared machine")
     parser.add_argument("--dir", type=Path, default=None, help="keep the vectors here for the next run; default: a temporary directory")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.n, arguments.rounds, arguments.queries, arguments.methods = 1_000_000, 3, BATCH, QUICK
+    return arguments
 
 
 def chosen(methods: str, base: str) -> list[str]:
     if methods in ("fast", "all"):
-        return [name for name in BUILDERS if name != base and (methods == "all" or name not in SLOW)]
-    unknown = set(methods.split(",")) - set(BUILDERS)
+        return [name for name in ALL if name != base and (methods == "all" or name not in SLOW)]
+    unknown = set(methods.split(",")) - set(ALL)
     if unknown:
-        raise SystemExit(f"unknown methods: {', '.join(sorted(unknown))}; there are {', '.join(BUILDERS)}")
+        raise SystemExit(f"unknown methods: {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
     return [name for name in methods.split(",") if name != base]
 
 

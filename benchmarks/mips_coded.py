@@ -1,5 +1,4 @@
-"""Inverted lists with small codes, for ``bench_mips.py``: faiss's 8-bit scalar codes and RaBitQ fast-scan codes over the same lists, and
-rabitqlib's lists, whose codes of RABITQLIB_BITS answer by themselves.
+"""Inverted lists with small codes, for ``bench_mips.py``: faiss's 8-bit scalar codes and RaBitQ fast-scan codes over the same lists.
 
 What the codes propose is scored again by the full vectors, as an index of ours does with faiss's proposals: 2 k + 16 rows of 8-bit codes,
 more of RaBitQ's. Lists are learnt once, 4 sqrt(n) of them to the next power of two, by faiss's k-means in two levels; rows find theirs by a
@@ -18,8 +17,6 @@ ROWS_PER_LIST = 39  # faiss's own advice for k-means
 CHUNK = 1 << 20
 PROBES = (32, 64, 96, 128, 192, 256)
 RABITQ_BITS = 4
-RABITQLIB_BITS = 7
-RABITQLIB_PROBES = (32, 128)
 SPARE, MORE = 2, 4  # times k rows are scored again, of 8-bit codes and of RaBitQ's
 
 
@@ -43,24 +40,6 @@ def ivf_rabitq(vectors: np.ndarray) -> dict[str, Search]:
         return faiss.IndexIVFRaBitQFastScan(quantizer, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT, 32, True, RABITQ_BITS)
 
     return _searches("faiss-ivf-rabitq", make, vectors, lambda k: MORE * k + 32)
-
-
-def rabitqlib_lists(vectors: np.ndarray) -> dict[str, Search]:
-    """rabitqlib's own lists, as many as faiss's, by its own k-means, as its manual advises."""
-    import torch
-    from rabitqlib import FinalAssignmentMode, IvfIndex, RaBitQKMeans
-
-    threads, dim = torch.get_num_threads(), vectors.shape[1]
-    lists = 1 << int(np.ceil(np.log2(4 * len(vectors) ** 0.5)))
-    clustering = RaBitQKMeans(dim, lists, num_threads=threads, final_assignment=FinalAssignmentMode.Exact)
-    clustering.train(np.asarray(vectors))
-    index = IvfIndex(dim=dim, max_elements=len(vectors), num_clusters=lists, nbits=RABITQLIB_BITS, metric="ip")
-    index.build(np.asarray(vectors), clustering.centroids, clustering.assignments, num_threads=threads)
-
-    def probing(probes: int) -> Search:
-        return lambda queries, k: np.asarray(index.search(queries, k, probes, num_threads=threads)[0]).astype(np.int64)
-
-    return {f"rabitqlib-{probes}": probing(probes) for probes in RABITQLIB_PROBES}
 
 
 def _searches(name: str, make: Callable[[Any, int], Any], vectors: np.ndarray, width: Callable[[int], int]) -> dict[str, Search]:

@@ -1,4 +1,7 @@
-"""The ways to search that ``bench_mips.py`` compares: every builder takes float32 vectors [n,d] and gives searches by name."""
+"""The ways to search that ``bench_mips.py`` compares: every builder takes float32 vectors [n,d] and gives searches by name.
+
+Those of ``mips_kept`` take a path beside them.
+"""
 
 import os
 from collections.abc import Callable
@@ -7,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mips_coded import ivf_rabitq, ivf_scalar, rabitqlib_lists
+from mips_coded import ivf_rabitq, ivf_scalar
+from mips_kept import KEPT
 from realm.index.mips import MipsIndex
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # queries float32 [b,d], k -> rows int64 [b,k]
@@ -104,24 +108,6 @@ def faiss_ivf(vectors: np.ndarray) -> dict[str, Search]:
     return {f"faiss-ivf-{probes}": probing(probes) for probes in IVF_PROBES}
 
 
-def scann_tree(vectors: np.ndarray) -> dict[str, Search]:
-    """ScaNN as its manual advises: a tree, asymmetric hashing, 200 rows scored again."""
-    import scann
-
-    leaves = int(np.sqrt(len(vectors)))
-    builder = scann.scann_ops_pybind.builder(np.asarray(vectors), 8, "dot_product")
-    builder.set_n_training_threads(torch.get_num_threads())
-    index = builder.tree(leaves, leaves // 20, training_sample_size=TRAINING_ROWS).score_ah(2, 0.2).reorder(200).build()
-
-    def search(queries: np.ndarray, k: int) -> np.ndarray:
-        if len(queries) == 1:
-            found = index.search(queries[0], final_num_neighbors=k)[0]
-            return np.pad(found, (0, k - len(found)), constant_values=-1)[None].astype(np.int64)
-        return index.search_batched(queries, final_num_neighbors=k)[0].astype(np.int64)
-
-    return {"scann": search}
-
-
 def usearch_exact(vectors: np.ndarray) -> dict[str, Search]:
     """usearch's own scan of all rows, in bfloat16."""
     from usearch.index import MetricKind, search
@@ -139,14 +125,6 @@ def usearch_exact(vectors: np.ndarray) -> dict[str, Search]:
     return {"usearch-exact": scan}
 
 
-def usearch_graph(vectors: np.ndarray) -> dict[str, Search]:
-    from usearch.index import Index
-
-    index = Index(ndim=vectors.shape[1], metric="ip", dtype="bf16", expansion_add=100, expansion_search=100)
-    index.add(np.arange(len(vectors)), vectors, threads=torch.get_num_threads())
-    return {"usearch": lambda queries, k: np.asarray(index.search(queries, k).keys).astype(np.int64).reshape(len(queries), -1)}
-
-
 BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     OURS: ours,
     "realm-library": ours_without_kernel,
@@ -158,21 +136,9 @@ BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     "faiss-ivf": faiss_ivf,
     "faiss-ivf-sq8": ivf_scalar,
     "faiss-ivf-rabitq": ivf_rabitq,
-    "faiss-hnsw": faiss_index("faiss-hnsw", "HNSW16,SQ8"),
-    "scann": scann_tree,
     "usearch-exact": usearch_exact,
-    "usearch": usearch_graph,
-    "rabitqlib": rabitqlib_lists,
 }
-SLOW = (
-    "faiss-ivf-sq8",
-    "faiss-ivf-rabitq",
-    "faiss-hnsw",
-    "scann",
-    "usearch-exact",
-    "usearch",
-    "rabitqlib",
-)  # a minute and more at a million rows: only when named
+SLOW = ("faiss-ivf-sq8", "faiss-ivf-rabitq", "usearch-exact", *KEPT)  # a minute and more at a million rows: only when named
 
 
 def set_threads(threads: int) -> None:

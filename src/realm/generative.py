@@ -13,6 +13,7 @@ from realm.data.types import TokenIds
 from realm.errors import RunError
 from realm.nn.fusion import FusionReader, Passage
 from realm.nn.model import RealmModel
+from realm.nn.precision import rounded_once
 from realm.paths import RunPaths
 from realm.stages import DAMAGED, stage_facts
 from realm.storage.sealed import check_sealed
@@ -101,4 +102,5 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     own = model.reader.spec  # a reader that came so: the stage fitted nothing
-    return StageReader(model.reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16)
+    reader = rounded_once(model.reader, device.type) if bf16 else model.reader
+    return StageReader(reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16)

@@ -1,6 +1,7 @@
 """Compressed search returns what ExactIndex returns, bit by bit, by every scan."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
-from realm.index import compressed, listing
+from realm.index import compressed, group_scan, listing
 from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
 from realm.index.library_scan import LibraryScan
@@ -136,7 +137,7 @@ def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_ti
     index = open_by(scan)(vectors, ids)
     index.search(queries, 8)
     assert index.statistics.queries == 6 and index.statistics.scanned_exactly == 0 and 8 <= index.statistics.mean_list < 400
-    monkeypatch.setattr(listing, "LISTED", 500)
+    monkeypatch.setattr(listing, "USUAL", 500)
     vectors[:] = vectors[0]
     index, exact = open_by(scan)(vectors, ids), ExactIndex(vectors, ids)
     assert_equal(index.search(queries, 8), exact.search(queries, 8))
@@ -193,7 +194,7 @@ def test_more_rows_than_usual_are_listed_by_a_second_look(
     open_by: Callable[[str], Open], scan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """500 equal rows: more than 3 k, fewer than 4 k and one in 64 of all."""
-    monkeypatch.setattr(listing, "LISTED", 0)
+    monkeypatch.setattr(listing, "USUAL", 0)
     rng = np.random.default_rng(6)
     vectors, ids = hostile("gaussian", 20_000, 16, rng), np.arange(20_000)
     queries = torch.from_numpy(vectors[:3].copy())
@@ -201,3 +202,37 @@ def test_more_rows_than_usual_are_listed_by_a_second_look(
     index = open_by(scan)(vectors, ids)
     assert_equal(index.search(queries, 100), ExactIndex(vectors, ids).search(queries, 100))
     assert index.statistics.scanned_exactly < 3 and index.statistics.mean_list >= 500 / 3
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scan", SCANS)
+def test_a_sample_of_the_groups_says_what_is_listed(
+    open_by: Callable[[str], Open], scan: str, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an index of many groups; sorted rows are where a sample misleads."""
+    monkeypatch.setattr(group_scan, "LEAST_SAMPLE", 8)
+    rng = np.random.default_rng(7)
+    for name in ("gaussian", "sorted", "duplicates"):
+        vectors, ids, queries = hostile(name, 10_000, 8, rng), np.arange(10_000) * 3, queries_of(70, 8, rng)
+        exact, index = ExactIndex(vectors, ids, metric=metric), open_by(scan)(vectors, ids, metric=metric)
+        for k in (1, 8, 900, 10_000):
+            assert_equal(index.search(queries, k), exact.search(queries, k))
+        excluded = list(exact.search(queries, 300).ids)
+        assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
+
+
+@pytest.mark.parametrize("guess", [-1e9, 20.0, 1e9])
+def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(
+    kernel: Callable[..., Kernel], guess: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    vectors, ids, queries = hostile("gaussian", 3000, 16, rng), np.arange(3000), queries_of(6, 16, rng)
+    right = group_scan.NativeScan.thresholds
+
+    def wrong(scan: group_scan.NativeScan, prepared: Any, bounds: torch.Tensor, stride: int, rank: int, sure: bool) -> np.ndarray:
+        found = right(scan, prepared, bounds, stride, rank, sure)
+        return found if sure else np.where(np.arange(len(bounds)) % 2, found, np.float32(guess))
+
+    monkeypatch.setattr(group_scan.NativeScan, "thresholds", wrong)
+    index = CompressedIndex(vectors, ids, kernel=kernel("scalar"))
+    assert_equal(index.search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))

@@ -21,8 +21,17 @@ def test_the_best_of_each_query_by_their_bounds() -> None:
 
 
 def test_queries_of_two_lists_come_in_order() -> None:
-    both = listed([0, 2], [1, 2]).and_also(listed([1, 1], [3, 4]))
+    both = listed([0, 1, 2], [1, 9, 2]).instead(
+        np.array([1]), Listed(np.zeros(2, np.int64), np.arange(2), np.float32([3, 4]), np.float32([2, 3]), np.zeros(1, np.bool_))
+    )
     assert both.query.tolist() == [0, 1, 1, 2] and both.upper.tolist() == [1, 3, 4, 2]
+
+
+def test_rows_are_dropped_by_query_and_by_floor() -> None:
+    some = listed([0, 0, 1, 2], [1, 5, 3, 4])
+    assert some.without(np.array([False, True, False])).upper.tolist() == [1, 5, 4]
+    assert some.reaching(np.array([2, 3, np.inf])).upper.tolist() == [5, 3]
+    assert some.kth_lower(2).tolist() == [0.0, -np.inf, -np.inf]
 
 
 def test_the_kth_largest_of_each_query() -> None:
@@ -52,8 +61,8 @@ def test_a_wrong_guess_costs_time_but_no_rows(guess: float, monkeypatch: pytest.
     none = np.zeros(0, np.int64)
     scan = LibraryScan(vectors, None, torch.float32)
     right = scan.thresholds
-    monkeypatch.setattr(scan, "thresholds", lambda *args: right(*args) if args[-1] else np.full(4, guess, np.float32))
-    found, given_up = Listing(scan, queries, Hidden(none, none, None), 3000).possible_rows(9, np.zeros(4))
+    monkeypatch.setattr(scan, "thresholds", lambda *args: right(*args) if args[-1] else np.full(len(args[1]), guess, np.float32))
+    found, _, given_up = Listing(scan, queries, Hidden(none, none, None), 3000).possible_rows(9, np.zeros(4))
     assert not given_up.any()
     best = (queries @ vectors.T).topk(9).indices.numpy()
     for query in range(4):

@@ -11,7 +11,7 @@ import torch
 from realm.errors import SnapshotError
 from realm.index.native import build as native_build
 from realm.index.native.build import SOURCES, build, find_compiler, library_path
-from realm.index.native.kernel import GROUP, LEVELS, SCORED, Kernel
+from realm.index.native.kernel import GROUP, LEVELS, LISTED, Kernel
 from realm.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
 
 Kernels = Callable[..., Kernel]
@@ -107,21 +107,75 @@ def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, 
         assert np.isneginf(upper[:, 0]).all()
 
 
+def listing_of(rows: list[np.ndarray], upper: list[np.ndarray], room: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Addresses of LISTED rows of each query, where they begin, and the arrays to be kept."""
+    lists = []
+    for some, bounds in zip(rows, upper, strict=True):
+        lists.append(np.empty(len(some), LISTED))
+        lists[-1]["row"], lists[-1]["upper"], lists[-1]["lower"] = some, bounds, bounds - np.float32(room)
+    return np.array([one.ctypes.data for one in lists], np.uint64), np.cumsum([0, *(len(one) for one in lists)]), lists
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("distance", [False, True])
-def test_scores_of_single_rows(kernel: Kernels, level: str, distance: bool) -> None:
+def test_the_best_of_listed_rows(kernel: Kernels, level: str, distance: bool) -> None:
     rng = np.random.default_rng(2)
+    used = kernel(level)
     for d in (1, 7, 64, 128, 129, 300, 2048):
         vectors, queries = (
-            rng.standard_normal((40, d)).astype(np.float32),
-            rng.standard_normal((3, d)).astype(np.float32).astype(np.float64),
+            rng.standard_normal((400, d)).astype(np.float32),
+            rng.standard_normal((4, d)).astype(np.float32).astype(np.float64),
         )
-        vectors[3] = 0
-        query, row = rng.integers(0, 3, 700), rng.integers(0, 40, 700)
-        score = kernel(level).score(vectors, queries, query, row, distance)
-        x, q = vectors[row].astype(np.float64), queries[query]
-        wanted = 0.0 - np.square(x - q).sum(axis=1) if distance else (x * q).sum(axis=1) + 0.0
-        assert (score.view(np.int64) == wanted.view(np.int64)).all(), "the definition, bit for bit"
+        vectors[3], vectors[7] = 0, vectors[8]
+        rows = [rng.permutation(400)[:count] for count in (400, 300, 5, 0)]
+        score = []
+        for some, q in zip(rows, queries, strict=True):
+            x = vectors[some].astype(np.float64)
+            score.append(0.0 - np.square(x - q).sum(axis=1) if distance else (x * q).sum(axis=1) + 0.0)
+        bounded = [(own + np.square(q).sum()) / 2 if distance else own for own, q in zip(score, queries, strict=True)]
+        # Bounds just above what they bound; of the second query none is listed below its floor.
+        upper = [np.nextafter((own + rng.random(len(own)) * 0.3).astype(np.float32), np.float32(np.inf)) for own in bounded]
+        for k in (1, 20, 400):
+            address, start, lists = listing_of(rows, upper, 1)
+            floor = np.array([np.sort(bounded[0])[-k] - 1e-3, np.float32(np.finfo(np.float32).min), -1e9, 0], np.float32)
+            row, found, scored = used.best(vectors, queries, address, start, k, floor, np.full(4, 1e-4), distance)
+            for i in range(4):
+                order = np.lexsort((rows[i], -score[i]))[:k]
+                got = slice(min(k, len(order)))
+                assert (row[i, got] == rows[i][order]).all()
+                assert (found[i, got].view(np.int64) == score[i][order].view(np.int64)).all(), "the definition, bit for bit"
+                assert min(k, len(rows[i])) <= scored[i] <= len(rows[i])
+            assert k > 1 or d < 64 or scored[0] < 200, "bounds and scores rule most out"
+            assert len(lists) == 4
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_kth_lower_bound(kernel_library: Path, threads: int) -> None:
+    rng = np.random.default_rng(3)
+    upper = [rng.integers(0, 50, count).astype(np.float32) for count in (0, 3, 500)]
+    address, start, lists = listing_of([np.arange(len(bounds)) for bounds in upper], upper, 2)
+    for k in (1, 3, 4, 200):
+        found = Kernel(kernel_library, "scalar", threads).kth_lower(address, start, k)
+        assert found.tolist() == [-np.sort(-bounds)[k - 1] - 2 if len(bounds) >= k else -np.inf for bounds in upper]
+    assert len(lists) == 3
+
+
+@pytest.mark.parametrize("name", ["few values", "near each other", "one far away", "all equal", "signs"])
+def test_scored_rows_come_in_order(kernel: Kernels, name: str) -> None:
+    """Of 3,000 rows of one component, whose scores are what it is."""
+    rng = np.random.default_rng(0)
+    values = {
+        "few values": rng.integers(-3, 3, 3000).astype(np.float32),
+        "near each other": np.float32(1) + rng.standard_normal(3000).astype(np.float32) * np.float32(1e-6),
+        "one far away": np.append(rng.standard_normal(2999), -1e30).astype(np.float32),
+        "all equal": np.ones(3000, np.float32),
+        "signs": (rng.standard_normal(3000) * 10.0 ** rng.integers(-30, 30, 3000)).astype(np.float32),
+    }[name]
+    address, start, lists = listing_of([rng.permutation(3000)], [np.full(3000, np.inf, np.float32)], 1)
+    request = (3000, np.full(1, -np.inf, np.float32), np.zeros(1), False)
+    row, score, _ = kernel("scalar").best(values[:, None].copy(), np.ones((1, 1)), address, start, *request)
+    wanted = np.lexsort((np.arange(3000), -values.astype(np.float64)))
+    assert (row[0] == wanted).all() and (score[0] == values[wanted]).all() and len(lists) == 1
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -149,36 +203,73 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel: Kernels, level: str, b
         some = np.sort(listed[i, : found[i]], order="row")
         assert (some["row"] == wanted).all()
         assert (some["upper"] == bounds.reshape(b, -1)[i, wanted]).all() and (some["lower"] < some["upper"]).all()
-    limit = int(np.median(found))
+    limit, listed = int(np.median(found)), listed.copy()  # the next list takes its memory
     short, again = used.list(rows.struct(), fine.struct(), upper, floor, hidden, limit)
     assert ((again > limit) == (found > limit)).all(), "who has more is known"
     for i in np.flatnonzero(found <= limit):
         assert (np.sort(short[i, : found[i]], order="row") == np.sort(listed[i, : found[i]], order="row")).all()
 
 
-@pytest.mark.parametrize("folds", [1, 5, 13])
-def test_thresholds_are_the_ranked_bounds_of_folded_groups(kernel: Kernels, folds: int) -> None:
-    rng = np.random.default_rng(folds)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("b", "n", "stride"), [(1, 5000, 7), (3, 50, 1), (7, 900, 4), (150, 4000, 32)])
+@pytest.mark.parametrize("planes", [1, 2])
+def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel: Kernels, level: str, b: int, n: int, stride: int, planes: int) -> None:
+    rng = np.random.default_rng(b)
+    used = kernel(level)
+    rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
+    queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
+    fine = code_queries(queries, 2, used.short_sums)
+    scanned = fine if planes == 2 else code_queries(queries, 1, used.short_sums)
+    upper, sample = np.empty((b, rows.groups), np.float32), np.empty((b, -(-rows.groups // stride)), np.float32)
+    used.scan(rows.struct(), scanned.struct(), upper)
+    used.scan(rows.struct(), scanned.struct(), sample, stride)
+    assert (sample == upper[:, ::stride]).all()
+    floor = np.sort(upper, axis=1)[:, -max(1, rows.groups // 3)] - np.float32(1)
+    excluded = [np.sort(rng.choice(n, rng.integers(0, n // 2), replace=False)) for _ in range(b)]
+    hidden = np.concatenate(excluded), np.concatenate([[0], np.cumsum([len(some) for some in excluded])])
+    both = fine.struct()
+    wanted, counts = used.list(rows.struct(), both, upper, floor, hidden, n)
+    listed, found = used.sweep(rows.struct(), both, both if planes == 2 else scanned.struct(), sample, stride, floor, hidden, n)
+    assert (found == counts).all() and found.sum() > 0
+    for i in range(b):
+        assert (np.sort(listed[i, : found[i]], order="row") == np.sort(wanted[i, : found[i]], order="row")).all()
+    limit = int(np.median(found))
+    short, again = used.sweep(rows.struct(), both, both if planes == 2 else scanned.struct(), sample, stride, floor, hidden, limit)
+    assert ((again > limit) == (counts > limit)).all(), "who has more is known"
+    for i in np.flatnonzero(counts <= limit):
+        assert (np.sort(short[i, : found[i]], order="row") == np.sort(wanted[i, : found[i]], order="row")).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_sampled_bounds_are_refined_where_they_reach(kernel: Kernels, level: str) -> None:
+    rng = np.random.default_rng(5)
+    used = kernel(level)
+    rows = quantise(used, rng.standard_normal((3000, 20)).astype(np.float32))
+    queries = torch.from_numpy(rng.standard_normal((6, 20)).astype(np.float32))
+    coarse, fine = np.empty((6, 10), np.float32), np.empty((6, 10), np.float32)
+    used.scan(rows.struct(), code_queries(queries, 1, used.short_sums).struct(), coarse, 5)
+    used.scan(rows.struct(), (codes := code_queries(queries, 2, used.short_sums)).struct(), fine, 5)
+    floor = np.median(coarse, axis=1)
+    refined = coarse.copy()
+    used.refine(rows.struct(), codes.struct(), refined, 5, floor)
+    reaches = coarse >= floor[:, None]
+    assert np.isneginf(refined[~reaches]).all()
+    np.testing.assert_allclose(refined[reaches], fine[reaches], rtol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [1, 5, 13])
+def test_thresholds_are_ranked_bounds_less_their_room(kernel: Kernels, stride: int) -> None:
+    rng = np.random.default_rng(stride)
     used = kernel("scalar")
     rows = quantise(used, rng.standard_normal((64 * 13, 8)).astype(np.float32), rng.standard_normal(64 * 13).astype(np.float32))
-    upper = rng.integers(-9, 9, (4, 13)).astype(np.float32)  # many are equal
-    upper[1, 3:] = -np.inf
+    upper = rng.integers(-9, 9, (4, -(-13 // stride))).astype(np.float32)  # many are equal
+    upper[1, 1:] = -np.inf
     by_residual, by_norm = rng.random(4).astype(np.float32), rng.random(4).astype(np.float32)
-    less = upper - (np.outer(by_residual, rows.residual) + np.outer(by_norm, rows.norm) + 2 * rows.slack)
-    padded = np.pad(less, ((0, 0), (0, -13 % folds)), constant_values=-np.inf).reshape(4, -1, folds).max(axis=1)
-    for rank in range(1, folds + 1):
-        found = used.thresholds(rows.struct(), upper, by_residual, by_norm, 2.0, folds, rank)
-        np.testing.assert_allclose(found, -np.sort(-padded, axis=1)[:, rank - 1], rtol=1e-5, atol=1e-5)
-
-
-def test_scored_rows_are_put_in_order(kernel: Kernels) -> None:
-    rng = np.random.default_rng(0)
-    start = np.cumsum([0, 0, 1, 2, 500, 77])
-    scored = np.empty(start[-1], SCORED)
-    scored["score"], scored["row"] = rng.integers(-3, 3, len(scored)), rng.permutation(len(scored))
-    wanted = [some[np.lexsort((some["row"], -some["score"]))] for some in np.split(scored, start[1:-1])]
-    kernel("scalar").order(start, scored)
-    assert (scored == np.concatenate(wanted)).all()
+    room = np.outer(by_residual, rows.residual) + np.outer(by_norm, rows.norm) + 2 * rows.slack
+    less = -np.sort(-(upper - room[:, ::stride]), axis=1)
+    for rank in range(1, upper.shape[1] + 1):
+        found = used.thresholds(rows.struct(), upper, by_residual, by_norm, 2.0, stride, rank)
+        np.testing.assert_allclose(found, less[:, rank - 1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

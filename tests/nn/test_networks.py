@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 import realm.nn.bodies
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
+from realm.nn.precision import has_bf16, multiplying, rounded_once
 from realm.nn.reader import Reader, SpanScores, read_candidates
 from realm.nn.spec import BodySpec, ReaderSpec
 
@@ -194,3 +195,23 @@ def test_no_candidate_at_all_is_no_span(bert: BodySpec, make_model: Make) -> Non
     assert reader is not None
     scores = read_candidates(reader, Inputs(), [[5]], np.array([[-1, -1]]), torch.zeros(1, 2))  # type: ignore[arg-type]
     assert scores.logits.shape[:2] == (1, 2) and not scores.valid.any()
+
+
+@pytest.mark.skipif(not has_bf16("cpu"), reason="no bfloat16 in hardware")
+def test_weights_that_stay_rounded_read_the_same(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+    reader = make_model(bert, "reader").reader
+    assert reader is not None
+    reader.eval()
+    rounded, sequences = rounded_once(reader, "cpu"), ragged(9)
+    starts = [2] * 9
+    with torch.no_grad(), multiplying("cpu", bf16=True):
+        plain, kept = reader(sequences, starts), rounded(sequences, starts)
+    assert torch.equal(plain.logits, kept.logits) and torch.equal(plain.not_here, kept.not_here)
+    assert rounded.dense.weight.dtype == torch.bfloat16 and reader.dense.weight.dtype == torch.float32
+    assert rounded.norm.weight is reader.norm.weight, "what is not rounded is shared"
+
+
+def test_without_bfloat16_a_network_stays_as_it_is(bert: BodySpec, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+    embedder = make_model(bert).embedder
+    assert embedder is not None and rounded_once(embedder, "cpu") is embedder

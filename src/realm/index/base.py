@@ -105,6 +105,8 @@ class RowIndex(ABC):
         self._vectors = as_matrix(vectors)
         self._metric: Metric = metric
         self._ids = check_block_ids(ids, len(self._vectors))
+        # As in a corpus from which nothing was ever removed: ids are found without a look-up.
+        self._consecutive = len(self._ids) > 0 and int(self._ids[-1] - self._ids[0]) + 1 == len(self._ids)
         self._values = check_values(values, len(self._vectors))
         self._removed: torch.Tensor | None = None
         self.set_live(live)
@@ -171,10 +173,9 @@ class RowIndex(ABC):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
         wanted = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in exclude])
-        first, last = self._ids[0], self._ids[-1]
-        if last - first + 1 == len(self):  # consecutive, as in a corpus from which nothing was ever removed: no look-up at all
-            known = (wanted >= first) & (wanted <= last)
-            return query[known], wanted[known] - first
+        if self._consecutive:
+            known = (wanted >= self._ids[0]) & (wanted <= self._ids[-1])
+            return query[known], wanted[known] - self._ids[0]
         row = np.minimum(np.searchsorted(self._ids, wanted), len(self) - 1)
         known = self._ids[row] == wanted
         return query[known], row[known]
@@ -195,9 +196,14 @@ class RowIndex(ABC):
     def _fill(self, hits: Hits, first_query: int, best: Best) -> None:
         query, column = best.query + first_query, best.rank
         largest = np.finfo(np.float32).max
-        hits.ids[query, column] = self._ids[best.row]
-        hits.scores[query, column] = np.clip(best.score, -largest, largest)  # a finite score stays finite
-        hits.valid[query, column] = True
+        ids = best.row + self._ids[0] if self._consecutive else self._ids[best.row]
+        scores = np.clip(best.score, -largest, largest)  # a finite score stays finite
+        b, k = len(best.threshold), hits.ids.shape[1]
+        if len(ids) == b * k:  # each has all of its k rows: nothing is to be placed one by one
+            part = slice(first_query, first_query + b)
+            hits.ids[part], hits.scores[part], hits.valid[part] = ids.reshape(b, k), scores.reshape(b, k), True
+        else:
+            hits.ids[query, column], hits.scores[query, column], hits.valid[query, column] = ids, scores, True
         if hits.values is not None and self._values is not None:
             hits.values[query, column] = self._values[best.row]
 

@@ -1,7 +1,7 @@
 """Exact search by a compressed scan: bounds from the scan say which rows deserve a float64 score.
 
 1. The scan gives every group of 64 rows an upper bound of its best score.
-2. The most promising groups are looked at row by row: k of their rows have at least a score that serves as a floor (``listing``).
+2. The promising groups are looked at row by row: k of their rows have at least a score that serves as a floor (``listing``).
 3. Every row whose bound reaches the floor is scored exactly; the bound rules out all others.
 
 Where bounds cannot decide (so many rows reach the floor that the scan has saved nothing, or numbers so large that it could overflow) the
@@ -17,11 +17,11 @@ import torch
 from realm.errors import SnapshotError
 from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_norms
-from realm.index.group_scan import GroupScan, NativeScan
+from realm.index.group_scan import GroupScan, NativeRows, NativeScan
 from realm.index.library_scan import LibraryScan, multiplies_bfloat16
-from realm.index.listing import Listed, Listing, kth_largest, round_down
+from realm.index.listing import Listed, Listing, round_down
 from realm.index.mips import Metric
-from realm.index.native.kernel import SCORED, Kernel, installed_kernel
+from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.quantised import QuantisedRows, quantise
 from realm.index.scan import SAFE_PRODUCT, Best, joined, largest_score
 
@@ -66,7 +66,6 @@ class CompressedIndex(RowIndex):
         super().__init__(vectors, ids, live, metric=metric, values=values)
         self._vectors = self._vectors.contiguous()
         native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
-        self._kernel = native
         bias = self._bias(self._vectors) if rows is None or native is None else None
         self._scan: GroupScan
         if native is None:
@@ -114,55 +113,46 @@ class CompressedIndex(RowIndex):
 
     def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
         """The best rows, and of each query the number of rows that were scored exactly: int64 [b], -1 where that was all of them."""
-        b = len(queries)
         listing = Listing(self._shown(hidden.removed), queries, hidden, len(self))
         exact_queries = queries.cpu().numpy().astype(np.float64)
         margin = self._margin(exact_queries)
-        listed, given_up = listing.possible_rows(k, margin)
+        listed, floor, given_up = listing.possible_rows(k, margin)
         given_up |= ~self._safe(exact_queries)
         if given_up.any():
-            listed = listed.only(~given_up[listed.query])
-        query, row, score = self._scored(exact_queries, listed, k, margin)
-        lengths = np.where(given_up, -1, np.bincount(query, minlength=b))
-        best = self._in_order(b, k, query, row, score)
+            listed = listed.without(given_up)
+        if isinstance(listed, NativeRows):
+            best, lengths = self._best_by_kernel(exact_queries, listed, k, floor, margin)
+        else:
+            best, lengths = self._best_listed(exact_queries, listed.reaching(floor), k, margin)
         if given_up.any():
+            lengths[given_up] = -1
             scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
             best.add(scanned.query, scanned.row, scanned.score)
         return best, lengths
 
-    def _scored(self, queries: np.ndarray, listed: Listed, k: int, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Query, row and score of listed rows, ordered by query: of all that may be among the best k.
+    def _best_by_kernel(
+        self, queries: np.ndarray, listed: NativeRows, k: int, floor: np.ndarray, margin: np.ndarray
+    ) -> tuple[Best, np.ndarray]:
+        """The best of listed rows, and how many of each query were scored: int64 [b]."""
+        request = (listed.address, listed.start(), k, floor, margin, self._metric == "l2")
+        row, score, scored = listed.kernel.best(self._vectors.numpy(), queries, *request)
+        return Best.of_matrices(row, score, np.minimum(scored, k)), scored
 
-        The k of the largest bounds come first: their scores are a better floor than any bound.
-        """
+    def _best_listed(self, queries: np.ndarray, listed: Listed, k: int, margin: np.ndarray) -> tuple[Best, np.ndarray]:
+        """The same in numpy. The k of the largest bounds come first: their scores are a better floor than any bound."""
+        b, best = len(queries), Best(len(queries), k)
         first = listed.best(k)
-        if first.all():
-            return listed.query, listed.row, self._scores(queries, listed.query, listed.row)
-        score = np.empty(len(first))
-        score[first] = self._scores(queries, listed.query[first], listed.row[first])
-        floor = kth_largest(listed.query[first], score[first], len(queries), k)
+        best.add(*self._scored(queries, listed.only(first)))
+        floor = best.threshold
         if self._metric == "l2":  # as bounds are: of q.x - |x|^2 / 2
             floor = (floor + np.square(queries).sum(axis=1)) / 2
-        kept = first | (listed.upper >= round_down(floor - margin)[listed.query])
-        others = kept & ~first
-        score[others] = self._scores(queries, listed.query[others], listed.row[others])
-        return listed.query[kept], listed.row[kept], score[kept]
+        others = listed.only(~first).reaching(round_down(floor - margin))
+        best.add(*self._scored(queries, others))
+        return best, np.bincount(listed.query[first], minlength=b) + np.bincount(others.query, minlength=b)
 
-    def _scores(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> np.ndarray:
-        if self._kernel is None:
-            return self._exact_scores(queries, query, row)
-        return self._kernel.score(self._vectors.numpy(), queries, query, np.ascontiguousarray(row), self._metric == "l2")
-
-    def _in_order(self, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> Best:
-        """The best k rows of each of b queries; query int64 [c] is ascending."""
-        if self._kernel is None:
-            best = Best(b, k)
-            best.add(query, row, score)
-            return best
-        scored = np.empty(len(row), SCORED)
-        scored["row"], scored["score"] = row, score
-        self._kernel.order(np.searchsorted(query, np.arange(b + 1)), scored)
-        return Best.ordered(b, k, query, scored["row"], scored["score"])
+    def _scored(self, queries: np.ndarray, listed: Listed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Query, row and score of listed rows."""
+        return listed.query, listed.row, self._exact_scores(queries, listed.query, listed.row)
 
     def _shown(self, removed: torch.Tensor | None) -> GroupScan:
         """The scan without the rows that one search must not see; made once for each set of tombstones."""

@@ -1,18 +1,19 @@
 """What compressed search needs of a scan: upper bounds of the best score of every group of 64 rows, then of single rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from realm.index.listing import Excluded, Listed
+from realm.index.listing import Excluded, ListedRows
 from realm.index.native.kernel import Kernel
 from realm.index.quantised import CodedQueries, QuantisedRows, code_queries
 
 # The error of codes is nearly never what a bound allows for, and the best row of a group by coarse codes is one that they flatter: so much
 # of what coarse and fine codes allow for lies between the bound of a group and the lower bound of its best row.
-COARSE_SHARE, FINE_SHARE = 1.2, 1.02
+COARSE_SHARE, FINE_SHARE, SURE = 1.2, 1.02, 3.0
+STRIDE, LEAST_SAMPLE = 32, 256  # every 32nd group is looked at first, but no fewer groups than these
 FEW_QUERIES = 4  # up to here a scan is bound by memory, not by arithmetic: the finer codes of two planes cost nothing
 
 
@@ -36,22 +37,32 @@ class GroupScan(Protocol):
     def prepare(self, queries: torch.Tensor) -> Any:
         """What ``groups`` wants of float32 queries [b,d]."""
 
-    def groups(self, prepared: Any) -> torch.Tensor:
-        """float32 [b,g]: no row of the group has a larger score; -inf only where all rows of a group are hidden."""
+    def stride(self) -> int:
+        """``sample`` is of every stride-th group."""
 
-    def thresholds(self, prepared: Any, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
+    def sample(self, prepared: Any) -> torch.Tensor:
+        """Bounds of every stride-th group, float32 [b,s]: none of its rows has a larger score; -inf only where all of them are hidden."""
+
+    def thresholds(self, prepared: Any, bounds: torch.Tensor, stride: int, rank: int, sure: bool) -> np.ndarray:
         """The rank-th largest of what the best rows of groups have as their lower bound, float32 [b].
 
         Args:
-            folds: groups i, i + folds, i + 2 folds... count as one; at most all groups, at least ``rank``.
+            bounds: float32 [b,s], of every stride-th group; unless ``sure`` they may be made better ones, those far below -inf.
+            rank: 1 to s.
             sure: no less than that many groups have such a row; otherwise it is an estimate, which is higher.
         """
 
-    def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int) -> Listed:
+    def sweep(self, prepared: Any, sample: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> ListedRows:
+        """``rows_above`` by a scan of its own."""
+
+    def groups(self, prepared: Any, sample: torch.Tensor) -> torch.Tensor:
+        """Bounds of all groups, float32 [b,g]."""
+
+    def rows_above(self, prepared: Any, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> ListedRows:
         """The rows whose bound is at least ``reach``, float32 [b], excluded and hidden ones aside.
 
         Args:
-            usual: few queries have more rows.
+            upper: float32 [b,g], bounds of all groups.
             limit: queries of more rows are overfull.
         """
 
@@ -62,6 +73,43 @@ class PreparedQueries:
 
     scanned: CodedQueries
     fine: CodedQueries
+
+
+@dataclass(frozen=True)
+class NativeRows:
+    """Rows that the kernel listed. See ListedRows.
+
+    kernel: what works on them. address: uint64 [b], where each query's LISTED rows are. found: int64 [b], how many of them; 0 where
+    overfull. owners: the arrays they are in.
+    """
+
+    kernel: Kernel
+    address: np.ndarray
+    found: np.ndarray
+    overfull: np.ndarray
+    owners: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel, listed: np.ndarray, found: np.ndarray) -> "NativeRows":
+        """LISTED [b,limit], of which found int64 [b]."""
+        address = np.uint64(listed.ctypes.data) + np.arange(len(listed), dtype=np.uint64) * np.uint64(listed.strides[0])
+        overfull = found > listed.shape[1]
+        return cls(kernel, address, np.where(overfull, 0, found), overfull, (listed,))
+
+    def start(self) -> np.ndarray:
+        """Where the rows of each query begin if they follow each other: int64 [b+1]."""
+        return np.concatenate([[0], np.cumsum(self.found)])
+
+    def kth_lower(self, k: int) -> np.ndarray:
+        return self.kernel.kth_lower(self.address, self.start(), k)
+
+    def instead(self, at: np.ndarray, others: "NativeRows") -> "NativeRows":
+        address, found, overfull = self.address.copy(), self.found.copy(), self.overfull.copy()
+        address[at], found[at], overfull[at] = others.address, others.found, others.overfull
+        return NativeRows(self.kernel, address, found, overfull, self.owners + others.owners)
+
+    def without(self, which: np.ndarray) -> "NativeRows":
+        return replace(self, found=np.where(which, 0, self.found))
 
 
 class NativeScan:
@@ -90,32 +138,43 @@ class NativeScan:
         fine = code_queries(queries, 2, short)
         return PreparedQueries(fine if len(queries) <= FEW_QUERIES else code_queries(queries, 1, short), fine)
 
-    def groups(self, prepared: PreparedQueries) -> torch.Tensor:
+    def stride(self) -> int:
+        return max(1, min(STRIDE, self._rows.groups // LEAST_SAMPLE))
+
+    def sample(self, prepared: PreparedQueries) -> torch.Tensor:
+        stride = self.stride()
+        sample = np.empty((len(prepared.fine), -(-self._rows.groups // stride)), np.float32)
+        self._kernel.scan(self._rows.struct(), prepared.scanned.struct(), sample, stride)
+        return torch.from_numpy(sample)
+
+    def thresholds(self, prepared: PreparedQueries, bounds: torch.Tensor, stride: int, rank: int, sure: bool) -> np.ndarray:
+        fine, scanned = prepared.fine, prepared.scanned
+        if sure or scanned is fine:
+            return self._ranked(scanned, fine, bounds, stride, rank, SURE if sure else FINE_SHARE)
+        coarse = self._ranked(scanned, fine, bounds, stride, rank, COARSE_SHARE)
+        self._kernel.refine(self._rows.struct(), fine.struct(), bounds.numpy(), stride, coarse)
+        return np.maximum(coarse, self._ranked(fine, fine, bounds, stride, rank, FINE_SHARE))
+
+    def _ranked(self, codes: CodedQueries, fine: CodedQueries, bounds: torch.Tensor, stride: int, rank: int, share: float) -> np.ndarray:
+        """See ``thresholds``: of bounds by these codes less so much of what they allow for, and what fine codes do."""
+        with np.errstate(over="ignore"):  # queries that could overflow are scanned exactly
+            room = share * codes.by_residual + fine.by_residual, share * codes.by_norm + fine.by_norm
+        return self._kernel.thresholds(self._rows.struct(), bounds.numpy(), *room, share + 1, stride, rank)
+
+    def sweep(self, prepared: PreparedQueries, sample: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> NativeRows:
+        fine = prepared.fine.struct()
+        scanned = fine if prepared.scanned is prepared.fine else prepared.scanned.struct()
+        hidden = excluded.row, excluded.start
+        found = self._kernel.sweep(self._rows.struct(), fine, scanned, sample.numpy(), self.stride(), reach, hidden, limit)
+        return NativeRows.of(self._kernel, *found)
+
+    def groups(self, prepared: PreparedQueries, sample: torch.Tensor) -> torch.Tensor:
         upper = np.empty((len(prepared.fine), self._rows.groups), np.float32)
         self._kernel.scan(self._rows.struct(), prepared.scanned.struct(), upper)
         return torch.from_numpy(upper)
 
-    def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
-        fine, scanned = prepared.fine, prepared.scanned
-        share = 3.0 if sure else FINE_SHARE if scanned is fine else COARSE_SHARE
-        with np.errstate(over="ignore"):  # queries that could overflow are scanned exactly
-            room = share * scanned.by_residual + fine.by_residual, share * scanned.by_norm + fine.by_norm
-        return self._kernel.thresholds(self._rows.struct(), upper.numpy(), *room, share + 1, folds, rank)
-
-    def rows_above(
-        self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
-    ) -> Listed:
+    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> NativeRows:
         hidden = excluded.row, excluded.start
-        few = min(limit, usual)  # memory for the most that there may be is cleared by the system at every search
-        listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, few)
-        overfull = found > few
-        parts = [some[:count] for some, count in zip(listed, np.where(overfull, 0, found).tolist(), strict=True)]
-        if few < limit and overfull.any():
-            others = np.where(overfull, reach, np.float32(np.inf))
-            listed, found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), others, hidden, limit)
-            for at in np.flatnonzero(overfull & (found <= limit)).tolist():
-                parts[at] = listed[at, : found[at]]
-            overfull &= found > limit
-        rows = np.concatenate(parts)
-        query = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return Listed(query, rows["row"], rows["upper"], rows["lower"], overfull)
+        return NativeRows.of(
+            self._kernel, *self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper.numpy(), reach, hidden, limit)
+        )

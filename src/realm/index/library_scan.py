@@ -82,7 +82,11 @@ class LibraryScan:
             relative += 2.0**-8 + 2.0**-7
         return PreparedQueries(values, norms * relative, norms)
 
-    def groups(self, prepared: PreparedQueries) -> torch.Tensor:
+    def stride(self) -> int:
+        return 1
+
+    def sample(self, prepared: PreparedQueries) -> torch.Tensor:
+        """Of all groups: a second pass over some of them would cost more than their bounds."""
         b, n = len(prepared.values), len(self._vectors)
         best = torch.empty(len(self._norm), b, device=self._vectors.device)
         step = max(1, BLOCK_ENTRIES // (b * GROUP)) * GROUP
@@ -134,17 +138,20 @@ class LibraryScan:
         rows[~full, : len(last)] = last
         return rows
 
-    def thresholds(self, prepared: PreparedQueries, upper: torch.Tensor, folds: int, rank: int, sure: bool) -> np.ndarray:
+    def thresholds(self, prepared: PreparedQueries, bounds: torch.Tensor, stride: int, rank: int, sure: bool) -> np.ndarray:
         share = 4.0 if sure else 2.01
-        error = torch.outer(prepared.by_norm, self._norm.float()).addr_(prepared.by_residual, self._residual.float())
-        typical = (upper - share * error.add_(self._slack.float())).nan_to_num_(-torch.inf, torch.inf, -torch.inf)
-        padded = torch.nn.functional.pad(typical, (0, -typical.shape[1] % folds), value=-torch.inf)
-        reach: np.ndarray = padded.unflatten(1, (-1, folds)).amax(1).topk(rank, dim=1, sorted=False).values.amin(1).cpu().numpy()
+        error = torch.outer(prepared.by_norm, self._norm[::stride].float()).addr_(prepared.by_residual, self._residual[::stride].float())
+        typical = (bounds - share * error.add_(self._slack[::stride].float())).nan_to_num_(-torch.inf, torch.inf, -torch.inf)
+        reach: np.ndarray = typical.topk(rank, dim=1, sorted=False).values.amin(1).cpu().numpy()
         return reach
 
-    def rows_above(
-        self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, usual: int, limit: int
-    ) -> Listed:
+    def sweep(self, prepared: PreparedQueries, sample: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+        return self.rows_above(prepared, sample, reach, excluded, limit)
+
+    def groups(self, prepared: PreparedQueries, sample: torch.Tensor) -> torch.Tensor:
+        return sample
+
+    def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
         """See GroupScan.rows_above. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
         b, n, device = len(reach), len(self._vectors), self._vectors.device
         found = (upper >= torch.from_numpy(reach).to(upper.device)[:, None]).nonzero(as_tuple=True)

@@ -1,13 +1,14 @@
 """From the bounds of a scan to the rows that must be scored exactly, for up to some dozens of queries at once.
 
-1. A reach is guessed from the bounds of the groups: one that about k rows should have.
-2. Rows whose bound reaches it are listed, each with an upper and a lower bound of its score: the k-th largest lower bound is the floor.
+1. A reach is guessed from the bounds of a sample of the groups: one that k rows should have.
+2. All groups are scanned. Rows whose bound reaches it are listed, each with an upper and a lower bound of its score: the k-th largest
+   lower bound is the floor.
 3. A row below the floor is none of the best k. If the floor is not below the reach, every other row is listed; else rows are listed again.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -15,14 +16,32 @@ import torch
 from realm.index.base import Hidden
 from realm.index.native.kernel import GROUP
 
-# A query is given up when more rows than LISTED + 4 k + one in 64 of all reach the floor: a scan of everything costs less by then.
-LISTED = 4096
-MOST_FOLDED = 64  # groups whose best bound stands for all of them while the reach is sought
+# Few queries have more rows than USUAL + 3 k; one with more than USUAL + 4 k + one in 64 of all is given up: a scan of everything costs
+# less by then.
+USUAL = 8192
+SPARE = 4  # standard deviations by which the number of groups that hold the best rows may exceed its mean in a sample
+
+
+class ListedRows(Protocol):
+    """The rows of b queries that reach what was asked for, with bounds of their scores."""
+
+    @property
+    def overfull(self) -> np.ndarray:
+        """Queries of which there are too many, bool [b]; theirs are not here."""
+
+    def kth_lower(self, k: int) -> np.ndarray:
+        """The k-th largest lower bound of each query, -inf where fewer rows are listed: floating point [b]."""
+
+    def instead(self, at: np.ndarray, others: Self) -> Self:
+        """The others' rows for the queries ``at``, int64 [m], ascending, and these for the rest."""
+
+    def without(self, which: np.ndarray) -> Self:
+        """No rows of the queries of ``which``, bool [b]."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Rows with bounds of their scores, ordered by query.
+    """Rows as plain arrays, ordered by query. See ListedRows.
 
     query, row: int64 [c]. upper, lower: float32 [c]. overfull: bool [b], queries of which there are too many; theirs are not here.
     """
@@ -46,13 +65,25 @@ class Listed:
                 chosen[start + np.argpartition(self.upper[start:stop], stop - start - k)[: stop - start - k]] = False
         return chosen
 
-    def and_also(self, others: "Listed") -> "Listed":
-        """These and others, of other queries."""
-        query = np.concatenate([self.query, others.query])
+    def reaching(self, floor: np.ndarray) -> "Listed":
+        """Those whose upper bound is at least the floor of their query: floating point [b]."""
+        return self.only(np.flatnonzero(self.upper >= floor[self.query]))
+
+    def kth_lower(self, k: int) -> np.ndarray:
+        return kth_largest(self.query, self.lower, len(self.overfull), k)
+
+    def instead(self, at: np.ndarray, others: "Listed") -> "Listed":
+        replaced, overfull = np.zeros(len(self.overfull), np.bool_), self.overfull.copy()
+        replaced[at], overfull[at] = True, others.overfull
+        ours = self.without(replaced)
+        query = np.concatenate([ours.query, at[others.query]])
         order = np.argsort(query, kind="stable")
-        parts = ((self.row, others.row), (self.upper, others.upper), (self.lower, others.lower))
+        parts = ((ours.row, others.row), (ours.upper, others.upper), (ours.lower, others.lower))
         row, upper, lower = (np.concatenate(part)[order] for part in parts)
-        return Listed(query[order], row, upper, lower, self.overfull | others.overfull)
+        return Listed(query[order], row, upper, lower, overfull)
+
+    def without(self, which: np.ndarray) -> "Listed":
+        return self.only(~which[self.query])
 
 
 @dataclass(frozen=True)
@@ -73,62 +104,73 @@ class Excluded:
 
 
 class Listing:
-    """One scan for queries float32 [b,d] over n rows, and what may be read off it. ``scan`` is a GroupScan."""
+    """What may be read off one scan for queries float32 [b,d] over n rows. ``scan`` is a GroupScan."""
 
     def __init__(self, scan: Any, queries: torch.Tensor, hidden: Hidden, n: int):
         self._scan = scan
-        self._n = n
+        self._queries, self._hidden, self._n = queries, hidden, n
+        self._groups = -(-n // GROUP)
         self._prepared = scan.prepare(queries)
-        self._upper: torch.Tensor = scan.groups(self._prepared)  # [b,g]
+        self._sample: torch.Tensor = scan.sample(self._prepared)
         self._excluded = Excluded.of(hidden, len(queries))
-        touched = self._excluded.query() * self._upper.shape[1] + self._excluded.row // GROUP
-        self._touched = torch.from_numpy(touched).to(self._upper.device)  # groups with excluded rows: their bounds may come from those
 
-    def possible_rows(self, k: int, margin: np.ndarray) -> tuple[Listed, np.ndarray]:
+    def possible_rows(self, k: int, margin: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
         """All rows that may be among the best k of each query, hidden ones aside.
 
         Args:
             margin: float64 [b], what scores may be off beyond the bounds' own room.
 
         Returns:
-            The rows, and which queries were given up: bool [b]; their rows are of no use.
+            ListedRows, the upper bound below which a row cannot be among the best, float32 [b], and which queries were given up, bool [b]:
+            their rows are of no use.
         """
-        limits = LISTED + 3 * k, LISTED + 4 * k + self._n // 64
-        reach = self._reach(k, sure=False)
-        listed = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, *limits)
-        floor = self._floor(listed, k, margin)
-        again = ~(floor >= reach) & ~listed.overfull & (reach > _LEAST)
-        if again.any():
-            sure = np.where(np.isfinite(floor), floor, self._reach(k, sure=True))
-            reach = np.where(again, np.maximum(sure, _LEAST), np.float32(np.inf))
-            others = self._scan.rows_above(self._prepared, self._upper, reach, self._excluded, *limits)
-            floor = np.where(again, self._floor(others, k, margin), floor)
-            listed = listed.only(~again[listed.query]).and_also(others)
-            again = again & ~(floor >= reach) & (reach > _LEAST)
-        return listed.only(np.flatnonzero(listed.upper >= floor[listed.query])), listed.overfull | again
+        reach = self._reach(self._sample, self._scan.stride(), k, sure=False)
+        listed = self._scan.sweep(self._prepared, self._sample, reach, self._excluded, USUAL + 3 * k)
+        floor = round_down(listed.kth_lower(k) - margin)
+        again = listed.overfull | (~(floor >= reach) & (reach > _LEAST))
+        if not again.any():
+            return listed, floor, again
+        at = np.flatnonzero(again)
+        rest = Listing(self._scan, self._queries[torch.from_numpy(at).to(self._queries.device)], self._hidden.only(at), self._n)
+        least = np.where(listed.overfull, reach, np.where(np.isfinite(floor), floor, -np.inf))[at]
+        others, lower, given_up = rest.sure_rows(k, margin[at], least)
+        listed, floor[at] = listed.instead(at, others), lower
+        again[at] = given_up
+        return listed, floor, again
 
-    def _reach(self, k: int, sure: bool) -> np.ndarray:
-        """A bound that about k rows of each query reach, float32 [b]; the least number where there are too few groups.
+    def sure_rows(self, k: int, margin: np.ndarray, reach: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+        """The same by another scan of everything, for queries of which the first was no use.
 
         Args:
+            reach: float32 [b], a bound that k rows reach; -inf: not known.
+        """
+        upper = self._scan.groups(self._prepared, self._sample)
+        reach = np.maximum(np.where(np.isfinite(reach), reach, self._reach(upper, 1, k, sure=True)), _LEAST)
+        listed = self._scan.rows_above(self._prepared, upper, reach, self._excluded, USUAL + 4 * k + self._n // 64)
+        floor = round_down(listed.kth_lower(k) - margin)
+        return listed, floor, listed.overfull | (~(floor >= reach) & (reach > _LEAST))
+
+    def _reach(self, bounds: torch.Tensor, stride: int, k: int, sure: bool) -> np.ndarray:
+        """A bound that at least k rows of each query reach in all likelihood, float32 [b]; the least number where there are too few groups.
+
+        Args:
+            bounds: float32 [b,s], of every stride-th group.
             sure: see GroupScan.thresholds.
         """
-        b, groups = self._upper.shape
-        folds = max(1, -(-groups // max(1, min(MOST_FOLDED, groups // (4 * k)))))
-        # Of rows in no order, k are in so many folds; with some to spare, because a row that is listed is cheap.
-        rank = min(k, max(1, int(np.ceil(folds * -np.expm1(-1.25 * k / folds)))))
-        if groups == 0:
+        b, sampled = bounds.shape
+        if sampled == 0:
             return np.full(b, _LEAST)
-        flat = self._upper.view(-1)
-        passed_over = flat[self._touched]
-        flat[self._touched] = -torch.inf
-        reach: np.ndarray = self._scan.thresholds(self._prepared, self._upper, folds, min(rank, folds), sure)
-        flat[self._touched] = passed_over
+        # Of rows in no order, the best k are in so many of these groups; with some to spare, because a row that is listed is cheap.
+        mean = sampled * -np.expm1(-k / self._groups)
+        rank = min(k, sampled, int(np.ceil(mean + SPARE * np.sqrt(mean) + SPARE)))
+        touched = self._excluded.query() * sampled + self._excluded.row // GROUP // stride
+        touched = touched[self._excluded.row // GROUP % stride == 0]
+        flat = bounds.view(-1)
+        passed_over = flat[touched]  # bounds of groups with excluded rows may come from those
+        flat[touched] = -torch.inf
+        reach: np.ndarray = self._scan.thresholds(self._prepared, bounds, stride, rank, sure)
+        flat[touched] = passed_over
         return np.maximum(reach, _LEAST)
-
-    def _floor(self, listed: Listed, k: int, margin: np.ndarray) -> np.ndarray:
-        """The k-th largest lower bound of each query less the margin, -inf where fewer are listed: float32 [b]."""
-        return round_down(kth_largest(listed.query, listed.lower, len(margin), k) - margin)
 
 
 _LEAST = np.float32(np.finfo(np.float32).min)  # finite: bounds of hidden rows do not reach it

@@ -111,6 +111,21 @@ class Best:
         best.threshold[full] = score[starts[:-1][full] + k - 1]
         return best
 
+    @classmethod
+    def of_matrices(cls, row: np.ndarray, score: np.ndarray, counts: np.ndarray) -> "Best":
+        """Of rows int64 [b,k] with their scores, in order, counts int64 [b] of each query."""
+        b, k = row.shape
+        best = cls(b, k)
+        best.query, best.rank = np.repeat(np.arange(b), counts), np.tile(np.arange(k), b)
+        full = counts == k
+        if full.all():
+            best.row, best.score = row.ravel(), score.ravel()
+        else:
+            there = np.arange(k) < counts[:, None]
+            best.row, best.score, best.rank = row[there], score[there], best.rank[there.ravel()]
+        best.threshold[full] = score[full, -1]
+        return best
+
     def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:
         """Merge scored rows that were not seen before: int64 [c], int64 [c], float64 [c]."""
         query, row, score = (np.concatenate(pair) for pair in ((self.query, query), (self.row, row), (self.score, score)))

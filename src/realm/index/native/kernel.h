@@ -15,7 +15,7 @@
 #define GROUP 64 /* rows of a group */
 #define BUNDLE 16 /* rows of a bundle */
 #define PANEL 4  /* coded queries that one pass over a group serves */
-#define ABI 2    /* changes with anything in this file */
+#define ABI 3    /* changes with anything in this file */
 
 enum level { LEVEL_SCALAR = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2 };
 
@@ -48,9 +48,11 @@ typedef struct {
 typedef struct {
     const realm_codes *codes;
     const realm_queries *queries;
-    float *upper;   /* scan: [count][groups], rows: [pairs][GROUP] */
+    float *upper;   /* scan: [count][of every stride-th group], rows: [pairs][GROUP] */
+    int64_t stride;
     const int64_t *query; /* rows: [pairs] */
     const int64_t *group; /* rows: [pairs] */
+    const float *floor;   /* refine: [count] */
 } realm_task;
 
 /* A row whose bound reaches what was asked for: its score lies between lower and upper. */
@@ -78,17 +80,48 @@ typedef struct {
     int64_t limit;
 } realm_listing;
 
+/* A pair to be scored: its score becomes scored[start[query] + place]. */
+typedef struct {
+    int64_t row;
+    int32_t query, place;
+} realm_pair;
+
+/* A scan that lists on its way: the rows of a group that reaches are looked at while its codes are in the cache. */
+typedef struct {
+    realm_listing listing;        /* upper: NULL */
+    const realm_queries *scanned; /* of one plane, or those of the listing */
+    const float *sample;          /* [count][of every stride-th group], of a scan */
+    int64_t stride;
+} realm_sweep;
+
 typedef void (*range_function)(void *task, int64_t first, int64_t last);
 
 void realm_scan_scalar(void *task, int64_t first, int64_t last);
 void realm_rows_scalar(void *task, int64_t first, int64_t last);
 void realm_list_scalar(void *listing, int64_t first, int64_t last);
+void realm_sweep_scalar(void *sweep, int64_t first, int64_t last);
+void realm_refine_scalar(void *task, int64_t first, int64_t last);
 void realm_scan_avx2(void *task, int64_t first, int64_t last);
 void realm_rows_avx2(void *task, int64_t first, int64_t last);
 void realm_list_avx2(void *listing, int64_t first, int64_t last);
+void realm_sweep_avx2(void *sweep, int64_t first, int64_t last);
+void realm_refine_avx2(void *task, int64_t first, int64_t last);
 void realm_scan_vnni(void *task, int64_t first, int64_t last);
 void realm_rows_vnni(void *task, int64_t first, int64_t last);
 void realm_list_vnni(void *listing, int64_t first, int64_t last);
+void realm_sweep_vnni(void *sweep, int64_t first, int64_t last);
+void realm_refine_vnni(void *task, int64_t first, int64_t last);
+
+/* Scores of pairs: inner products, or minus squared distances. */
+void realm_score(const float *vectors, int64_t dim, const double *queries, const realm_pair *pairs, int64_t count, int32_t distance,
+                 const int64_t *start, realm_scored *scored, int32_t threads, int32_t level);
+
+/* The rank-th largest of the values, rank from 1; changes their order. */
+float realm_ranked_float(float *values, int64_t count, int64_t rank);
+double realm_ranked_double(double *values, int64_t count, int64_t rank);
+
+/* Put rows in order, the best first, equal scores by row; the scratch holds as many. */
+void realm_order(realm_scored *scored, int64_t count, realm_scored *scratch);
 
 /* Run function(task, first, last) over 0..count-1 in pieces of `piece`, on `threads` threads, the caller's included. */
 void realm_parallel(range_function function, void *task, int64_t count, int64_t piece, int threads);

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ LEVELS = ("scalar", "avx2", "avx512-vnni")
 GROUP = 64  # rows of a group
 BUNDLE = 16  # rows of a bundle
 PANEL = 4  # coded queries that one pass over a group serves
-ABI = 2
+ABI = 3
 LISTED = np.dtype([("row", np.int64), ("upper", np.float32), ("lower", np.float32)])  # realm_listed of kernel.h
 SCORED = np.dtype([("score", np.float64), ("row", np.int64)])  # realm_scored of kernel.h
+PAIR = np.dtype([("row", np.int64), ("query", np.int32), ("place", np.int32)])  # realm_pair of kernel.h
 
 _POINTER, _I32, _I64, _F32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 
@@ -37,6 +39,25 @@ class Queries(ctypes.Structure):
         *((name, _POINTER) for name in ("panels", "shift", "step", "by_residual", "by_norm")),
         *((name, _I64) for name in ("count", "planes")),
     )
+
+
+class Scratch(threading.local):
+    """Memory that the searches of one thread use again: the system clears new pages, which takes long."""
+
+    most = 1 << 26  # bytes; what is larger is not kept
+
+    def __init__(self) -> None:
+        self._kept: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array that this thread uses until it asks for this name again; its contents are of no use."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if name not in self._kept or self._kept[name].nbytes < size:
+            memory = np.empty(size, np.uint8)
+            if size > self.most:
+                return memory.view(dtype).reshape(shape)
+            self._kept[name] = memory
+        return self._kept[name][:size].view(dtype).reshape(shape)
 
 
 def struct_of(kind: type[Any], *fields: np.ndarray | int) -> Any:
@@ -64,19 +85,23 @@ class Kernel:
         self._level = best if level is None else LEVELS.index(level)
         if self._level > best:
             raise ValueError(f"this processor does not run the level {level}, only {', '.join(LEVELS[: best + 1])}")
+        self._scratch = Scratch()
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         tail = (_I32, _I32)
-        self._library.realm_scan.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
-        self._library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
-        self._library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
-        self._library.realm_score.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _POINTER, _I64, _I32, _POINTER, *tail)
-        self._library.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
-        self._library.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
-        self._library.realm_order.argtypes = (_POINTER, _I64, _POINTER, _POINTER, _I32)
-        for name in ("score", "thresholds", "list", "order", "scan", "rows"):
-            getattr(self._library, f"realm_{name}").restype = None
+        library, tail = self._library, (_I32, _I32)
+        library.realm_scan.argtypes = (_POINTER, _POINTER, _I64, _POINTER, *tail)
+        library.realm_refine.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
+        library.realm_sweep_and_list.argtypes = (*[_POINTER] * 4, _I64, *[_POINTER] * 5, _I64, *tail)
+        library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
+        library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
+        library.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
+        library.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
+        library.realm_kth_lower.argtypes = (_POINTER, _POINTER, _I64, _I64, _POINTER, _POINTER, _I32)
+        library.realm_best.argtypes = (_POINTER, _I64, _I64, _POINTER, _I64, _POINTER, _POINTER, _I64, *[_POINTER] * 10, *tail)
+        for name in ("scan", "refine", "sweep_and_list", "rows", "thresholds", "list", "kth_lower", "best"):
+            getattr(library, f"realm_{name}").restype = None
         self._library.realm_quantise.restype = _I64
 
     @property
@@ -88,9 +113,14 @@ class Kernel:
         """Whether products are added up in 16 bits before they are in 32, so that codes of queries must be small (see kernel.h)."""
         return self.level == "avx2"
 
-    def scan(self, codes: Codes, queries: Queries, upper: np.ndarray) -> None:
-        """Fill upper float32 [b,groups]: bounds of the groups' best scores."""
-        self._library.realm_scan(ctypes.byref(codes), ctypes.byref(queries), upper.ctypes.data, self.threads, self._level)
+    def scan(self, codes: Codes, queries: Queries, upper: np.ndarray, stride: int = 1) -> None:
+        """Fill upper float32 [b,ceil(groups/stride)]: bounds of the best scores of every stride-th group."""
+        self._library.realm_scan(ctypes.byref(codes), ctypes.byref(queries), stride, upper.ctypes.data, self.threads, self._level)
+
+    def refine(self, codes: Codes, queries: Queries, upper: np.ndarray, stride: int, floor: np.ndarray) -> None:
+        """Make bounds of ``scan`` by coarser codes those of ``queries`` where they reach the floor, float32 [b], and -inf elsewhere."""
+        where = (ctypes.byref(codes), ctypes.byref(queries), stride, floor.ctypes.data, upper.ctypes.data)
+        self._library.realm_refine(*where, self.threads, self._level)
 
     def rows(self, codes: Codes, queries: Queries, query: np.ndarray, group: np.ndarray, upper: np.ndarray) -> None:
         """Fill upper float32 [c,GROUP]: bounds of the scores of all rows of c pairs of query and group, int64 [c] each."""
@@ -98,19 +128,18 @@ class Kernel:
         self._library.realm_rows(ctypes.byref(codes), ctypes.byref(queries), *pairs, self.threads, self._level)
 
     def thresholds(
-        self, codes: Codes, upper: np.ndarray, by_residual: np.ndarray, by_norm: np.ndarray, by_slack: float, folds: int, rank: int
+        self, codes: Codes, upper: np.ndarray, by_residual: np.ndarray, by_norm: np.ndarray, by_slack: float, stride: int, rank: int
     ) -> np.ndarray:
         """Of each query the ``rank``-th largest of upper - (by_residual * residual + by_norm * norm + by_slack * slack): float32 [b].
 
         Args:
-            upper: float32 [b,groups], of ``scan``.
+            upper: float32 [b,ceil(groups/stride)], of ``scan``.
             by_residual, by_norm: float32 [b].
-            folds: groups i, i + folds, i + 2 folds... count as one, with their largest; at most all groups, at least ``rank``.
+            rank: 1 to as many as there are.
         """
-        b = len(upper)
-        folded, threshold = np.empty((b, folds), np.float32), np.empty(b, np.float32)
-        arrays = (upper.ctypes.data, by_residual.ctypes.data, by_norm.ctypes.data, by_slack, folded.ctypes.data)
-        self._library.realm_thresholds(ctypes.byref(codes), *arrays, b, folds, rank, threshold.ctypes.data, self.threads)
+        less, threshold = np.empty_like(upper), np.empty(len(upper), np.float32)
+        arrays = (upper.ctypes.data, by_residual.ctypes.data, by_norm.ctypes.data, by_slack, less.ctypes.data)
+        self._library.realm_thresholds(ctypes.byref(codes), *arrays, len(upper), stride, rank, threshold.ctypes.data, self.threads)
         return threshold
 
     def list(
@@ -124,33 +153,85 @@ class Kernel:
             hidden: rows that a query must not get, int64 [e], ascending for each query, and where those of each query begin, int64 [b+1].
 
         Returns:
-            LISTED [b,limit], in no order, and how many there are, int64 [b]: beyond the limit, what is listed is of no use.
+            LISTED [b,limit], in no order, until this thread lists again, and how many there are, int64 [b]: beyond the limit, what is
+            listed is of no use.
         """
-        listed, found = np.empty((len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
+        listed, found = self._scratch.array("listed", (len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
         arrays = (upper, floor, *hidden, listed, found)
         where = (ctypes.byref(codes), ctypes.byref(queries), *(array.ctypes.data for array in arrays))
         self._library.realm_list(*where, limit, self.threads, self._level)
         return listed, found
 
-    def score(self, vectors: np.ndarray, queries: np.ndarray, query: np.ndarray, row: np.ndarray, distance: bool) -> np.ndarray:
-        """The scores of c pairs of query and row, int64 [c] each, as ``realm.index.mips`` defines them: float64 [c].
+    def sweep(
+        self,
+        codes: Codes,
+        queries: Queries,
+        scanned: Queries,
+        sample: np.ndarray,
+        stride: int,
+        floor: np.ndarray,
+        hidden: tuple[np.ndarray, np.ndarray],
+        limit: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A scan of all groups that lists on its way. Returns what ``list`` does, until this thread sweeps again.
+
+        Args:
+            scanned: the queries, or coarser codes of them, which the scan goes by.
+            sample: float32 [b,ceil(groups/stride)], of ``scan`` by these.
+            floor, hidden, limit: see ``list``.
+        """
+        listed, found = self._scratch.array("swept", (len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
+        what = (ctypes.byref(codes), ctypes.byref(queries), ctypes.byref(scanned), sample.ctypes.data, stride)
+        arrays = (array.ctypes.data for array in (floor, *hidden, listed, found))
+        self._library.realm_sweep_and_list(*what, *arrays, limit, self.threads, self._level)
+        return listed, found
+
+    def kth_lower(self, listed: np.ndarray, start: np.ndarray, k: int) -> np.ndarray:
+        """The k-th largest lower bound of each query's rows, -inf where there are fewer: float32 [b].
+
+        Args:
+            listed: addresses of LISTED rows, uint64 [b].
+            start: int64 [b+1], query i has start[i+1] - start[i] of them.
+        """
+        scratch, lower = self._scratch.array("scratch", (int(start[-1]),), np.float32), np.empty(len(listed), np.float32)
+        where = (listed.ctypes.data, start.ctypes.data, len(listed), k, scratch.ctypes.data, lower.ctypes.data)
+        self._library.realm_kth_lower(*where, self.threads)
+        return lower
+
+    def best(
+        self,
+        vectors: np.ndarray,
+        queries: np.ndarray,
+        listed: np.ndarray,
+        start: np.ndarray,
+        k: int,
+        floor: np.ndarray,
+        margin: np.ndarray,
+        distance: bool,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The best of the listed rows that reach the floor, by scores as ``realm.index.mips`` defines them.
 
         Args:
             vectors, queries: float32 [n,d] and float64 [b,d], C-contiguous.
+            listed, start: see ``kth_lower``; the order of the rows changes.
+            floor: float32 [b], a bound that k rows of the query reach, or that all do.
+            margin: float64 [b], what scores may be off beyond the bounds' own room.
             distance: metric l2.
-        """
-        score = np.empty(len(query))
-        arrays = (queries.ctypes.data, query.ctypes.data, row.ctypes.data, len(query), distance, score.ctypes.data)
-        self._library.realm_score(vectors.ctypes.data, vectors.shape[1], *arrays, self.threads, self._level)
-        return score
 
-    def order(self, start: np.ndarray, scored: np.ndarray) -> None:
-        """Put SCORED [c] in order, the best of a query first, equal scores by row.
-
-        Those of query i are start[i] to start[i+1]: int64 [b+1].
+        Returns:
+            Rows int64 [b,k] and scores float64 [b,k], the best first, equal scores by row; and how many rows of each query were scored,
+            int64 [b]: where those are fewer than k, the rest is of no use.
         """
-        scratch = np.empty_like(scored)
-        self._library.realm_order(start.ctypes.data, len(start) - 1, scored.ctypes.data, scratch.ctypes.data, self.threads)
+        b, total = len(listed), int(start[-1])
+        squares = np.square(queries).sum(axis=1) if distance else None
+        pairs = self._scratch.array("pairs", (total,), PAIR)
+        scored, scratch = (self._scratch.array(name, (total,), SCORED) for name in ("scored", "scratch"))
+        first, kept, row, score = np.empty(b, np.int64), np.empty(b, np.int64), np.empty((b, k), np.int64), np.empty((b, k))
+        what = (vectors.ctypes.data, *vectors.shape, queries.ctypes.data, b, listed.ctypes.data, start.ctypes.data, k)
+        floors = (floor.ctypes.data, margin.ctypes.data, None if squares is None else squares.ctypes.data)
+        arrays = (array.ctypes.data for array in (pairs, scored, scratch, first, kept, row, score))
+        self._library.realm_best(*what, *floors, *arrays, self.threads, self._level)
+        return row, score, kept
 
     def quantise(self, codes: Codes, vectors: np.ndarray, bias: np.ndarray | None) -> int:
         """Fill ``codes`` from float32 [n,d] and [n]. Returns a row that is not finite, or -1."""

@@ -4,6 +4,8 @@
 
 #include "kernel.h"
 
+#include <string.h>
+
 #define BLOCK_OF_PAIRS 64 /* groups and queries that are compared together */
 #define PAIRS_AT_ONCE (BLOCK_OF_PAIRS * BLOCK_OF_PAIRS)
 
@@ -57,6 +59,47 @@ static inline int without_hidden(const realm_listing *task, int64_t query, realm
             reached[left++] = reached[i];
     }
     return left;
+}
+
+/* Rows that were found, in the order of groups and for up to BLOCK_OF_PAIRS queries from `first` on, until they are handed over: lists that
+ * two threads write to at every row take longer than finding them. */
+#define NOTED 2048
+
+typedef struct {
+    int64_t first;
+    int count;
+    uint8_t query[NOTED]; /* less the first */
+    realm_listed row[NOTED];
+} noted_rows;
+
+/* Append what is noted to the lists of its queries, hidden ones aside. */
+static void hand_over(const realm_listing *task, noted_rows *noted) {
+    realm_listed sorted[NOTED];
+    int place[BLOCK_OF_PAIRS + 1] = {0};
+    for (int i = 0; i < noted->count; i++)
+        place[noted->query[i] + 1]++;
+    for (int i = 0; i < BLOCK_OF_PAIRS; i++)
+        place[i + 1] += place[i];
+    for (int i = 0; i < noted->count; i++)
+        sorted[place[noted->query[i]]++] = noted->row[i]; /* then a query begins where the one before it ended */
+    for (int i = 0; i < BLOCK_OF_PAIRS; i++) {
+        realm_listed *rows = sorted + (i ? place[i - 1] : 0);
+        int count = place[i] - (i ? place[i - 1] : 0);
+        if (!count)
+            continue;
+        const int64_t query = noted->first + i;
+        if (task->hidden_start[query + 1] > task->hidden_start[query])
+            count = without_hidden(task, query, rows, count);
+        const int64_t at = atomic_fetch_add_explicit(&task->found[query], count, memory_order_relaxed);
+        if (at + count <= task->limit)
+            memcpy(task->listed + query * task->limit + at, rows, (size_t)count * sizeof *rows);
+    }
+    noted->count = 0;
+}
+
+/* Whether a query has more rows than it can list. */
+static inline int overfull(const realm_listing *task, int64_t query) {
+    return atomic_load_explicit(&task->found[query], memory_order_relaxed) > task->limit;
 }
 
 #endif

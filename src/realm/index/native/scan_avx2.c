@@ -83,5 +83,16 @@ TARGET static inline __attribute__((always_inline)) void part_avx2(const realm_c
         }
 }
 
+TARGET static inline void bundle_avx2(const realm_codes *codes, const realm_queries *queries, int64_t plane, int64_t group, int row,
+                                      int planes, float scores[BUNDLE]) {
+    __m256 found[PANEL][PARTS];
+    if (planes == 1)
+        part_avx2(codes, queries, plane, group, row, 1, 1, 1, found);
+    else
+        part_avx2(codes, queries, plane, group, row, 2, 2, 1, found);
+    for (int part = 0; part < PARTS; part++)
+        STORE(scores + part * LANES, found[0][part]);
+}
+
 #include "scan_template.h"
 #endif

@@ -32,4 +32,13 @@ static inline void part_scalar(const realm_codes *codes, const realm_queries *qu
     }
 }
 
+static inline void bundle_scalar(const realm_codes *codes, const realm_queries *queries, int64_t plane, int64_t group, int row, int planes,
+                                 float scores[BUNDLE]) {
+    float found[PANEL][PARTS];
+    for (int i = 0; i < BUNDLE; i++) {
+        part_scalar(codes, queries, plane, group, row + i, planes, planes, 1, found);
+        scores[i] = found[0][0];
+    }
+}
+
 #include "scan_template.h"

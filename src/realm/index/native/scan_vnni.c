@@ -43,31 +43,40 @@ TARGET static inline __attribute__((always_inline)) void add_products(const uint
     }
 }
 
-/* The same for few planes, one bundle after the other: memory that is read from end to end comes twice as fast as four bundles at a time.
- * Two sums for each plane, so that no product waits for the one before. */
+/* sums[plane] += inner products of the 16 rows of a bundle. Two sums for each plane, so that no product waits for the one before. */
+TARGET static inline __attribute__((always_inline)) void add_bundle_products(const uint8_t *x, const int8_t *q, int64_t quads, int used,
+                                                                              __m512i sums[PANEL / 2]) {
+    __m512i others[PANEL / 2];
+    for (int plane = 0; plane < used; plane++)
+        others[plane] = _mm512_setzero_si512();
+    int64_t quad = 0;
+    for (; quad + 2 <= quads; quad += 2, x += 2 * BUNDLE * 4, q += 2 * PANEL * 4) {
+        const __m512i even = _mm512_loadu_si512(x), odd = _mm512_loadu_si512(x + BUNDLE * 4);
+        for (int plane = 0; plane < used; plane++) {
+            ADD_PRODUCTS(sums[plane], even, four_components(q + plane * 4));
+            ADD_PRODUCTS(others[plane], odd, four_components(q + (PANEL + plane) * 4));
+        }
+    }
+    if (quad < quads) {
+        const __m512i last = _mm512_loadu_si512(x);
+        for (int plane = 0; plane < used; plane++)
+            ADD_PRODUCTS(sums[plane], last, four_components(q + plane * 4));
+    }
+    for (int plane = 0; plane < used; plane++)
+        sums[plane] = _mm512_add_epi32(sums[plane], others[plane]);
+}
+
+/* As add_products for few planes, one bundle after the other: memory that is read from end to end comes twice as fast as four bundles at a
+ * time. */
 TARGET static inline __attribute__((always_inline)) void add_products_in_order(const uint8_t *x, const int8_t *q, int64_t quads, int used,
                                                                                 __m512i sums[PANEL][PARTS]) {
     for (int part = 0; part < PARTS; part++) {
-        const int8_t *at = q;
-        __m512i others[PANEL / 2];
+        __m512i own[PANEL / 2];
         for (int plane = 0; plane < used; plane++)
-            others[plane] = _mm512_setzero_si512();
-        int64_t quad = 0;
-        for (; quad + 2 <= quads; quad += 2, x += 2 * BUNDLE * 4, at += 2 * PANEL * 4) {
-            const __m512i even = _mm512_loadu_si512(x), odd = _mm512_loadu_si512(x + BUNDLE * 4);
-            for (int plane = 0; plane < used; plane++) {
-                ADD_PRODUCTS(sums[plane][part], even, four_components(at + plane * 4));
-                ADD_PRODUCTS(others[plane], odd, four_components(at + (PANEL + plane) * 4));
-            }
-        }
-        if (quad < quads) {
-            const __m512i last = _mm512_loadu_si512(x);
-            for (int plane = 0; plane < used; plane++)
-                ADD_PRODUCTS(sums[plane][part], last, four_components(at + plane * 4));
-            x += BUNDLE * 4;
-        }
+            own[plane] = sums[plane][part];
+        add_bundle_products(x + part * quads * BUNDLE * 4, q, quads, used, own);
         for (int plane = 0; plane < used; plane++)
-            sums[plane][part] = _mm512_add_epi32(sums[plane][part], others[plane]);
+            sums[plane][part] = own[plane];
     }
 }
 
@@ -96,6 +105,27 @@ TARGET static inline __attribute__((always_inline)) void part_vnni(const realm_c
                 score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i + 1][part]), _mm512_set1_ps(step[i + 1]), score);
             scores[query][part] = _mm512_fmadd_ps(score, _mm512_loadu_ps(scale + part * LANES), _mm512_loadu_ps(offset + part * LANES));
         }
+}
+
+TARGET static inline __attribute__((always_inline)) __m512 bundle_scores(const realm_codes *codes, const realm_queries *queries,
+                                                                         int64_t plane, int64_t at, int planes) {
+    const int64_t quads = codes->quads;
+    const int8_t *q = queries->panels + plane / PANEL * quads * PANEL * 4 + plane % PANEL * 4;
+    const float *step = queries->step + plane;
+    __m512i sums[PANEL / 2];
+    for (int i = 0; i < planes; i++)
+        sums[i] = _mm512_set1_epi32(-queries->shift[plane + i]);
+    add_bundle_products(codes->codes + at * quads * 4, q, quads, planes, sums);
+    __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[0]), _mm512_set1_ps(step[0]));
+    if (planes == 2)
+        score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[1]), _mm512_set1_ps(step[1]), score);
+    return _mm512_fmadd_ps(score, _mm512_loadu_ps(codes->scale + at), _mm512_loadu_ps(codes->offset + at));
+}
+
+TARGET static inline void bundle_vnni(const realm_codes *codes, const realm_queries *queries, int64_t plane, int64_t group, int row,
+                                      int planes, float scores[BUNDLE]) {
+    const int64_t at = group * GROUP + row;
+    STORE(scores, planes == 1 ? bundle_scores(codes, queries, plane, at, 1) : bundle_scores(codes, queries, plane, at, 2));
 }
 
 #include "scan_template.h"

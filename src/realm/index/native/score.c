@@ -8,9 +8,10 @@
 typedef struct {
     const float *vectors;  /* [rows][dim] */
     const double *queries; /* [count][dim] */
-    const int64_t *query, *row;
-    double *score; /* [pairs] */
-    int64_t dim, pairs;
+    const realm_pair *pairs;
+    const int64_t *start; /* [count], where each query's scores begin */
+    realm_scored *scored;
+    int64_t dim;
     int32_t distance;
 } score_task;
 
@@ -48,16 +49,19 @@ static double long_sum(const float *x, const double *q, int64_t terms, int dista
 }
 
 static inline __attribute__((always_inline)) void pairs_range(const score_task *task, int64_t first, int64_t last, int distance) {
-    for (int64_t pair = first; pair < last; pair++) {
-        if (pair + EXPECTED < last) {
-            const float *later = task->vectors + task->row[pair + EXPECTED] * task->dim;
+    for (int64_t at = first; at < last; at++) {
+        const realm_pair *pair = task->pairs + at;
+        if (at + EXPECTED < last) {
+            const float *later = task->vectors + pair[EXPECTED].row * task->dim;
             for (int64_t i = 0; i < task->dim; i += 16)
                 __builtin_prefetch(later + i);
         }
-        const float *x = task->vectors + task->row[pair] * task->dim;
-        const double *q = task->queries + task->query[pair] * task->dim;
+        const float *x = task->vectors + pair->row * task->dim;
+        const double *q = task->queries + pair->query * task->dim;
         const double sum = task->dim <= BLOCK ? block_sum(x, q, task->dim, distance) : long_sum(x, q, task->dim, distance);
-        task->score[pair] = distance ? 0.0 - sum : sum + 0.0; /* no negative zero */
+        realm_scored *scored = task->scored + task->start[pair->query] + pair->place;
+        scored->row = pair->row;
+        scored->score = distance ? 0.0 - sum : sum + 0.0; /* no negative zero */
     }
 }
 
@@ -75,10 +79,9 @@ __attribute__((target("avx2,fma"))) static void pairs_avx2(void *task, int64_t f
 #define pairs_avx2 pairs_plain
 #endif
 
-/* Scores of (query, row) pairs: inner products, or minus squared distances. */
-void realm_score(const float *vectors, int64_t dim, const double *queries, const int64_t *query, const int64_t *row, int64_t pairs,
-                 int32_t distance, double *score, int32_t threads, int32_t level) {
-    score_task task = {.vectors = vectors, .queries = queries, .query = query, .row = row, .score = score, .dim = dim, .pairs = pairs,
+void realm_score(const float *vectors, int64_t dim, const double *queries, const realm_pair *pairs, int64_t count, int32_t distance,
+                 const int64_t *start, realm_scored *scored, int32_t threads, int32_t level) {
+    score_task task = {.vectors = vectors, .queries = queries, .pairs = pairs, .start = start, .scored = scored, .dim = dim,
                        .distance = distance};
-    realm_parallel(level >= LEVEL_AVX2 ? pairs_avx2 : pairs_plain, &task, pairs, 512, threads);
+    realm_parallel(level >= LEVEL_AVX2 ? pairs_avx2 : pairs_plain, &task, count, 512, threads);
 }
