@@ -1,4 +1,5 @@
-"""LAMA by a run: precision at 1 of masked objects with retrieval from the run's own corpus, without, and with the evidence given.
+"""LAMA by a run that fills masks: precision at 1 of masked objects with retrieval from the run's own corpus, without, and with the
+evidence given. A run whose reader points at spans is measured by lama_pointing.py.
 
 RUN is a run whose pre-training has ended. A statement is made by its relation's template ("[X] was born in [Y] ."), the object is
 masked, and the whole vocabulary is ranked at the mask (no list of allowed objects, unlike some published numbers). Facts whose object is
@@ -41,9 +42,10 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Fact:
-    """A masked statement, its object, and sentences that say it; of SQuAD's statements there are none."""
+    """A masked statement, its subject, its object, and sentences that say it; of SQuAD's statements there are none, and no subject."""
 
     relation: str
+    subject: str
     statement: str
     answer: str
     evidence: str
@@ -68,12 +70,12 @@ def trex(data: Path) -> Iterator[Fact]:
         if row["relation"] in templates:
             statement = templates[row["relation"]].replace("[X]", row["sub_label"]).replace("[Y]", MASK).replace(" .", ".")
             said = " ".join(one["masked_sentence"].replace(MASK, one["obj_surface"]) for one in row["evidences"])
-            yield Fact(row["relation"], statement, row["obj_label"], said)
+            yield Fact(row["relation"], row["sub_label"], statement, row["obj_label"], said)
 
 
 def squad(data: Path) -> Iterator[Fact]:
     for row in rows_of(data / "squad.jsonl.xz"):
-        yield Fact("squad", row["masked_sentences"][0], row["obj_label"], "")
+        yield Fact("squad", "", row["masked_sentences"][0], row["obj_label"], "")
 
 
 def readable(facts: Iterator[Fact], inputs: BlockInputs, most: int) -> list[Asked]:
@@ -83,12 +85,12 @@ def readable(facts: Iterator[Fact], inputs: BlockInputs, most: int) -> list[Aske
         of_relation[fact.relation].append(fact)
     kept = []
     for facts_of in of_relation.values():
-        found = (_asked(fact, inputs) for fact in sorted(facts_of, key=_hash))
+        found = (_asked(fact, inputs) for fact in sorted(facts_of, key=fact_hash))
         kept += [asked for asked, _ in zip((asked for asked in found if asked), range(most), strict=False)]
     return kept
 
 
-def _hash(fact: Fact) -> bytes:
+def fact_hash(fact: Fact) -> bytes:
     return hashlib.sha256(f"{fact.statement}\x1f{fact.answer}".encode()).digest()
 
 

@@ -106,7 +106,7 @@ def test_steps_are_what_the_run_saw(trained: StageContext) -> None:
 
 def test_closed_book_results(trained: StageContext) -> None:
     row, test = result(trained, "closed_book"), questions_of(trained)
-    assert set(row) == {"name", "n", "em", "em_interval", "train_em", "reachable", "seconds"}
+    assert set(row) == {"name", "n", "em", "em_interval", "train_em", "reachable", "train_reachable", "seconds"}
     model = load_stage(trained, "closed_book")
     assert not model.has("embedder") and not model.has("reader")
     predictions = answer_closed_book(trained, model, test)
@@ -116,6 +116,19 @@ def test_closed_book_results(trained: StageContext) -> None:
     assert 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1
     learnt = load_questions(Path(trained.recipe.finetune.train))
     assert row["train_em"] == sum(share_correct(trained, model, learnt)) / 6 and row["reachable"] == reachable(trained, test) == 1
+    assert row["train_reachable"] == reachable(trained, learnt) == 1
+
+
+def test_a_closed_book_that_has_not_learnt_says_so(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    context = dataclasses.replace(trained, say=said.append)
+    monkeypatch.setattr(closed_book, "write_note", lambda *_: None)
+    questions = questions_of(trained)
+    for right, told in ((True, 0), (False, 1)):
+        monkeypatch.setattr(closed_book, "share_correct", lambda context, model, asked, right=right: [right] * len(asked))
+        closed_book._evaluate(context, questions, 0.0)
+        assert len(said) == told
+    assert "remembers 0% of its training questions, and could write 100%" in said[0] and "eval.closed_book_epochs" in said[0]
 
 
 def test_answers_count_in_the_spelling_of_the_tokenizer(trained: StageContext) -> None:

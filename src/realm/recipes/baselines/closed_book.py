@@ -39,6 +39,8 @@ from realm.train.loop import StepResult, Task
 LONGEST_ANSWER = 6
 TRAIN_SAMPLE = 500
 BATCH = 32
+LEARNT = 0.8
+"""Share of the training questions whose answers it can write that it must remember; with less, it is said that it has not learnt."""
 SAMPLE = 512
 """Sentences from which the wordpieces of a step are reckoned."""
 
@@ -246,8 +248,12 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     model = load_stage(context, "closed_book")
     test = pooled(load_datasets(context.recipe.eval_files))
     hits = share_correct(context, model, test)
-    learnt = share_correct(context, model, written(questions)[:TRAIN_SAMPLE])
+    sample = written(questions)[:TRAIN_SAMPLE]
+    learnt = share_correct(context, model, sample)
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
     row |= {"train_em": sum(learnt) / max(1, len(learnt)), "reachable": reachable(context, test)}
-    row |= {"seconds": time.perf_counter() - started}
+    row |= {"train_reachable": reachable(context, sample), "seconds": time.perf_counter() - started}
+    if row["train_em"] < LEARNT * row["train_reachable"]:
+        share = f"{row['train_em']:.0%} of its training questions, and could write {row['train_reachable']:.0%}"
+        context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs or eval.closed_book_lr.")
     write_note(context.paths.results / "closed_book.json", row)
