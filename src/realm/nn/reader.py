@@ -16,7 +16,6 @@ from realm.losses import not_here_log_posterior, span_log_posterior
 from realm.nn.bodies import Body, at_least_float32, in_buckets
 from realm.nn.spec import ReaderSpec
 
-
 SPAN_ENTRIES = 1 << 21
 """Components of the spans that a CPU scores at a time, unless it learns: 8 MiB."""
 
