@@ -215,3 +215,18 @@ def test_without_bfloat16_a_network_stays_as_it_is(bert: BodySpec, make_model: M
     monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
     embedder = make_model(bert).embedder
     assert embedder is not None and rounded_once(embedder, "cpu") is embedder
+
+
+def test_spans_scored_in_parts_are_those_of_the_whole(
+    bert: BodySpec, make_model: Make, ragged: Ragged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = make_model(bert, "reader").reader
+    assert reader is not None
+    sequences, starts = ragged(9), [1] * 9
+    learning = reader(sequences, starts)
+    for entries in (1, 40 * 4 * 12 * 4, 1 << 30):
+        monkeypatch.setattr("realm.nn.reader.SPAN_ENTRIES", entries)
+        with torch.no_grad():
+            found = reader(sequences, starts)
+        torch.testing.assert_close(found.logits, learning.logits)
+        torch.testing.assert_close(found.not_here, learning.not_here)

@@ -16,7 +16,7 @@ import torch
 from realm.index.base import Hidden
 from realm.index.native.kernel import GROUP
 
-# Few queries have more rows than USUAL + 3 k; one with more than USUAL + 4 k + one in 64 of all is given up: a scan of everything costs
+# Hardly a query has more rows than USUAL + 5 k; one with more than USUAL + 6 k + one in 64 of all is given up: a scan of everything costs
 # less by then.
 USUAL = 8192
 SPARE = 4  # standard deviations by which the number of groups that hold the best rows may exceed its mean in a sample
@@ -125,7 +125,7 @@ class Listing:
             their rows are of no use.
         """
         reach = self._reach(self._sample, self._scan.stride(), k, sure=False)
-        listed = self._scan.sweep(self._prepared, self._sample, reach, self._excluded, USUAL + 3 * k)
+        listed = self._scan.sweep(self._prepared, self._sample, reach, self._excluded, USUAL + 5 * k)
         floor = round_down(listed.kth_lower(k) - margin)
         again = listed.overfull | (~(floor >= reach) & (reach > _LEAST))
         if not again.any():
@@ -146,7 +146,7 @@ class Listing:
         """
         upper = self._scan.groups(self._prepared, self._sample)
         reach = np.maximum(np.where(np.isfinite(reach), reach, self._reach(upper, 1, k, sure=True)), _LEAST)
-        listed = self._scan.rows_above(self._prepared, upper, reach, self._excluded, USUAL + 4 * k + self._n // 64)
+        listed = self._scan.rows_above(self._prepared, upper, reach, self._excluded, USUAL + 6 * k + self._n // 64)
         floor = round_down(listed.kth_lower(k) - margin)
         return listed, floor, listed.overfull | (~(floor >= reach) & (reach > _LEAST))
 

@@ -16,6 +16,9 @@ from realm.losses import not_here_log_posterior, span_log_posterior
 from realm.nn.bodies import Body, at_least_float32, in_buckets
 from realm.nn.spec import ReaderSpec
 
+SPAN_ENTRIES = 1 << 21
+"""Components of the spans that a CPU scores at a time, unless it learns: 8 MiB."""
+
 
 @dataclass(frozen=True)
 class SpanScores:
@@ -87,6 +90,13 @@ class Reader(nn.Module):
 
     def span_logits(self, states: Tensor) -> Tensor:
         """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
+        if not torch.is_grad_enabled() and states.device.type == "cpu":
+            # A CPU works on what its caches hold; a gradient would keep all of it anyway.
+            some = max(1, SPAN_ENTRIES // (states.shape[1] * self.max_span * self.span_hidden))
+            return torch.cat([self._span_logits(part) for part in states.split(some)])
+        return self._span_logits(states)
+
+    def _span_logits(self, states: Tensor) -> Tensor:
         start, end = at_least_float32(self.dense(states)).split(self.span_hidden, dim=-1)
         # [n, t, w, span_hidden]: the state of the last wordpiece of each span, clamped where the span would leave the frame.
         last = end[:, self._ends(states).clamp(max=states.shape[1] - 1)]
