@@ -250,10 +250,11 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     hits = share_correct(context, model, test)
     sample = written(questions)[:TRAIN_SAMPLE]
     learnt = share_correct(context, model, sample)
+    remembered, writable = sum(learnt) / max(1, len(learnt)), reachable(context, sample)
     row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
-    row |= {"train_em": sum(learnt) / max(1, len(learnt)), "reachable": reachable(context, test)}
-    row |= {"train_reachable": reachable(context, sample), "seconds": time.perf_counter() - started}
-    if row["train_em"] < LEARNT * row["train_reachable"]:
-        share = f"{row['train_em']:.0%} of its training questions, and could write {row['train_reachable']:.0%}"
+    row |= {"train_em": remembered, "train_reachable": writable, "reachable": reachable(context, test)}
+    row |= {"seconds": time.perf_counter() - started}
+    if remembered < LEARNT * writable:
+        share = f"{remembered:.0%} of its training questions, and could write {writable:.0%}"
         context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs or eval.closed_book_lr.")
     write_note(context.paths.results / "closed_book.json", row)
