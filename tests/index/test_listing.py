@@ -22,7 +22,8 @@ def test_the_best_of_each_query_by_their_bounds() -> None:
 
 def test_queries_of_two_lists_come_in_order() -> None:
     both = listed([0, 1, 2], [1, 9, 2]).instead(
-        np.array([1]), Listed(np.zeros(2, np.int64), np.arange(2), np.float32([3, 4]), np.float32([2, 3]), np.zeros(1, np.bool_))
+        np.array([1]),
+        Listed(np.zeros(2, np.int64), np.arange(2), np.array([3, 4], np.float32), np.array([2, 3], np.float32), np.zeros(1, np.bool_)),
     )
     assert both.query.tolist() == [0, 1, 1, 2] and both.upper.tolist() == [1, 3, 4, 2]
 

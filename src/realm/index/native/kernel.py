@@ -90,18 +90,18 @@ class Kernel:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         tail = (_I32, _I32)
-        library, tail = self._library, (_I32, _I32)
-        library.realm_scan.argtypes = (_POINTER, _POINTER, _I64, _POINTER, *tail)
-        library.realm_refine.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
-        library.realm_sweep_and_list.argtypes = (*[_POINTER] * 4, _I64, *[_POINTER] * 5, _I64, *tail)
-        library.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
-        library.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
-        library.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
-        library.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
-        library.realm_kth_lower.argtypes = (_POINTER, _POINTER, _I64, _I64, _POINTER, _POINTER, _I32)
-        library.realm_best.argtypes = (_POINTER, _I64, _I64, _POINTER, _I64, _POINTER, _POINTER, _I64, *[_POINTER] * 10, *tail)
+        loaded, tail = self._library, (_I32, _I32)
+        loaded.realm_scan.argtypes = (_POINTER, _POINTER, _I64, _POINTER, *tail)
+        loaded.realm_refine.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
+        loaded.realm_sweep_and_list.argtypes = (*[_POINTER] * 4, _I64, *[_POINTER] * 5, _I64, *tail)
+        loaded.realm_rows.argtypes = (_POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER, *tail)
+        loaded.realm_quantise.argtypes = (_POINTER, _POINTER, _POINTER, *tail)
+        loaded.realm_thresholds.argtypes = (*[_POINTER] * 4, _F32, _POINTER, *[_I64] * 3, _POINTER, _I32)
+        loaded.realm_list.argtypes = (*[_POINTER] * 8, _I64, *tail)
+        loaded.realm_kth_lower.argtypes = (_POINTER, _POINTER, _I64, _I64, _POINTER, _POINTER, _I32)
+        loaded.realm_best.argtypes = (_POINTER, _I64, _I64, _POINTER, _I64, _POINTER, _POINTER, _I64, *[_POINTER] * 10, *tail)
         for name in ("scan", "refine", "sweep_and_list", "rows", "thresholds", "list", "kth_lower", "best"):
-            getattr(library, f"realm_{name}").restype = None
+            getattr(loaded, f"realm_{name}").restype = None
         self._library.realm_quantise.restype = _I64
 
     @property
