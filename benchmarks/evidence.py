@@ -184,7 +184,7 @@ def retriever_context(context: StageContext, steps: int = 0, changes: Mapping[st
     steps = steps or max(0, section.steps - section.reader_first)
     if not steps:
         raise SystemExit("RUN has no step in which a retriever learns: say how many with --steps")
-    values = {"steps": steps, "reader_first": 0, "after_reader": "both", "own_block": 0.0, "publish": "last", **changes}
+    values: dict[str, Any] = {"steps": steps, "reader_first": 0, "after_reader": "both", "own_block": 0.0, "publish": "last", **changes}
     recipe = dataclasses.replace(context.recipe, pretrain=dataclasses.replace(section, **values))
     check_recipe(recipe)
     return dataclasses.replace(context, recipe=recipe)
@@ -214,7 +214,7 @@ class Retrieving:
     """
 
     def __init__(self, context: StageContext, generation: Generation, steps: int = 0, row: Ablation | None = None):
-        changes = {} if row is None else dict(row.changes["pretrain"])
+        changes: dict[str, Any] = {} if row is None else dict(row.changes["pretrain"])
         self.context, self.generation = retriever_context(context, steps, changes), generation
         self.name = "realm" if row is None else f"realm-{row.name}"
         more = {"steps": str(steps)} if steps else {}

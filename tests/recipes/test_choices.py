@@ -112,8 +112,10 @@ def gradients_of(task: PretrainTask) -> dict[str, torch.Tensor]:
 
 def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, generation: Generation) -> None:
     """By loss and by gradient; a weight of its own counts, and what ICT draws is what the stage of this seed would draw."""
-    losses, gradients = [], []
-    for choices in ({}, {"ict_batch": 5}, {"ict_batch": 5, "ict_weight": 0.25}):
+    losses: list[float] = []
+    gradients: list[dict[str, torch.Tensor]] = []
+    runs: list[dict[str, Any]] = [{}, {"ict_batch": 5}, {"ict_batch": 5, "ict_weight": 0.25}]
+    for choices in runs:
         task = task_of(trained, generation, **choices)
         task.model.eval()
         result = task.step(0)

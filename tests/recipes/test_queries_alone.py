@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -139,12 +140,19 @@ def test_without_a_reader_that_learnt_first_both_learn() -> None:
 def test_the_retriever_learns_by_the_reader_of_another_run(recipe: Recipe, run: Path, towns: Callable[..., Recipe], tmp_path: Path) -> None:
     """Which stays as that run left it, from the first step; and a run without a step publishes both as they are, with an index."""
     left = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
-    values = {"documents": "frozen", "reader": "frozen", "reader_first": 0, "from_ict": False, "from_warm": False, "held_out": 4}
+    values: dict[str, Any] = {
+        "documents": "frozen",
+        "reader": "frozen",
+        "reader_first": 0,
+        "from_ict": False,
+        "from_warm": False,
+        "held_out": 4,
+    }
 
-    def of(root: Path, **more: object) -> Recipe:
+    def of(root: Path, **more: Any) -> Recipe:
         root.mkdir()
         whole = towns(root, **values, **more)
-        files = {"corpus": {"sources": list(whole.corpus.sources), "tokenizer": str(run / "corpus")}}
+        files: dict[str, Any] = {"corpus": {"sources": list(whole.corpus.sources), "tokenizer": str(run / "corpus")}}
         return build_recipe(dataclasses.asdict(whole), overrides={"model": {"body": str(run / "stages" / "pretrain")}, **files})
 
     learnt = pretrained(of(tmp_path / "two", steps=2), tmp_path / "learnt")
