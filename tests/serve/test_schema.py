@@ -61,4 +61,5 @@ def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> N
 
         check()
     taken = asked.count(200) + asked.count(504)  # a busy machine does not make a request wrong
-    assert len(asked) > 20 and (mode == GenerationMode.POSITIVE) == (taken > len(asked) / 3)
+    there = len(asked) - asked.count(404)  # what a drawn request names is seldom there
+    assert len(asked) > 20 and (mode == GenerationMode.POSITIVE) == (taken > there / 3)
