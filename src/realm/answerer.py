@@ -202,6 +202,7 @@ class Answerer:
         versions: params, index and corpus versions, put into every answer.
         confidence: of its answers, by their p; None where none was fitted.
         bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 in any case.
+        rounded: the reader with weights rounded beforehand (``precision.rounded_once``), which multiplies in its place; None: the reader.
     """
 
     def __init__(
@@ -213,6 +214,7 @@ class Answerer:
         versions: dict[str, int],
         confidence: Confidence | None = None,
         bf16: bool = False,
+        rounded: nn.Module | None = None,
     ):
         self.inputs = inputs
         self.confidence = confidence
@@ -220,7 +222,8 @@ class Answerer:
         self.reader = reader
         self.versions = versions
         self.bf16 = bf16
-        self._networks = [*source.modules(), *reader.modules()]
+        self._reading = reader if rounded is None else rounded
+        self._networks = list(dict.fromkeys([*source.modules(), *reader.modules(), *self._reading.modules()]))
 
     @torch.inference_mode()
     def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
@@ -253,11 +256,12 @@ class Answerer:
 
     def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
         """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
-        assert isinstance(self.reader, Reader)
+        reader = self._reading
+        assert isinstance(reader, Reader)
         if found.via is None:
-            return read_candidates(self.reader, self.inputs, tokens, found.rows, found.scores)
+            return read_candidates(reader, self.inputs, tokens, found.rows, found.scores)
         asked = [one for of_question in found.asked for one in of_question]
-        scores = read_candidates(self.reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
+        scores = read_candidates(reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
         return SpanScores(*(part.unflatten(0, found.rows.shape).squeeze(2) for part in (scores.logits, scores.valid, scores.not_here)))
 
     def _batch(self, questions: list[str], k: int) -> list[Answer]:

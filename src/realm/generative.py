@@ -65,19 +65,21 @@ class StageReader:
         reader: its network.
         confidence: that was fitted to it; None where none was.
         abstain_below: confidence (p where none was fitted) below which its answers are better not given; 0: not measured.
-        bf16: as for ``Answerer``.
+        bf16, rounded: as for ``Answerer``.
     """
 
     reader: nn.Module
     confidence: Confidence | None
     abstain_below: float = 0.0
     bf16: bool = False
+    rounded: nn.Module | None = None
 
     def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
         """Its answerer; arguments as for ``Answerer``. Reads nothing from the stage."""
         if isinstance(self.reader, FusionReader):
             return FusionAnswerer(inputs, source, self.reader, versions=versions, confidence=self.confidence)
-        return Answerer(inputs, source, self.reader, versions=versions, confidence=self.confidence, bf16=self.bf16)
+        rounded, confidence = self.rounded, self.confidence
+        return Answerer(inputs, source, self.reader, versions=versions, confidence=confidence, bf16=self.bf16, rounded=rounded)
 
 
 def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device, bf16: bool) -> StageReader:
@@ -102,5 +104,5 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
     own = model.reader.spec  # a reader that came so: the stage fitted nothing
-    reader = rounded_once(model.reader, device.type) if bf16 else model.reader
-    return StageReader(reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16)
+    rounded = rounded_once(model.reader, device.type) if bf16 else None
+    return StageReader(model.reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16, rounded)

@@ -175,7 +175,8 @@ def test_the_closed_book_skips_patterns_and_says_so(fresh: Path, tiny_run: Path)
     context = context_of(fresh, "half-strings", "half-patterns", said=said)
     run_closed_book(context)
     assert stage_facts(context.paths, "closed_book")["skipped"] == {"patterns": 3, "too_long": 0}
-    (line,) = said
+    line, learnt = said
+    assert "remembers" in learnt
     assert line.startswith("closed book: learns from 3 questions; skipped are 3 with patterns, which cannot be written, and 0 with ")
     alone = context_of(fresh, "patterns")
     with pytest.raises(DataError, match="at most six wordpieces"):
