@@ -26,6 +26,7 @@ from realm.nn.bodies import freeze_words
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
 from realm.opening import open_run
+from realm.recipes.scoring import bootstrap_interval, is_correct
 from realm.text.scoring import scoring_of
 
 SHOWN = 12
@@ -41,11 +42,6 @@ class Both(Answerer):
         return super()._assemble(question, rows, p_z, log_p)
 
 
-def right(question: Question, said: str) -> bool:
-    """Whether an answer is an exact match."""
-    return scoring_of(question.text).exact_match(said, question.answers)
-
-
 def sort_of(question: Question) -> str:
     """What is asked for, by its name in ``question_words.toml``."""
     asked = asked_for(question.text)
@@ -54,9 +50,8 @@ def sort_of(question: Question) -> str:
 
 def gain(before: np.ndarray, after: np.ndarray) -> dict[str, Any]:
     """Exact match before and after in percent, and the difference with its interval."""
-    change, rng = after.astype(float) - before, np.random.default_rng(0)
-    drawn = change[rng.integers(len(change), size=(10_000, len(change)))].mean(1)
-    interval = [round(100 * float(end), 1) for end in np.percentile(drawn, [2.5, 97.5])]
+    change = after.astype(float) - before
+    interval = [round(100 * end, 1) for end in bootstrap_interval(change.tolist())]
     each = {"before": before.mean(), "after": after.mean(), "gain": change.mean()}
     return {"n": len(before)} | {name: round(100 * float(value), 1) for name, value in each.items()} | {"interval": interval}
 
@@ -81,8 +76,8 @@ def main() -> None:
     answerer = Both(run.inputs, run.source, reader, versions={}, bf16=run.recipe.run.bf16)
     answerer.plain = []
     answers = answerer.answer([question.text for question in questions], k=options.read)
-    before = np.array([right(question, said) for question, said in zip(questions, answerer.plain, strict=True)])
-    after = np.array([right(question, answer.answer) for question, answer in zip(questions, answers, strict=True)])
+    before = np.array([is_correct(said, question) for question, said in zip(questions, answerer.plain, strict=True)])
+    after = np.array([is_correct(answer.answer, question) for question, answer in zip(questions, answers, strict=True)])
     sorts = np.array([sort_of(question) for question in questions])
     rows = {"all": gain(before, after)} | {sort: gain(before[sorts == sort], after[sorts == sort]) for sort in sorted(set(sorts))}
     changed = [i for i, answer in enumerate(answers) if answer.answer != answerer.plain[i]]

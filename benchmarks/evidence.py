@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from common import result
-from few_questions import drawn
+from few_questions import drawn, learning
 from realm.answerer import Answerer
 from realm.candidates import Candidates, DenseCandidates, make_source
 from realm.config.recipe import check_recipe
@@ -203,6 +203,12 @@ def retriever_rows(names: str) -> list[Ablation]:
     return rows
 
 
+def kept_embedder(context: StageContext, name: str, generation: Generation) -> Embedder:
+    """The embedder of queries that a row learnt, or the published one, as the gate has it."""
+    kept = stage_facts(context.paths, name)["gate"]["kept"]
+    return load_stage(context, name).embedder if kept == "after" else generation.embedder
+
+
 class Retrieving:
     """Pre-training of the published embedder's queries over one index, by what RUN's reader makes of documents; the reader stays.
 
@@ -246,8 +252,7 @@ class Retrieving:
             facts = {"gate": Verdict(RECALL, before, after).facts(), "encoded": self.task.watcher.encoded}
             facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
             publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)
-        kept = self.facts()["gate"]["kept"]
-        return load_stage(self.context, self.name).embedder if kept == "after" else self.generation.embedder
+        return kept_embedder(self.context, self.name, self.generation)
 
     def facts(self) -> dict[str, Any]:
         """What its stage says of it."""
@@ -275,13 +280,11 @@ class Readers:
 
     def _taught(self, labels: int) -> Reader:
         options, name, left = self.options, f"reader-{labels}", load_stage(self.context, "pretrain")
-        steps = max(options.least, round(labels / options.batch))
         files = drawn(options.train, labels, self.context.seed, self.context.paths.root / f"train-{labels}.jsonl")
-        values = {"steps": steps, "batch": options.batch, "lr": options.lr, "warmup": max(4, steps // 6), "read": options.read}
-        recipe = self.context.recipe
+        recipe, values = self.context.recipe, learning(options, labels)
         section = dataclasses.replace(recipe.finetune, train=str(files), start_questions=options.start_questions, **values)
         context = dataclasses.replace(self.context, recipe=dataclasses.replace(recipe, finetune=section))
-        mark = fingerprint(context, name, "pretrain", labels=str(labels), lr=str(options.lr), steps=str(steps))
+        mark = fingerprint(context, name, "pretrain", labels=str(labels), lr=str(options.lr), steps=str(section.steps))
         if not is_published(context, name, mark):
             task = ReadingTask(name, context, self.source, left.reader, *training_questions(context))
             publish_stage(context, name, left.only("reader"), mark, train_reader(context, task, mark))

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from common import result
-from evidence import OPPONENTS, ORQA, PUBLISHED, REALM, seed_context
+from evidence import OPPONENTS, ORQA, PUBLISHED, REALM, kept_embedder, seed_context
 from realm.candidates import make_source
 from realm.data.questions import load_questions
 from realm.nn.embedder import Embedder
 from realm.recipes.baselines.published import learnt_cloze
-from realm.recipes.context import StageContext, load_stage, stage_facts
+from realm.recipes.context import StageContext, stage_facts
 from realm.recipes.evaluate import Ranking, rank
 from realm.recipes.scoring import Relevance
 from realm.refresh import Generation, open_generation
@@ -36,8 +36,7 @@ def embedders(context: StageContext, generation: Generation) -> dict[str, Embedd
     """The published embedder, ORQA's and REALM's, as the gate kept it. Raises SystemExit: evidence.py has not taught them yet."""
     if not all(context.paths.stage(stage).exists() for stage in ("cloze", "realm")):
         raise SystemExit(f"{context.paths.root} has no learnt retrievers: run evidence.py first")
-    kept = stage_facts(context.paths, "realm")["gate"]["kept"] == "after"
-    realm = load_stage(context, "realm").embedder if kept else generation.embedder
+    realm = kept_embedder(context, "realm", generation)
     return {PUBLISHED: generation.embedder, ORQA: learnt_cloze(context).embedder, REALM: realm}
 
 

@@ -35,6 +35,12 @@ def drawn(source: Path, count: int, seed: int, out: Path) -> Path:
     return out
 
 
+def learning(options: argparse.Namespace, count: int) -> dict[str, Any]:
+    """What [finetune] says where ``count`` questions are learnt from: one pass, and at least --least steps."""
+    steps = max(options.least, round(count / options.batch))
+    return {"steps": steps, "batch": options.batch, "lr": options.lr, "warmup": max(4, steps // 6), "read": options.read}
+
+
 def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One row: learn from ``size`` questions in a copy of the run, and ask."""
     copy = scratch / f"{size}"
@@ -46,10 +52,8 @@ def measure(run: Path, scratch: Path, size: int, arguments: argparse.Namespace) 
     started = time.perf_counter()
     if size:
         train = drawn(arguments.train, size, arguments.seed, scratch / f"train-{size}.jsonl")
-        steps = max(arguments.least, round(size / arguments.batch))
-        changed = {"steps": steps, "batch": arguments.batch, "lr": arguments.lr, "warmup": max(4, steps // 6), "read": arguments.read}
-        changed["start_questions"] = arguments.start_questions
-        section = dataclasses.replace(recipe.finetune, train=str(train), **changed)
+        changed = {"train": str(train), "start_questions": arguments.start_questions} | learning(arguments, size)
+        section = dataclasses.replace(recipe.finetune, **changed)
         recipe, stages, stage = dataclasses.replace(recipe, finetune=section), ("corpus", "pretrain", "finetune", "eval"), "finetune"
     run_recipe(recipe, copy, stages=stages, progress=Progress(quiet=True))
     seconds = time.perf_counter() - started

@@ -19,7 +19,7 @@ from typing import Any
 
 from common import result
 from few_questions import add_options, measure
-from realm.config import Recipe, load_recipe
+from realm.config import Recipe, build_recipe, load_recipe
 from realm.demo.atlas import write_atlas
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
@@ -37,7 +37,7 @@ QUIET = Progress(quiet=True)
 
 def changed(recipe: Recipe, **sections: dict[str, Any]) -> Recipe:
     """The recipe with other values, by section."""
-    return dataclasses.replace(recipe, **{name: dataclasses.replace(getattr(recipe, name), **values) for name, values in sections.items()})
+    return build_recipe(dataclasses.asdict(recipe), overrides=sections)
 
 
 def untaught(path: Path, options: argparse.Namespace) -> Recipe:
@@ -47,7 +47,7 @@ def untaught(path: Path, options: argparse.Namespace) -> Recipe:
     if not options.train:
         atlas = options.out / "atlas"
         write_atlas(atlas, domains=DEMO_DOMAINS)
-        corpus = {"sources": (str(atlas / "documents.jsonl"),), "gazetteer": str(atlas / "gazetteer.txt")}
+        corpus = {"sources": [str(atlas / "documents.jsonl")], "gazetteer": str(atlas / "gazetteer.txt")}
         options.train, options.test = atlas / "qa_train.jsonl", atlas / "qa_test.jsonl"
     run = {"seed": options.seed, "threads": options.threads}
     return changed(recipe, run=run, corpus=corpus, finetune={"train": "", "dev": ""}, eval={"qa": ""})

@@ -46,11 +46,11 @@ WIKI = {
 """Questions on Simple Wikipedia."""
 
 
-def indexed(sources: list[Path], body: str, out: Path, tagger: str = "none") -> OpenRun:
+def indexed(sources: list[Path], body: str, out: Path) -> OpenRun:
     """A run of the body as it is over some documents, made where it is not there."""
     values = {
         "model": {"body": body},
-        "corpus": {"sources": [str(source) for source in sources], "tagger": tagger},
+        "corpus": {"sources": [str(source) for source in sources], "tagger": "none"},
         "retrieval": {"kind": "hybrid"},
         "pretrain": {"steps": 0},
     }

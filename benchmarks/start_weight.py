@@ -10,15 +10,16 @@ asked are others of --train, the same for all rows, so that no test question dec
 import argparse
 import copy
 import dataclasses
+import itertools
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from common import result
 from evidence import seed_context
+from few_questions import learning
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.data.questions.loading import load_questions, write_questions
@@ -36,15 +37,40 @@ from realm.refresh import open_generation
 
 def taught(context: StageContext, source: DenseCandidates, start: Reader, questions: list[Question], options: argparse.Namespace) -> Reader:
     """The reader after one pass over so many questions and at least --least steps, nothing of its start mixed in."""
-    steps = max(options.least, round(len(questions) / options.batch))
     file = context.paths.root / f"train-{len(questions)}.jsonl"
     write_questions(file, questions)
-    values = {"train": str(file), "steps": steps, "batch": options.batch, "lr": options.lr, "warmup": max(4, steps // 6)}
-    section = dataclasses.replace(context.recipe.finetune, read=options.read, start_questions=0, **values)
+    section = dataclasses.replace(context.recipe.finetune, train=str(file), start_questions=0, **learning(options, len(questions)))
     here = dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, finetune=section))
     task = ReadingTask(f"reader-{len(questions)}", here, source, copy.deepcopy(start), *training_questions(here))
-    train_reader(here, task, fingerprint(here, task.name, "pretrain", labels=str(len(questions)), steps=str(steps)))
-    return task.reader
+    train_reader(here, task, fingerprint(here, task.name, "pretrain", labels=str(len(questions)), steps=str(section.steps)))
+    return task.reader.eval()
+
+
+def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for the reader as it is, then one for each seed, number of questions and value."""
+    rest = load_questions(options.train)
+    random.Random(-1).shuffle(rest)
+    asked, rest = rest[: options.asked], rest[options.asked :]
+    beside = options.run.with_name(f"{options.run.name}-start-weight")
+    first = seed_context(options.run, 0, beside / "start")
+    generation = open_generation(first.paths, first.inputs, stage_facts(first.paths, "pretrain")["generation"], device=first.device)
+    left, relevance = load_stage(first, "pretrain"), Relevance(first.store, first.recipe.eval.match)
+    source = source_over(first, left.embedder, generation).requires_grad_(False)
+
+    def row(reader: Reader, **named: int) -> dict[str, Any]:
+        answerer = Answerer(first.inputs, source.eval(), reader, versions={}, bf16=first.recipe.run.bf16)
+        found = evaluate_answers(answerer, relevance, asked, options.read)
+        return named | {"em": found["em"], "f1": found["f1"]}
+
+    yield row(left.reader, labels=0)
+    start = left.reader.state_dict()
+    for seed, labels in itertools.product(options.seeds, options.labels):
+        context = seed_context(options.run, seed, beside / f"seed-{seed}", first.inputs)
+        learnt = taught(context, source, left.reader, random.Random(seed).sample(rest, labels), options)
+        for worth in options.worth:
+            mixed = copy.deepcopy(learnt)
+            blend(mixed, start, worth / (worth + labels))
+            yield row(mixed, seed=seed, labels=labels, start_questions=worth)
 
 
 def main() -> None:
@@ -60,39 +86,12 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--least", type=int, default=40)
     options = parser.parse_args()
-    everyone = load_questions(options.train)
-    random.Random(-1).shuffle(everyone)
-    asked, rest = everyone[: options.asked], everyone[options.asked :]
-    beside = options.run.with_name(f"{options.run.name}-start-weight")
-    rows: list[dict[str, Any]] = []
-
-    def row(answerer: Answerer, relevance: Relevance, **named: int) -> None:
-        found = evaluate_answers(answerer, relevance, asked, options.read)
-        rows.append(named | {"em": found["em"], "f1": found["f1"]})
-        print(json.dumps(rows[-1]), flush=True)
-
-    for seed in options.seeds:
-        context = seed_context(options.run, seed, beside / f"seed-{seed}")
-        left = load_stage(context, "pretrain")
-        number = stage_facts(context.paths, "pretrain")["generation"]
-        generation = open_generation(context.paths, context.inputs, number, device=context.device)
-        source = source_over(context, left.embedder, generation).requires_grad_(False)
-        relevance = Relevance(context.store, context.recipe.eval.match)
-        start = {name: value.clone() for name, value in left.reader.state_dict().items()}
-        answering = Answerer(context.inputs, source.eval(), left.reader, versions={}, bf16=context.recipe.run.bf16)
-        if seed == options.seeds[0]:
-            row(answering, relevance, labels=0)
-        for labels in options.labels:
-            learnt = taught(context, source, left.reader, random.Random(seed).sample(rest, labels), options).eval()
-            weights = copy.deepcopy(learnt.state_dict())
-            answerer = Answerer(context.inputs, source.eval(), learnt, versions={}, bf16=context.recipe.run.bf16)
-            for worth in options.worth:
-                learnt.load_state_dict(weights)
-                with torch.no_grad():
-                    blend(learnt, start, worth / (worth + labels))
-                row(answerer, relevance, seed=seed, labels=labels, start_questions=worth)
+    rows = []
+    for row in rows_of(options):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
     threads = read_run_recipe(RunPaths(options.run)).run.threads
-    print(json.dumps(result("start weight", threads, run=str(options.run), asked=len(asked), rows=rows)))
+    print(json.dumps(result("start weight", threads, run=str(options.run), asked=options.asked, rows=rows)))
 
 
 if __name__ == "__main__":
