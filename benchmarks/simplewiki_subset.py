@@ -16,12 +16,15 @@ import json
 import sys
 from pathlib import Path
 
+import ahocorasick_rs
+
 from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.storage.files import write_atomic
 from realm.text.answers import normalize_answer
 from realm.text.files import open_text
-from realm.text.patterns import PatternSearch
+from realm.text.literals import LikelyPatterns
+from realm.text.patterns import PatternSearch, compiled_pattern
 
 
 def in_share(document: str, share: float) -> bool:
@@ -29,12 +32,37 @@ def in_share(document: str, share: float) -> bool:
     return int.from_bytes(hashlib.sha256(document.encode()).digest()[:8], "big") < share * 2**64
 
 
-def holding(texts: list[str], question: Question) -> list[int]:
-    """Which of the texts, given in normalised form padded by spaces for strings, hold an answer of the question."""
-    if question.answer_type == "regex":
-        return [at for at, text in enumerate(texts) if PatternSearch().found(text, question.answers)]
-    needles = [f" {normalize_answer(answer)} " for answer in question.answers]
-    return [at for at, text in enumerate(texts) if any(needle in text for needle in needles if needle.strip())]
+class Holders:
+    """Which of many articles hold an answer of each question; each article is read once, whatever the number of questions.
+
+    Args:
+        questions: whose answers are looked for: as normalised words, or as patterns in the text itself.
+    """
+
+    def __init__(self, questions: list[Question]):
+        self.articles: list[set[int]] = [set() for _ in questions]
+        self.patterns = PatternSearch()
+        self._of_string: dict[str, list[int]] = {}
+        self._of_pattern: dict[str, list[int]] = {}
+        for number, question in enumerate(questions):
+            for answer in question.answers:
+                if question.answer_type == "regex":
+                    self._of_pattern.setdefault(answer, []).append(number)
+                elif words := normalize_answer(answer):
+                    self._of_string.setdefault(f" {words} ", []).append(number)
+        self._strings = list(self._of_string)
+        self._found = ahocorasick_rs.AhoCorasick(self._strings).find_matches_as_indexes
+        self._likely = LikelyPatterns(one for one in self._of_pattern if compiled_pattern(one))
+
+    def read(self, at: int, text: str) -> None:
+        """Note for whom the article of this number holds an answer."""
+        for hit in {found[0] for found in self._found(f" {normalize_answer(text)} ", overlapping=True)}:
+            for number in self._of_string[self._strings[hit]]:
+                self.articles[number].add(at)
+        for pattern in self._likely.of(text):
+            if self.patterns.found(text, [pattern]):
+                for number in self._of_pattern[pattern]:
+                    self.articles[number].add(at)
 
 
 def main() -> None:
@@ -51,17 +79,14 @@ def main() -> None:
     documents = [json.loads(row) for row in rows]
     kept = {at for at, document in enumerate(documents) if in_share(str(document["id"]), options.share)}
     by_hash = len(kept)
-    raw = [f"{document['title']}\n{document['text']}" for document in documents]
-    normalized = [f" {normalize_answer(text)} " for text in raw]
-    common = 0
-    for path in options.questions:
-        for number, question in enumerate(load_questions(path), 1):
-            found = holding(raw if question.answer_type == "regex" else normalized, question)
-            common += len(found) > options.common
-            kept |= set(found) if len(found) <= options.common else set()
-            print(f"{path.name}: {number} questions, {len(kept):,} articles", end="\r", file=sys.stderr)
+    holders = Holders([question for path in options.questions for question in load_questions(path)])
+    for at, document in enumerate(documents):
+        holders.read(at, f"{document['title']}\n{document['text']}")
+        if at % 1000 == 0 and sys.stderr.isatty():
+            print(f"{at:,}/{len(documents):,} articles", end="\r", file=sys.stderr)
+    common = sum(len(found) > options.common for found in holders.articles)
+    kept |= {at for found in holders.articles if len(found) <= options.common for at in found}
     write_atomic(options.out, "".join(f"{rows[at].rstrip()}\n" for at in sorted(kept)))
-    print()
     print(json.dumps({"articles": len(documents), "by_hash": by_hash, "kept": len(kept), "questions_with_common_answers": common}))
 
 
