@@ -64,6 +64,7 @@ from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.scoring import Relevance
 from realm.refresh import EmbedOptions, Generation, open_generation
 from realm.refresh.index_source import Inline, RefreshContext
+from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
 from retriever_judge import held_out_hits
 
@@ -252,6 +253,8 @@ class Retrieving:
             facts = {"gate": Verdict(RECALL, before, after).facts(), "encoded": self.task.watcher.encoded}
             facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
             publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)
+            # every row steps under the name "pretrain", by which what is random is drawn, so that rows differ by their change alone
+            CheckpointDirectory(self.context.paths.checkpoints(self.task.name), fingerprint=self.mark).discard()
         return kept_embedder(self.context, self.name, self.generation)
 
     def facts(self) -> dict[str, Any]:
