@@ -29,7 +29,7 @@ import torch
 
 from bench_linked import indexed
 from common import result
-from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.corpus import entities
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.entities import small_mentions
@@ -56,7 +56,7 @@ READ_FOR = 100
 def source_of(run: OpenRun, kind: str, weight: float) -> DenseCandidates:
     """The run's search of some kind, with entities at a weight."""
     parts = run.generation.queries, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
-    return make_source(*parts, kind=kind, weights=Weights(1.0, weight), entities=True).eval()
+    return make_source(*parts, Searching(kind, Weights(1.0, weight), entities=True)).eval()
 
 
 def recalled(run: OpenRun, questions: list[Question], kind: str) -> list[dict[str, float]]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from common import result
-from realm.candidates import EVEN, HybridCandidates, make_source
+from realm.candidates import EVEN, HybridCandidates, Searching, make_source
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.build.options import BuildOptions
@@ -90,18 +90,17 @@ def main() -> None:
     questions = pooled(load_datasets((str(arguments.data / "squad" / "qa_dev.jsonl.xz"),)))
     questions = random.Random(0).sample(questions, min(arguments.questions, len(questions)))
     relevance = Relevance(inputs.store, "raw")
+    parts = generation.queries, generation.snapshot, generation.index, inputs, paths.index
     rows: dict[str, Any] = {}
     for kind in ("dense", "sparse", "hybrid"):
-        source = make_source(
-            generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind=kind, weights=Weights(arguments.weight)
-        )
+        source = make_source(*parts, Searching(kind, Weights(arguments.weight)))
         rank(source, relevance, questions[:1], 1)  # opens what is opened once
         started = time.perf_counter()
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
     if arguments.fit:
-        hybrid = make_source(generation.queries, generation.snapshot, generation.index, inputs, paths.index, kind="hybrid")
+        hybrid = make_source(*parts, Searching("hybrid"))
         assert isinstance(hybrid, HybridCandidates)
         rows["fitted"] = fitted(hybrid, relevance, questions, arguments.fit)
     facts = {

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from common import result
 from few_questions import drawn, learning
 from realm.answerer import Answerer
-from realm.candidates import Candidates, DenseCandidates, make_source
+from realm.candidates import Candidates, DenseCandidates, Searching, make_source
 from realm.config.recipe import check_recipe
 from realm.data.blocks import BlockInputs
 from realm.data.judged import load_judged
@@ -384,7 +384,7 @@ class Measuring:
         """What finds blocks in a row; BM25's relevance, which the reader adds up, is the published embedder's."""
         embedder = self.embedders.get(retriever, self.generation.embedder)
         parts = (embedder, self.generation.snapshot, self.generation.index, self.context.inputs, self.context.paths.index)
-        return make_source(*parts, kind="sparse" if retriever == BM25 else search).eval()
+        return make_source(*parts, Searching("sparse" if retriever == BM25 else search)).eval()
 
     def ways(self) -> list[tuple[str, str]]:
         """(retriever, search) of each row."""

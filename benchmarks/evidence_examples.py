@@ -17,7 +17,7 @@ import numpy as np
 
 from common import result
 from evidence import OPPONENTS, ORQA, PUBLISHED, REALM, kept_embedder, seed_context
-from realm.candidates import make_source
+from realm.candidates import Searching, make_source
 from realm.data.questions import load_questions
 from realm.nn.embedder import Embedder
 from realm.recipes.baselines.published import learnt_cloze
@@ -73,7 +73,7 @@ def main() -> None:
     rankings = {}
     for name, embedder in embedders(context, generation).items():
         parts = (embedder, generation.snapshot, generation.index, context.inputs, context.paths.index)
-        rankings[name] = rank(make_source(*parts, kind="dense").eval(), relevance, asked, DEEP)
+        rankings[name] = rank(make_source(*parts, Searching("dense")).eval(), relevance, asked, DEEP)
     hits = {name: np.array([bool(one.by_answer[:DEPTH].any()) for one in found]) for name, found in rankings.items()}
     others = [name for name in OPPONENTS if name != REALM]
     counts = {

@@ -18,7 +18,7 @@ import torch
 
 from common import result
 from realm.answerer import Answerer
-from realm.candidates import make_source
+from realm.candidates import Searching, make_source
 from realm.data.questions import load_questions
 from realm.nn.embedder import Embedder
 from realm.opening import open_run
@@ -53,7 +53,7 @@ def main() -> None:
     rows = []
     for name, (kind, embedder) in ways.items():
         generation = run.generation
-        source = make_source(embedder, generation.snapshot, generation.index, run.inputs, run.paths.index, kind=kind).eval()
+        source = make_source(embedder, generation.snapshot, generation.index, run.inputs, run.paths.index, Searching(kind)).eval()
         found: dict[str, Any] = evaluate_retrieval(source, relevance, questions, DEPTHS)
         answerer = Answerer(run.inputs, source, reader, versions={}, bf16=run.recipe.run.bf16)
         found |= evaluate_answers(answerer, relevance, questions, arguments.read)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
@@ -204,7 +204,7 @@ def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Gener
 @pytest.fixture
 def sourced(paths: RunPaths, inputs: BlockInputs, model: RealmModel, generation: Generation) -> Callable[..., DenseCandidates]:
     parts = model.embedder, generation.snapshot, generation.index, inputs, paths.index
-    return lambda kind, **more: make_source(*parts, kind=kind, **more).eval()
+    return lambda kind, exclude=None, **more: make_source(*parts, Searching(kind, **more), exclude).eval()
 
 
 def rows_of(source: DenseCandidates, k: int) -> list[list[int]]:

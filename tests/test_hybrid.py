@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import A_POINT, DenseCandidates, HybridCandidates, make_source
+from realm.candidates import A_POINT, DenseCandidates, HybridCandidates, Searching, make_source
 from realm.cli import main
 from realm.config import build_recipe
 from realm.corpus.change.updates import add_documents, remove_documents
@@ -41,10 +41,10 @@ def copy_of(tiny_run: Path, tmp_path: Path, kind: str = "hybrid") -> Path:
     return run
 
 
-def sources(run: OpenRun, **more: Any) -> dict[str, DenseCandidates]:
+def sources(run: OpenRun, exclude: np.ndarray | None = None, **more: Any) -> dict[str, DenseCandidates]:
     assert run.tuned is not None
     parts = run.tuned.embedder, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
-    return {kind: make_source(*parts, kind=kind, **more).eval() for kind in ("dense", "sparse", "hybrid")}
+    return {kind: make_source(*parts, Searching(kind, **more), exclude).eval() for kind in ("dense", "sparse", "hybrid")}
 
 
 def asked(source: DenseCandidates, k: int) -> Any:

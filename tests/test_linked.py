@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, HybridCandidates, make_source
+from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.cli import show
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
@@ -93,7 +93,7 @@ def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Gener
 def source(paths: RunPaths, inputs: BlockInputs, model: RealmModel, generation: Generation, request: Any) -> DenseCandidates:
     kind = getattr(request, "param", "hybrid")
     parts = model.embedder, generation.snapshot, generation.index, inputs, paths.index
-    return make_source(*parts, kind=kind, hops=1).eval()
+    return make_source(*parts, Searching(kind, hops=1)).eval()
 
 
 def asked(source: DenseCandidates, k: int, questions: list[str] = QUESTIONS) -> Any:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from realm import losses
+from realm.config import Recipe
 from realm.corpus.entities import EntityOverlap
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NO_ROW, BlockInputs
@@ -74,6 +75,31 @@ class Candidates:
     @property
     def valid(self) -> Tensor:
         return torch.from_numpy(self.rows != NO_ROW).to(self.scores.device)
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How blocks are found, as a recipe's [retrieval] says it.
+
+    Args:
+        kind: what proposes: dense, sparse or hybrid.
+        weights: of the parts of the sum.
+        entities: whether the overlap in entities may be asked for.
+        hops: links that are followed from what a question finds, 0 or 1; in training none.
+        relevance: whose the scores are, embedder or sparse; through the latter nothing learns. Dense search alone has the embedder's.
+    """
+
+    kind: str
+    weights: Weights = PLAIN
+    entities: bool = False
+    hops: int = 0
+    relevance: str = "embedder"
+
+    @classmethod
+    def stated(cls, recipe: Recipe, weights: Weights, kind: str = "") -> "Searching":
+        """What the recipe says, at these weights; by another kind of search than its own where one is given."""
+        asked = recipe.retrieval
+        return cls(kind or recipe.retrieval_kind, weights, asked.entities != 0, asked.hops, asked.relevance)
 
 
 class Source(nn.Module):
@@ -186,10 +212,7 @@ class HybridCandidates(DenseCandidates):
     Args:
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``, with the sparse index beside the generation; what is missing there is made at the first search.
-        kind: dense, sparse or hybrid: what proposes.
-        weights: of the parts of the sum.
-        entities: whether the overlap in entities may be asked for.
-        relevance: whose the scores are, embedder or sparse; through the latter nothing learns.
+        how: blocks are found.
     """
 
     def __init__(
@@ -201,15 +224,12 @@ class HybridCandidates(DenseCandidates):
         exclude: np.ndarray | None = None,
         *,
         directory: Path,
-        kind: str = "hybrid",
-        weights: Weights = PLAIN,
-        entities: bool = False,
-        relevance: str = "embedder",
+        how: Searching,
     ):
         super().__init__(embedder, snapshot, index, inputs, exclude)
         self.directory = directory
-        self.kind, self.weights, self.relevance = kind, weights, relevance
-        self._overlap = EntityOverlap(inputs.store) if entities else None
+        self.kind, self.weights, self.relevance = how.kind, how.weights, how.relevance
+        self._overlap = EntityOverlap(inputs.store) if how.entities else None
         self._search: HybridSearch | None = None
 
     @property
@@ -267,29 +287,20 @@ def make_source(
     index: MipsIndex,
     inputs: BlockInputs,
     directory: Path,
-    *,
-    kind: str,
-    weights: Weights = PLAIN,
-    entities: bool = False,
+    how: Searching,
     exclude: np.ndarray | None = None,
-    hops: int = 0,
-    relevance: str = "embedder",
 ) -> DenseCandidates:
-    """The source that a recipe's [retrieval] asks for.
+    """The source that finds blocks in this way.
 
     Args:
         embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
         directory: the run's ``index/``.
-        kind: dense, sparse or hybrid.
-        weights, entities, relevance: as for ``HybridCandidates``; dense candidates have the embedder's relevance.
-        hops: as for ``DenseCandidates``.
+        how: blocks are found.
     """
     parts = embedder, snapshot, index, inputs, exclude
-    if kind == "dense" and not entities:
-        source = DenseCandidates(*parts)
-    else:
-        source = HybridCandidates(*parts, directory=directory, kind=kind, weights=weights, entities=entities, relevance=relevance)
-    source.hops = hops
+    plain = how.kind == "dense" and not how.entities
+    source = DenseCandidates(*parts) if plain else HybridCandidates(*parts, directory=directory, how=how)
+    source.hops = how.hops
     return source
 
 

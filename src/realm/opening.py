@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, HybridCandidates, make_source, search_weights
+from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source, search_weights
 from realm.config import Recipe, load_recipe
 from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import Block
@@ -226,10 +226,8 @@ class OpenRun:
     def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
-        snapshot, index, recipe = self.generation.snapshot, self.generation.index, self.recipe
-        asked, kind = recipe.retrieval, kind or recipe.retrieval_kind
-        find = partial(make_source, embedder, snapshot, index, self.inputs, self.paths.index, kind=kind, weights=self.networks.weights)
-        return find(entities=asked.entities != 0, exclude=exclude, hops=asked.hops, relevance=asked.relevance).eval()
+        how = Searching.stated(self.recipe, self.networks.weights, kind)
+        return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude).eval()
 
     @cached_property
     def answerer(self) -> Answerer:

@@ -5,14 +5,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from realm.candidates import DenseCandidates, make_source, search_weights
+from realm.candidates import DenseCandidates, Searching, make_source, search_weights
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
@@ -133,12 +132,9 @@ def source_over(
         paths: where it lies; None: in the run.
         facts: of the stage whose end fitted the weights.
     """
-    recipe, snapshot = context.recipe, generation.snapshot
-    asked, kind = recipe.retrieval, recipe.retrieval_kind
-    weights = search_weights(asked.weight, asked.entities, facts)
-    index, beside = generation.index, (paths or context.paths).index
-    find = partial(make_source, embedder, snapshot, index, context.inputs, beside, kind=kind, weights=weights)
-    return find(entities=asked.entities != 0, hops=asked.hops, relevance=asked.relevance)
+    asked, beside = context.recipe.retrieval, (paths or context.paths).index
+    how = Searching.stated(context.recipe, search_weights(asked.weight, asked.entities, facts))
+    return make_source(embedder, generation.snapshot, generation.index, context.inputs, beside, how)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
