@@ -84,10 +84,17 @@ def prepared(queries: torch.Tensor, dtype: torch.dtype) -> PreparedQueries:
     return PreparedQueries(queries.to(dtype), torch.ones_like(norms).float(), norms.float() * relative, norms.float())
 
 
-def products(rows: torch.Tensor, queries: PreparedQueries) -> torch.Tensor:
-    """[r,b] of stored rows [r,d]; of codes int32, and exact."""
+def room_for(queries: PreparedQueries, rows: int) -> torch.Tensor:
+    """Where products with up to so many rows are put, again and again: new memory for each block costs as much as the product."""
+    dtype = torch.int32 if queries.values.dtype == torch.int8 else queries.values.dtype
+    return torch.empty(rows, len(queries.values), dtype=dtype, device=queries.values.device)
+
+
+def products(rows: torch.Tensor, queries: PreparedQueries, room: torch.Tensor) -> torch.Tensor:
+    """[r,b] of stored rows [r,d], in ``room``; of codes int32, and exact."""
     wanted = queries.values.T  # rows x queries: product and maxima take two thirds of the time of queries x rows
-    return torch._int_mm(rows, wanted) if rows.dtype == torch.int8 else rows @ wanted
+    found = room[: len(rows)]
+    return torch._int_mm(rows, wanted, out=found) if rows.dtype == torch.int8 else torch.mm(rows, wanted, out=found)
 
 
 def in_floats(found: torch.Tensor, query_unit: torch.Tensor, row_unit: torch.Tensor) -> torch.Tensor:

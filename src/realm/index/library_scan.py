@@ -1,16 +1,15 @@
 """The scan where no native kernel is: matrix products of PyTorch, and group maxima instead of a top k of whole rows."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 
 from realm.index import group_scan
-from realm.index.library_rows import PreparedQueries, group_max, in_floats, in_groups, prepared, products, stored
+from realm.index.library_rows import PreparedQueries, group_max, in_floats, in_groups, prepared, products, room_for, stored
 from realm.index.listing import Excluded, Listed
 from realm.index.native.kernel import GROUP
 
 BLOCK_ENTRIES = 1 << 20  # scores formed at a time: 4 MiB, which stays in the cache until the maxima are taken
+MORE = 4  # times as many rows as the finer bounds of the kernel let through may be listed
 CUDA_ENTRIES = 1 << 25  # on a GPU, where looking at a block is a wait
 
 
@@ -79,17 +78,22 @@ class LibraryScan:
 
     def rows_above(self, prepared: PreparedQueries, upper: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
         """See GroupScan.rows_above: by another scan, since scores are not kept."""
-        return self.sweep(prepared, upper, reach, excluded, limit)
+        return self._listed(prepared, reach, excluded, limit)
 
     def sweep(self, prepared: PreparedQueries, sample: torch.Tensor, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
-        """See GroupScan.sweep. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
+        return self._listed(prepared, reach, excluded, MORE * limit)
+
+    def _listed(self, prepared: PreparedQueries, reach: np.ndarray, excluded: Excluded, limit: int) -> Listed:
+        """The rows that reach. A query is overfull, too, when so many groups reach it that the scan has saved nothing."""
         b, n, device = len(reach), len(self._rows.values), self._slack.device
         asked, overfull = torch.from_numpy(reach).to(device), np.zeros(b, np.bool_)
         rows, groups = np.zeros(b, np.int64), np.zeros(b, np.int64)
         most_rows, most_groups = limit + np.diff(excluded.start), limit + len(self._slack) // 8
         pairs, bounds = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
-        for part in self._parts(len(self._slack), b):
-            reached, pair, both = self._reaching(prepared, part, asked)
+        parts = self._parts(len(self._slack), b)
+        room = room_for(prepared, _longest(parts))
+        for part in parts:
+            reached, pair, both = self._reaching(prepared, part, asked, room)
             groups += np.bincount(reached, minlength=b)
             rows += np.bincount(pair // n, minlength=b)
             pairs.append(pair)
@@ -105,13 +109,14 @@ class LibraryScan:
         overfull = overfull | (np.bincount(query, minlength=b) > limit)
         return Listed(query, row, both[kept, 0], both[kept, 1], overfull).only(~overfull[query])
 
-    def _parts(self, groups: int, b: int) -> Iterator[slice]:
+    def _parts(self, groups: int, b: int) -> list[slice]:
         """Of so many groups, those whose scores for b queries are formed together."""
         step = max(1, (CUDA_ENTRIES if self._slack.is_cuda else BLOCK_ENTRIES) // (b * GROUP))
-        for first in range(0, groups, step):
-            yield slice(first, min(first + step, groups))
+        return [slice(first, min(first + step, groups)) for first in range(0, groups, step)]
 
-    def _reaching(self, prepared: PreparedQueries, part: slice, asked: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _reaching(
+        self, prepared: PreparedQueries, part: slice, asked: torch.Tensor, room: torch.Tensor
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What of a part's groups reaches ``asked``, float32 [b].
 
         Returns:
@@ -120,7 +125,7 @@ class LibraryScan:
         """
         n = len(self._rows.values)
         rows = slice(part.start * GROUP, min(part.stop * GROUP, n))
-        scores = in_groups(self._scores(prepared, rows, self._rows.unit[part]))
+        scores = in_groups(self._scores(prepared, rows, self._rows.unit[part], room))
         error, unit = self._errors(prepared, part), self._rows.unit[part, None]
         group, query = (in_floats(scores.amax(1), prepared.unit, unit).add_(error) >= asked).nonzero(as_tuple=True)
         error = error[group, query][:, None]
@@ -139,16 +144,20 @@ class LibraryScan:
         groups = torch.arange(0, len(self._slack), stride, device=self._slack.device)
         best = torch.empty(len(groups), len(prepared.unit), device=self._slack.device)
         inside = torch.arange(GROUP, device=self._slack.device)
-        for part in self._parts(len(groups), len(prepared.unit)):
+        parts = self._parts(len(groups), len(prepared.unit))
+        room = room_for(prepared, _longest(parts))
+        for part in parts:
             some = groups[part]
-            rows = (some[:, None] * GROUP + inside).clamp_max_(len(self._rows.values) - 1).flatten()  # the last row again, where none is
-            found = self._scores(prepared, rows, self._rows.unit[some]).unflatten(0, (-1, GROUP)).amax(1)
+            rows: slice | torch.Tensor = slice(part.start * GROUP, part.stop * GROUP)
+            if stride > 1:
+                rows = (some[:, None] * GROUP + inside).flatten().clamp_max_(len(self._rows.values) - 1)  # the last one again if none is
+            found = group_max(self._scores(prepared, rows, self._rows.unit[some], room))
             best[part] = in_floats(found, prepared.unit, self._rows.unit[some, None])
         return best.add_(self._errors(prepared, slice(None, None, stride))).T.contiguous()
 
-    def _scores(self, prepared: PreparedQueries, rows: slice | torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
-        """Of rows of whole groups with these units, but for the end: [r,b], int32 where they are counts of steps."""
-        found = products(self._rows.values[rows], prepared)
+    def _scores(self, prepared: PreparedQueries, rows: slice | torch.Tensor, unit: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
+        """Of rows of whole groups with these units, but for the end: [r,b], int32 where they are counts of steps; in ``room``, or new."""
+        found = products(self._rows.values[rows], prepared, room)
         if self._offset is None:
             return found
         each = unit.repeat_interleave(GROUP)[: len(found), None]
@@ -158,3 +167,8 @@ class LibraryScan:
         """How far bounds may lie above scores: float32 [g,b]."""
         norms = torch.outer(self._rows.norm[groups], prepared.by_norm)
         return norms.addr_(self._rows.residual[groups], prepared.by_residual).add_(self._slack[groups, None])
+
+
+def _longest(parts: list[slice]) -> int:
+    """Rows of the longest part."""
+    return max((part.stop - part.start for part in parts), default=0) * GROUP
