@@ -12,9 +12,9 @@ from realm.errors import SnapshotError
 from realm.index import compressed, group_scan, listing
 from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
-from realm.index.library_scan import LibraryScan
+from realm.index.library_scan import LibraryScan, fastest_type
 from realm.index.mips import Hits
-from realm.index.native.kernel import Kernel
+from realm.index.native.kernel import GROUP, Kernel
 
 SCANS = ["scalar", "avx2", "avx512-vnni", "library"]
 METRICS = ["ip", "l2"]
@@ -116,16 +116,32 @@ def test_random_cases_of_few_different_numbers(kernel: Callable[..., Kernel], da
         assert_equal(CompressedIndex(vectors, ids, live, metric=metric, **choice).search(queries, k, exclude), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("metric", METRICS)
-def test_scan_in_bfloat16(metric: str) -> None:
+def test_library_scan_of_a_type_that_is_not_this_processors(metric: str, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(0)
-    for name in ("gaussian", "one huge row", "denormals"):
+    for name in NAMES:
         vectors, ids, queries = hostile(name, 500, 24, rng), np.arange(500), queries_of(5, 24, rng)
         index = CompressedIndex(vectors, ids, metric=metric, library=True)
-        index._scan = LibraryScan(index._vectors, index._bias(index._vectors), torch.bfloat16)
+        index._scan = LibraryScan(index._vectors, index._bias(index._vectors), dtype)
         index.set_live(None)
         index._showing = (None, index._scan)
         assert_equal(index.search(queries, 9), ExactIndex(vectors, ids, metric=metric).search(queries, 9))
+
+
+@pytest.mark.skipif(fastest_type(torch.device("cpu")) != torch.int8, reason="8-bit products of this processor saturate")
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_of_codes_hold_and_are_near(name: str) -> None:
+    """Of every group, by products of codes; the last group has 51 rows."""
+    rng = np.random.default_rng(NAMES.index(name))
+    vectors, queries = torch.from_numpy(hostile(name, 627, 40, rng)), queries_of(5, 40, rng)
+    scan = LibraryScan(vectors, None, torch.int8)
+    bounds = scan.sample(scan.prepare(queries))
+    best = torch.stack([part.amax(1) for part in (queries.double() @ vectors.double().T).split(GROUP, 1)], 1)
+    assert (bounds >= best).all()
+    lengths = torch.stack([part.norm(dim=1).amax() for part in vectors.double().split(GROUP)])
+    room = torch.outer(queries.double().norm(dim=1) + 1e-12, lengths + 1e-12)
+    assert (bounds - best <= 0.06 * room).all() or name in ("huge component", "overflow")
 
 
 @pytest.mark.parametrize("scan", SCANS)

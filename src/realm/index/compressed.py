@@ -18,7 +18,7 @@ from realm.errors import SnapshotError
 from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_norms
 from realm.index.group_scan import GroupScan, NativeRows, NativeScan
-from realm.index.library_scan import LibraryScan, multiplies_bfloat16
+from realm.index.library_scan import LibraryScan, fastest_type
 from realm.index.listing import Listed, Listing, round_down
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
@@ -69,8 +69,8 @@ class CompressedIndex(RowIndex):
         bias = self._bias(self._vectors) if rows is None or native is None else None
         self._scan: GroupScan
         if native is None:
-            dtype = torch.bfloat16 if multiplies_bfloat16(self._vectors.device) else torch.float32
-            self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(self._vectors.device), dtype)
+            device = self._vectors.device
+            self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(device), fastest_type(device))
         else:
             if rows is not None and (rows.rows, rows.dim) != (len(self), self.dim):
                 raise SnapshotError(f"codes are of [{rows.rows},{rows.dim}], the vectors are [{len(self)},{self.dim}]")

@@ -128,9 +128,9 @@ def code_queries(queries: torch.Tensor, planes: int, short_sums: bool) -> CodedQ
     norms = np.linalg.norm(left, axis=1)
     panels = -(-b * planes // PANEL)
     codes, step = np.zeros((panels * PANEL, quads * 4), np.int8), np.ones(panels * PANEL, np.float32)
-    for plane in range(planes):
-        code, unit = _plane(left, short_sums)
-        codes[plane : b * planes : planes], step[plane : b * planes : planes] = code, unit
+    for number in range(planes):
+        code, unit = plane(left, short_sums)
+        codes[number : b * planes : planes], step[number : b * planes : planes] = code, unit
         left -= code * unit[:, None].astype(np.float64)
     return CodedQueries(
         panels=np.ascontiguousarray(codes.reshape(panels, PANEL, quads, 4).transpose(0, 2, 1, 3)),
@@ -142,8 +142,8 @@ def code_queries(queries: torch.Tensor, planes: int, short_sums: bool) -> CodedQ
     )
 
 
-def _plane(values: np.ndarray, short_sums: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Values [b,quads*4] as codes int8 and the unit of each row, float32 [b]: as fine as the sums that the kernel forms allow."""
+def plane(values: np.ndarray, short_sums: bool) -> tuple[np.ndarray, np.ndarray]:
+    """float64 values [b,d] as codes int8 and the unit of each row, float32 [b]: as fine as the sums that the kernel forms allow."""
     largest = np.abs(values).max(axis=1)
     unit = largest / 126.999  # rounded to float32 it may be a little less than it should
     if short_sums:  # rounding adds at most a half to each of the eight codes of a sum
