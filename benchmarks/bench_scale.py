@@ -3,19 +3,22 @@
     python benchmarks/bench_scale.py DATA/corpus/simplewiki_2021.jsonl.xz --scratch DIR
     python benchmarks/bench_scale.py DATA/corpus/simplewiki_2021.jsonl.xz --scratch DIR --vectors 10000 100000 1000000 10000000
 
-Documents: the first of a source, built, embedded under --body, then a fixed number of them changed and embedded again (a refresh). Vectors:
-random of length one, searched exactly. Each point is a process of its own; the least of its sizes only says what starting costs, which is
-taken off the others. An exponent is fitted to all sizes but the largest, the "outside" one, which is compared with what the fit says.
-The last line is one JSON object.
+Documents: the first of a source, built, embedded under --body (in bfloat16 where the processor multiplies it), then a fixed number of
+them changed and embedded again (a refresh). Vectors: random of length one, searched exactly. Each point is a process of its own; the
+least of its sizes only says what starting costs, which is taken off the others. An exponent is fitted to all sizes but the largest, the
+"outside" one, which is compared with what the fit says. Points are kept in DIR/points.jsonl: the same command goes on where it was
+stopped, and takes --documents and --vectors that were measured before from there. The last line is one JSON object.
 """
 
 import argparse
 import itertools
 import json
 import lzma
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,11 @@ from common import result
 from memory import Extra
 from realm.index.compressed import CompressedIndex
 
+RECIPE = """
+run = {{ bf16 = true, threads = {threads} }}
+corpus = {{ sources = {sources} }}
+model = {{ body = "{body}" }}
+"""
 CHANGED = 100  # documents of a refresh
 CHUNK = 1 << 18
 SEARCHES = 7
@@ -41,10 +49,13 @@ def first_documents(source: Path, count: int, out: Path) -> Path:
 
 def document_point(source: Path, count: int, scratch: Path, body: str) -> dict[str, float]:
     """What a corpus of so many documents costs: processor seconds, MiB."""
+    shutil.rmtree(scratch, ignore_errors=True)  # of a point that was stopped
     scratch.mkdir(parents=True)
-    documents, run = first_documents(source, count, scratch / "documents.jsonl"), scratch / "run"
+    documents, run, recipe = first_documents(source, count, scratch / "documents.jsonl"), scratch / "run", scratch / "recipe.toml"
+    sources = json.dumps([str(documents.resolve())])
+    recipe.write_text(RECIPE.format(threads=torch.get_num_threads(), sources=sources, body=body), "utf-8")
     corpus = timed("corpus", (*REALM, "corpus", "build", str(documents), "--out", str(scratch / "corpus"), "--workers", "1", "--json"))
-    index = timed("index", (*REALM, "index", "build", str(documents), "--body", body, "--out", str(run), "--json"))
+    index = timed("index", (*REALM, "run", str(recipe), "--out", str(run), "--stages", "corpus,pretrain", "--json"))
     sizes = {"corpus, MiB on disk": size_mib(run / "corpus"), "index, MiB on disk": size_mib(run / "index")}
     new = scratch / "changed.jsonl"
     with documents.open(encoding="utf-8") as lines:
@@ -52,8 +63,9 @@ def document_point(source: Path, count: int, scratch: Path, body: str) -> dict[s
     new.write_text("".join(json.dumps(row | {"text": f"{row['text']} Changed for a measurement."}) + "\n" for row in rows), "utf-8")
     refresh = [timed("update", (*REALM, "corpus", "update", str(run / "corpus"), str(new), "--json"))]
     refresh.append(timed("refresh", (*REALM, "index", "build", str(run), "--json")))
+    shutil.rmtree(scratch)
     return {
-        "size": index["said"]["blocks"],
+        "size": index["said"]["corpus"]["blocks"],
         "corpus build, s": corpus["processor_seconds"],
         "corpus build, peak MiB": corpus["peak_mib"],
         "corpus and embedding, s": index["processor_seconds"],
@@ -91,6 +103,18 @@ def in_own_process(n: int, dim: int) -> dict[str, float]:
     return figures
 
 
+def kept(points: Path, what: str, size: int, measure: Callable[[int], dict[str, float]]) -> dict[str, float]:
+    """The point of this size from the file ``points``, measured and put there unless it is there."""
+    known = [json.loads(line) for line in points.read_text("utf-8").splitlines()] if points.is_file() else []
+    for point in known:
+        if (point["what"], point["asked"]) == (what, size):
+            return dict(point["figures"])
+    figures = measure(size)
+    with points.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"what": what, "asked": size, "figures": figures}) + "\n")
+    return figures
+
+
 def fits(points: list[dict[str, float]]) -> list[dict[str, Any]]:
     """For each figure the exponent over all points but the first, which is taken off, and the last, which is forecast."""
     least, *fitted, outside = points
@@ -111,7 +135,7 @@ def fits(points: list[dict[str, float]]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="documents as JSON lines, compressed by xz")
-    parser.add_argument("--scratch", type=Path, required=True, help="a directory that does not exist yet")
+    parser.add_argument("--scratch", type=Path, required=True, help="a directory of its own; points are kept there")
     parser.add_argument("--documents", type=int, nargs="*", default=[100, 500, 1000, 2000, 4000], help="at least four, ascending")
     parser.add_argument(
         "--vectors", type=int, nargs="*", default=[1000, 30_000, 100_000, 300_000, 1_000_000], help="at least four, ascending"
@@ -124,8 +148,18 @@ def main() -> None:
     if arguments.point is not None:
         print(json.dumps(vector_point(arguments.point, arguments.dim)))
         return
-    vectors = [in_own_process(n, arguments.dim) for n in arguments.vectors]
-    documents = [document_point(arguments.source, count, arguments.scratch / str(count), arguments.body) for count in arguments.documents]
+    arguments.scratch.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(arguments.threads)
+
+    def of_vectors(n: int) -> dict[str, float]:
+        return in_own_process(n, arguments.dim)
+
+    def of_documents(count: int) -> dict[str, float]:
+        return document_point(arguments.source, count, arguments.scratch / str(count), arguments.body)
+
+    points = arguments.scratch / "points.jsonl"
+    vectors = [kept(points, f"vectors of {arguments.dim}", n, of_vectors) for n in arguments.vectors]
+    documents = [kept(points, f"documents, {arguments.body}", count, of_documents) for count in arguments.documents]
     rows = [row for points in (vectors, documents) if len(points) > 3 for row in fits(points)]
     facts = {"source": arguments.source.name, "body": arguments.body, "dim": arguments.dim}
     print(json.dumps(result("scale", arguments.threads, **facts, vectors=vectors, documents=documents, fits=rows)))
