@@ -47,13 +47,13 @@ def first_documents(source: Path, count: int, out: Path) -> Path:
     return out
 
 
-def document_point(source: Path, count: int, scratch: Path, body: str) -> dict[str, float]:
+def document_point(source: Path, count: int, scratch: Path, body: str, threads: int) -> dict[str, float]:
     """What a corpus of so many documents costs: processor seconds, MiB."""
     shutil.rmtree(scratch, ignore_errors=True)  # of a point that was stopped
     scratch.mkdir(parents=True)
     documents, run, recipe = first_documents(source, count, scratch / "documents.jsonl"), scratch / "run", scratch / "recipe.toml"
     sources = json.dumps([str(documents.resolve())])
-    recipe.write_text(RECIPE.format(threads=torch.get_num_threads(), sources=sources, body=body), "utf-8")
+    recipe.write_text(RECIPE.format(threads=threads, sources=sources, body=body), "utf-8")
     corpus = timed("corpus", (*REALM, "corpus", "build", str(documents), "--out", str(scratch / "corpus"), "--workers", "1", "--json"))
     index = timed("index", (*REALM, "run", str(recipe), "--out", str(run), "--stages", "corpus,pretrain", "--json"))
     sizes = {"corpus, MiB on disk": size_mib(run / "corpus"), "index, MiB on disk": size_mib(run / "index")}
@@ -149,13 +149,12 @@ def main() -> None:
         print(json.dumps(vector_point(arguments.point, arguments.dim)))
         return
     arguments.scratch.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(arguments.threads)
 
     def of_vectors(n: int) -> dict[str, float]:
         return in_own_process(n, arguments.dim)
 
     def of_documents(count: int) -> dict[str, float]:
-        return document_point(arguments.source, count, arguments.scratch / str(count), arguments.body)
+        return document_point(arguments.source, count, arguments.scratch / str(count), arguments.body, arguments.threads)
 
     points = arguments.scratch / "points.jsonl"
     vectors = [kept(points, f"vectors of {arguments.dim}", n, of_vectors) for n in arguments.vectors]

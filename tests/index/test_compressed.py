@@ -141,7 +141,8 @@ def test_bounds_of_codes_hold_and_are_near(name: str) -> None:
     assert (bounds >= best).all()
     lengths = torch.stack([part.norm(dim=1).amax() for part in vectors.double().split(GROUP)])
     room = torch.outer(queries.double().norm(dim=1) + 1e-12, lengths + 1e-12)
-    assert (bounds - best <= 0.06 * room).all() or name in ("huge component", "overflow")
+    near = bounds - best <= 0.06 * room
+    assert (bounds.isinf() if name == "overflow" else near).all(), "past the largest float32 no row is left out"
 
 
 @pytest.mark.parametrize("scan", SCANS)

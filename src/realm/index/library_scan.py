@@ -90,8 +90,7 @@ class LibraryScan:
         rows, groups = np.zeros(b, np.int64), np.zeros(b, np.int64)
         most_rows, most_groups = limit + np.diff(excluded.start), limit + len(self._slack) // 8
         pairs, bounds = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
-        parts = self._parts(len(self._slack), b)
-        room = room_for(prepared, _longest(parts))
+        parts, room = self._parts(len(self._slack), prepared)
         for part in parts:
             reached, pair, both = self._reaching(prepared, part, asked, room)
             groups += np.bincount(reached, minlength=b)
@@ -109,10 +108,11 @@ class LibraryScan:
         overfull = overfull | (np.bincount(query, minlength=b) > limit)
         return Listed(query, row, both[kept, 0], both[kept, 1], overfull).only(~overfull[query])
 
-    def _parts(self, groups: int, b: int) -> list[slice]:
-        """Of so many groups, those whose scores for b queries are formed together."""
-        step = max(1, (CUDA_ENTRIES if self._slack.is_cuda else BLOCK_ENTRIES) // (b * GROUP))
-        return [slice(first, min(first + step, groups)) for first in range(0, groups, step)]
+    def _parts(self, groups: int, prepared: PreparedQueries) -> tuple[list[slice], torch.Tensor]:
+        """Of so many groups, those whose scores are formed together, and room for the scores of the longest part."""
+        step = max(1, (CUDA_ENTRIES if self._slack.is_cuda else BLOCK_ENTRIES) // (len(prepared.unit) * GROUP))
+        parts = [slice(first, min(first + step, groups)) for first in range(0, groups, step)]
+        return parts, room_for(prepared, min(step, groups) * GROUP)
 
     def _reaching(
         self, prepared: PreparedQueries, part: slice, asked: torch.Tensor, room: torch.Tensor
@@ -144,8 +144,7 @@ class LibraryScan:
         groups = torch.arange(0, len(self._slack), stride, device=self._slack.device)
         best = torch.empty(len(groups), len(prepared.unit), device=self._slack.device)
         inside = torch.arange(GROUP, device=self._slack.device)
-        parts = self._parts(len(groups), len(prepared.unit))
-        room = room_for(prepared, _longest(parts))
+        parts, room = self._parts(len(groups), prepared)
         for part in parts:
             some = groups[part]
             rows: slice | torch.Tensor = slice(part.start * GROUP, part.stop * GROUP)
@@ -167,8 +166,3 @@ class LibraryScan:
         """How far bounds may lie above scores: float32 [g,b]."""
         norms = torch.outer(self._rows.norm[groups], prepared.by_norm)
         return norms.addr_(self._rows.residual[groups], prepared.by_residual).add_(self._slack[groups, None])
-
-
-def _longest(parts: list[slice]) -> int:
-    """Rows of the longest part."""
-    return max((part.stop - part.start for part in parts), default=0) * GROUP
