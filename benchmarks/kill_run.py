@@ -6,7 +6,7 @@ Pre-training, fine-tuning, answers, ``realm repair`` of a damaged run, additions
 of its index each run in a process of their own that gets SIGKILL at a random moment, or when it comes by a random write point
 (``storage/points.toml``), until it comes through; then the next begins. After each kill another process's eyes look at what is there: the
 corpus holds what it held before or what it is to hold, stages keep their bits, the index opens whole and nothing was put aside. After each
-operation what it made is compared, bit for bit, with the same run that nobody disturbed: weights, vectors, rows of the log, swaps, blocks,
+operation what it made is compared, bit for bit, with the same run that nobody disturbed: weights, vectors, rows of the log, blocks,
 answers with their probabilities. A round ends with ``realm verify`` and a look for anything half-written.
 
 Killed itself, the same command goes on counting where it was. Prints one JSON object as its last line; the exit code is 1 if anything was
@@ -137,9 +137,8 @@ def trained(run: RunPaths, stage: str) -> Any:
     """What must not depend on who was killed when; times and numbers of generations left out."""
     log = [row for row in MetricsLog(run.metrics).rows() if row["stage"] == stage]
     rows = [{key: value for key, value in row.items() if key not in (*TIMES, "refresher_restarts")} for row in log]
-    swaps = [[row[key] for key in ("step", "params_step", "parameters", "vectors")] for row in MetricsLog(run.swaps).rows()]
     newest = run.index / f"{published_generations(run.index)[-1]:06d}"
-    return [weights(run), sha256_file(newest / "vectors-00000.npy"), rows, swaps]
+    return [weights(run), sha256_file(newest / "vectors-00000.npy"), rows]
 
 
 def answers(run: RunPaths) -> Any:

@@ -33,11 +33,6 @@ class RunPaths:
         return self.root / "metrics.jsonl"
 
     @property
-    def swaps(self) -> Path:
-        """Which index pre-training searched from which step on."""
-        return self.root / "swaps.jsonl"
-
-    @property
     def examples(self) -> Path:
         """A few sentences with what pre-training retrieved for them at each refresh."""
         return self.root / "examples.jsonl"

@@ -1,4 +1,4 @@
-"""SIGKILL inside a step of a real training process, started again: the weights, the metrics and the swaps of the uninterrupted run."""
+"""SIGKILL inside a step of a real training process, started again: the weights and the metrics of the uninterrupted run."""
 
 import json
 import random
@@ -25,7 +25,6 @@ def before_pretraining(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory)
     run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("before") / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params", "results"):
         shutil.rmtree(run / name)
-    (run / "swaps.jsonl").unlink()
     rows = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] in ("warm", "ict")]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return run
@@ -35,12 +34,10 @@ def job(run: Path, world: int, settings: dict[str, Any] = SETTINGS, **more: Any)
     return {"work": "stages", "run": str(run), "world": world, "set": settings, "stages": ["pretrain"], **more}
 
 
-def outcome(run: Path) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]]]:
-    """Weights, metrics and swaps but for times."""
-    logs = [list(MetricsLog(run / name).rows()) for name in ("metrics.jsonl", "swaps.jsonl")]
-    metrics, swaps = ([{key: value for key, value in row.items() if key not in TIMES} for row in rows] for rows in logs)
-    # A generation that a killed run had begun leaves a gap in the numbers.
-    return sha256_file(run / "stages/pretrain/model.safetensors"), metrics, [row | {"generation": 0} for row in swaps]
+def outcome(run: Path) -> tuple[str, list[dict[str, Any]]]:
+    """Weights and metrics but for times."""
+    metrics = [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
+    return sha256_file(run / "stages/pretrain/model.safetensors"), metrics
 
 
 def assert_resumes(jobs: Jobs, start: Path, root: Path, world: int, kills: list[tuple[int, int]], settings: dict[str, Any]) -> None:
@@ -60,20 +57,6 @@ def assert_resumes(jobs: Jobs, start: Path, root: Path, world: int, kills: list[
 
 def test_killed_on_two_ranks(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
     assert_resumes(jobs, before_pretraining, tmp_path, 2, [(1, 5)], SETTINGS)
-
-
-def test_killed_in_a_replay(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
-    """The recorded run is an inline one whose second swap was, as it were, two steps late."""
-    recorded = shutil.copytree(before_pretraining, tmp_path / "recorded")
-    (done,) = jobs(job(recorded, 1))
-    assert done["codes"] == [0], done
-    first, second, *_ = MetricsLog(recorded / "swaps.jsonl").rows()
-    assert (second["step"], second["params_step"]) == (4, 4)
-    record = tmp_path / "swaps.jsonl"
-    record.write_text("".join(json.dumps(row) + "\n" for row in (first, second | {"step": 6})))
-    settings = {**SETTINGS, "refresher": {"replay": str(record)}}
-    assert_resumes(jobs, before_pretraining, tmp_path, 1, [(0, 5)], settings)
-    assert [row["step"] for row in MetricsLog(tmp_path / "broken/swaps.jsonl").rows()] == [0, 6, STEPS]
 
 
 @pytest.mark.slow

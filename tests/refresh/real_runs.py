@@ -37,11 +37,10 @@ def ready_to_pretrain(recipe: Path, out: Path, **pretrain: Any) -> RunPaths:
     return RunPaths(out)
 
 
-def copy_of(run: RunPaths, to: Path, mode: str, replay: Path | None = None) -> RunPaths:
-    """The same run with another ``pretrain.refresh``, or as a replay of the swaps of another one."""
+def copy_of(run: RunPaths, to: Path, mode: str) -> RunPaths:
+    """The same run with another ``pretrain.refresh``."""
     copied = RunPaths(Path(shutil.copytree(run.root, to)))
-    text = copied.config.read_text().replace('refresh = "inline"', f'refresh = "{mode}"')
-    copied.config.write_text(text if replay is None else text.replace('replay = ""', f'replay = "{replay}"'))
+    copied.config.write_text(copied.config.read_text().replace('refresh = "inline"', f'refresh = "{mode}"'))
     return copied
 
 
@@ -148,14 +147,13 @@ class Pair:
                 self.kills += 1
 
 
-def outcome(run: RunPaths) -> tuple[str, str, list[dict[str, Any]], list[tuple[Any, ...]]]:
-    """What must not depend on who was killed when: weights, vectors of the index, metrics and swaps, times and numbers left out."""
+def outcome(run: RunPaths) -> tuple[str, str, list[dict[str, Any]]]:
+    """What must not depend on who was killed when: weights, vectors of the index and metrics, times and numbers left out."""
     newest = run.index / f"{published_generations(run.index)[-1]:06d}"
     left_out = (*TIMES, "refresher_restarts")
     log = [row for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"]
     rows = [{key: value for key, value in row.items() if key not in left_out} for row in log]
-    swaps = [tuple(row[key] for key in ("step", "params_step", "parameters", "vectors")) for row in MetricsLog(run.swaps).rows()]
-    return sha256_file(run.stage("pretrain") / "model.safetensors"), sha256_file(newest / "vectors-00000.npy"), rows, swaps
+    return sha256_file(run.stage("pretrain") / "model.safetensors"), sha256_file(newest / "vectors-00000.npy"), rows
 
 
 def left_over(run: RunPaths) -> set[str]:

@@ -1,4 +1,4 @@
-"""The trainer's side: skipped, not queued; no wait below the limit; swaps recorded and replayed; a refresher that dies or lingers."""
+"""The trainer's side: skipped, not queued; no wait below the limit; a refresher that dies or lingers."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import torch
 
 from realm.config import load_recipe
 from realm.data.blocks import BlockInputs
-from realm.errors import ConfigError, TrainingError
+from realm.errors import TrainingError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
@@ -26,9 +26,8 @@ from realm.refresh.index_source import Inline, RefreshContext, Schedule
 from realm.refresh.parameters import requested
 from realm.refresh.refresher import Refresher, read_status
 from realm.refresh.refresher_process import RefresherProcess
-from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation
-from realm.train.metrics import TIMES, MetricsLog
+from realm.train.metrics import MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain")
 QUIET = Progress(quiet=True)
@@ -228,32 +227,15 @@ def settings(**pretrain: Any) -> dict[str, dict[str, Any]]:
     return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"nice": 0, "staleness_limit": 6}}
 
 
-def weights(run: Path) -> str:
-    return sha256_file(run / "stages" / "pretrain" / "model.safetensors")
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    """Rows that do not depend on how swaps came about: a replay waits for nobody, so no staleness alarm rings in it."""
-    found = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] == "pretrain" and "alarm" not in row]
-    return [{key: value for key, value in row.items() if key not in (*TIMES, "refresher_restarts")} for row in found]
-
-
-def test_a_run_beside_a_refresher_can_be_replayed(tmp_path: Path, write_tiny: Write) -> None:
-    """Asynchronous swaps, then the same swaps again: the same weights and metrics, bit for bit."""
+def test_a_run_beside_a_refresher(tmp_path: Path, write_tiny: Write) -> None:
+    """It goes over to several indexes, some of parameters that are older than the step, says what each changed, and leaves no orphan."""
     recipe = write_tiny(tmp_path)
     run_recipe(load_recipe(recipe, settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
-    swaps = list(MetricsLog(tmp_path / "run" / "swaps.jsonl").rows())
-    assert len(swaps) >= 4 and any(swap["params_step"] < swap["step"] for swap in swaps)
-    assert {"topk_overlap", "stale_share", "probe_recall"} <= set().union(*rows(tmp_path / "run"))
+    rows = [row for row in MetricsLog(tmp_path / "run" / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+    assert sum("probe_recall" in row for row in rows) >= 4 and max(row.get("staleness_highest", 0) for row in rows) >= 5
+    assert {"topk_overlap", "stale_share", "probe_recall"} <= set().union(*rows)
     status = read_status(tmp_path / "run" / "index")
     assert status is not None and not alive(status.pid), "no orphan"
-    replay = settings() | {"refresher": {"replay": str(tmp_path / "run" / "swaps.jsonl")}}
-    run_recipe(load_recipe(recipe, replay), tmp_path / "again", stages=STAGES, progress=QUIET)
-    assert weights(tmp_path / "again") == weights(tmp_path / "run")
-    assert rows(tmp_path / "again") == rows(tmp_path / "run")
-    keys = ("step", "params_step", "parameters", "vectors")
-    repeated = MetricsLog(tmp_path / "again" / "swaps.jsonl").rows()
-    assert [[row[key] for key in keys] for row in repeated] == [[row[key] for key in keys] for row in swaps]
 
 
 SLOW = pytest.mark.slow
@@ -278,18 +260,6 @@ def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals
         code = trainer.wait(60)
     assert code == {signal.SIGINT: 130, signal.SIGTERM: 143}.get(how, -how)
     until(lambda: not alive(status.pid))
-
-
-def test_a_bad_record_is_refused(tmp_path: Path, write_tiny: Write) -> None:
-    recipe = write_tiny(tmp_path)
-    bad = {"none.jsonl": "no swaps.jsonl", "empty.jsonl": "does not begin", "other.jsonl": "is missing"}
-    (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "other.jsonl").write_text('{"stage": "pretrain", "step": 0}\n')
-    run_recipe(recipe, tmp_path / "run", stages=STAGES[:3], progress=QUIET)
-    for name, words in bad.items():
-        recorded = load_recipe(recipe, {"refresher": {"replay": str(tmp_path / name)}})
-        with pytest.raises(ConfigError, match=f"{name}: .*{words}"):
-            run_recipe(recorded, tmp_path / "run", stages=("pretrain",), progress=QUIET)
 
 
 def test_an_index_that_is_embedded_within_training_says_how_far_it_is(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:

@@ -190,8 +190,6 @@ class RefresherConfig:
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
     deadline: Annotated[float, Ge(1)] = 600.0
     """Seconds that the trainer waits for a silent refresher before it stops with an error."""
-    replay: File = ""
-    """swaps.jsonl of another run of this recipe: swap at its steps instead; same seed, same threads, same weights."""
 
 
 def check_pretrain(section: PretrainConfig) -> None:

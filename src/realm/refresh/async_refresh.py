@@ -8,7 +8,7 @@ from realm.errors import SnapshotError, TrainingError
 from realm.nn.model import RealmModel
 from realm.refresh.generation import Generation
 from realm.refresh.index_source import IndexSource, RefreshContext
-from realm.refresh.parameters import forget_requests, parameters_path, read_facts, request_index, requested
+from realm.refresh.parameters import forget_requests, request_index, requested
 from realm.refresh.refresher import Status, read_status
 from realm.refresh.refresher_process import RefresherProcess
 from realm.storage.generations import CURRENT, current_generation
@@ -102,11 +102,6 @@ class AsyncRefresh(IndexSource):
         except SnapshotError as error:
             logger.warning("generation %d cannot be used, the index is unchanged: %s", newest, error)
             return None
-        facts = read_facts(parameters_path(paths, newest))
-        options = self.context.options
-        if facts is not None and facts.exact:
-            options = options.lasting(self.generation.embedder)
-        self.made_with = (options.threads, options.bf16)
         if self._process is not None:
             self._process.reset_failures()
         return self.generation

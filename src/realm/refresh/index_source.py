@@ -1,13 +1,12 @@
 """Which index a trainer searches from which step on: one interface for every mode, and what they all need to know of the run.
 
-``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process, ``replay`` repeats the
-swaps of another run, ``ranked`` lets one rank decide for all.
+``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process, ``ranked`` lets one
+rank decide for all.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -79,13 +78,11 @@ class IndexSource(ABC):
 
     Attributes:
         generation: what is searched; None before the first.
-        made_with: CPU threads that embedded it, and whether in bfloat16: its last bits depend on them.
     """
 
     def __init__(self, context: RefreshContext):
         self.context = context
         self.generation: Generation | None = None
-        self.made_with = (0, False)
 
     @property
     def restarts(self) -> int:
@@ -105,14 +102,6 @@ class IndexSource(ABC):
         """The index of the parameters as they are after the last step, which outlives the stage."""
         return self._embed(step, model, EmbedOptions(bf16=self.context.options.bf16).lasting(model.documents))
 
-    def state(self) -> dict[str, Any]:
-        """JSON that a checkpoint carries besides the number of the generation."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state` gave."""
-        return
-
     def tidy(self) -> None:
         """After the stage: its checkpoints are gone, and the generations that only they needed go too."""
         self.context.prune()
@@ -127,7 +116,6 @@ class IndexSource(ABC):
         self.generation = refresh_index(
             model, context.inputs, context.paths, step=step, protect=context.protect(), options=options, progress=context.progress
         )
-        self.made_with = (torch.get_num_threads(), options.bf16)
         return self.generation
 
 

@@ -4,8 +4,6 @@ The first rank proposes a generation by its number before each step; the others 
 rank maps the same files. A child that embeds belongs to the first rank.
 """
 
-from typing import Any
-
 from realm.nn.model import RealmModel
 from realm.refresh.generation import Generation
 from realm.refresh.index_source import IndexSource
@@ -46,12 +44,6 @@ class Ranked(IndexSource):
     def finalize(self, step: int, model: RealmModel) -> Generation:
         return self._go_over(on_first(lambda: self._first.finalize(step, model).number))
 
-    def state(self) -> dict[str, Any]:
-        return self._first.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._first.restore(state)
-
     def tidy(self) -> None:
         on_first(self._first.tidy)
 
@@ -63,7 +55,7 @@ class Ranked(IndexSource):
         """Search generation ``number`` on this rank, too."""
         if is_first():
             assert self._first.generation is not None
-            self.generation, self.made_with = self._first.generation, self._first.made_with
+            self.generation = self._first.generation
         else:
             self.generation = self.context.open(number)
         return self.generation

@@ -31,7 +31,7 @@ from realm.recipes.pretrain.own_questions import ASKED, own_em, own_questions
 from realm.recipes.pretrain.probe import ProbeSet
 from realm.recipes.pretrain.sentences import pretraining_sentences, probe_sentences, require_same_corpus
 from realm.recipes.pretrain.staleness import overlap, stale_share
-from realm.recipes.pretrain.swaps import SwapLog, index_source, speed
+from realm.recipes.pretrain.swaps import index_source, speed
 from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.pretrain.watching import Watcher
 from realm.refresh import Generation
@@ -89,7 +89,6 @@ class PretrainTask(Task):
         self._generation: Generation | None = None
         self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
         self.source = index_source(context, self.kept_generations)
-        self.swaps = SwapLog(context.paths.swaps)
         self.watcher, self.followed = Watcher(), Examples(context.paths.examples, self.sentences.store)
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
@@ -261,7 +260,6 @@ class PretrainTask(Task):
             self._start_null()
         if not is_first():
             return {}
-        self.swaps.add(step, self.source)
         view, queries = self.view, self.probe.queries
         retrieved = self.probe.retrieve(view)
         metrics = {"probe_recall": self.probe.recall(retrieved)}
@@ -300,15 +298,13 @@ class PretrainTask(Task):
         return self.collapsed and self.section.stop_on_collapse
 
     def state(self) -> dict[str, Any]:
-        state = {"generation": self.generation.number, "probe": self.probe.history, "swaps": self.swaps.rows}
+        state = {"generation": self.generation.number, "probe": self.probe.history}
         state |= {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
-        return state | {"source": self.source.state(), "watcher": self.watcher.state(), "followed": self.followed.rows}
+        return state | {"watcher": self.watcher.state(), "followed": self.followed.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
-        self.swaps.restore(state.get("swaps", []))
-        self.source.restore(state.get("source", {}))
         self.watcher.restore(state.get("watcher", {}))
         self.followed.restore(state.get("followed", 0))
         self.first_recall, self._even_offset = state.get("first_recall", 0.0), state.get("even_offset")
@@ -324,8 +320,6 @@ class PretrainTask(Task):
         between = range(*sorted((self.generation.step, step)))
         if not self.section.queries_alone and any(map(self.section.retriever_learns, between)):  # ended early, or between two refreshes
             self.generation = self.source.finalize(step, self.model)
-            if is_first():
-                self.swaps.add(step, self.source)
         return self.generation
 
     def search_start(self) -> None:
