@@ -72,8 +72,11 @@ format: $(STAMP)  ## rewrite the code as ruff likes it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## run every benchmark; the last line of each is one JSON object
-	@for bench in benchmarks/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python $$bench $(ARGS) || exit 1; done
+bench: $(STAMP)  ## run one benchmark, NAME=search.bench_mips; its last line is one JSON object (without NAME: which there are)
+	@if [ -n "$(NAME)" ]; then $(BIN)/python -m benchmarks.$(NAME) $(ARGS); else \
+	  for file in $$(grep -l __main__ benchmarks/*/*.py); do \
+	    name=$${file#benchmarks/}; printf '%-32s %s\n' "$$(echo $${name%.py} | tr / .)" "$$(sed -n '1s/^"""//p' $$file)"; \
+	  done; fi
 
 .venv/.docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[docs]'

@@ -51,7 +51,7 @@ No question of these was taken that is also one of the sets it is tested on, or 
 
 {cost}, besides the index of its documents. Made by realm {version}, torch {torch},
 transformers {transformers}.
-What it answers: `benchmarks/released_model.py`, and a page in `benchmarks/results`.
+What it answers: `benchmarks/reading/released_model.py`, and a page in `benchmarks/results`.
 """
 
 

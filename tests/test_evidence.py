@@ -14,15 +14,15 @@ from realm.answerer import Answer, Answerer
 from realm.data.blocks import NULL_ROW
 from realm.opening import open_run
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
 ASKED = ["What is the currency of Arvad?", "What do people in Belmor pay with?", "zzz"]
 
 
 @pytest.fixture(scope="module")
 def evidence() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import evidence
+        patch.syspath_prepend(str(ROOT))
+        from benchmarks.evidence import evidence
 
         yield evidence
 
@@ -82,8 +82,8 @@ def test_as_registered(evidence: ModuleType, low: float, high: float, by_seed: l
 
 
 def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import evidence_figures
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.evidence import evidence_figures
 
     monkeypatch.setattr("sys.argv", ["evidence_figures.py", "--out", str(tmp_path)])
     evidence_figures.main()
@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(drawn) == 4
     for path in drawn:
         ElementTree.parse(path)
-        assert path.read_text("utf-8") == (BENCHMARKS.parent / "docs" / "images" / path.name).read_text("utf-8"), "draw them again"
+        assert path.read_text("utf-8") == (ROOT / "docs" / "images" / path.name).read_text("utf-8"), "draw them again"
 
 
 def test_rows_of_an_ablation_beside_realm(evidence: ModuleType) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
 def rows_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Opens the rows of a part: rows_of(seconds, device)."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from suite_rows import Rows
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.training.suite_rows import Rows
 
     return lambda seconds=60.0, device="cpu": Rows(tmp_path / "part.json", "part", device, seconds)
 
@@ -56,7 +56,7 @@ def test_a_failed_row_is_noted_and_tried_again(rows_of: Any, tmp_path: Path) -> 
 
 
 def test_nothing_is_begun_when_the_time_is_over(rows_of: Any, tmp_path: Path) -> None:
-    from suite_rows import OutOfTime
+    from benchmarks.training.suite_rows import OutOfTime
 
     rows_of().measure("a", lambda: {"value": 1})
     late = rows_of(seconds=0.0)
@@ -68,9 +68,9 @@ def test_nothing_is_begun_when_the_time_is_over(rows_of: Any, tmp_path: Path) ->
 
 
 def suite(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "gpu_suite.py"), "--out", str(out), "--toy", "--threads", "1", *arguments]
+    command = [sys.executable, "-m", "benchmarks.training.gpu_suite", "--out", str(out), "--toy", "--threads", "1", *arguments]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500, cwd=ROOT)
 
 
 def test_an_unknown_part_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ LEAST = 40
 
 @pytest.fixture(scope="module")
 def check() -> Any:
-    spec = importlib.util.spec_from_file_location("mutation_check", ROOT / "benchmarks" / "mutation_check.py")
+    spec = importlib.util.spec_from_file_location("mutation_check", ROOT / "benchmarks" / "reliability" / "mutation_check.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules["mutation_check"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -236,33 +236,3 @@ def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path: Path, caps
     assert [row["alarm"] for row in rows if "alarm" in row][-1:] == ["own_em"]
     assert main(["ask", str(tmp_path / "run"), "Which river flows through Oslo?"]) == 0
     assert f"answers {own:.0%} of the questions made of its own sentences" in capsys.readouterr().err
-
-
-def test_lama_by_a_pointer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said is what the candidates point at most, alone and among single wordpieces; without documents it is one string for all."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    from lama import Fact, readable
-    from lama_pointing import Pointing, measured, without
-
-    opened = open_run(run)
-    inputs, places = opened.inputs, opened.inputs.span_places
-    letter = next(text for text in "abcdefgh" if len(inputs.store.tokenizer.encode([text])[0]) == 1)
-    facts = [
-        Fact(relation, place, f"The river [MASK] flows through {place}.", letter, "")
-        for relation, place in zip("aab", PLACES, strict=False)
-    ]
-    asked = readable(iter(facts), inputs, 5)
-    with torch.inference_mode():
-        said = Pointing(opened, opened.pretrained.reader, 3).say(asked, opened.source)
-        for one, each in zip(asked, said, strict=True):
-            found = opened.source([one.fact.statement.replace("[MASK]", " ")], [one.query.ids], 3)
-            pointed = point_at(opened.pretrained.reader, inputs, [one.query.ids], [one.query.targets], found.rows)
-            strings = best_strings(pointed.spans.of(0), found.scores[0].double().log_softmax(-1), inputs, found.rows[0])
-            assert each.any_string == strings[0].key and each.held == bool(pointed.equal.any())
-            assert each.one_wordpiece == next((string.key for string in strings if len(string.wordpieces) == 1), "")
-        rows = measured(opened, opened.pretrained.reader, asked, 3)
-    assert [row["search"] for row in rows] == ["own search", "BM25"]
-    right = [float(each.any_string == places.key(one.query.targets)) for one, each in zip(asked, said, strict=True)]
-    assert rows[0]["any_string"]["share"] == pytest.approx(np.mean([np.mean(right[:2]), right[2]]))
-    alone = without(opened, asked)
-    assert alone["says"] == places.likeliest and alone["most frequent object"] == 1

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Three queries of two candidates with inputs of many lengths; the second query has one mask fewer, and a document repeats."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from step_batch import full_workload
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.training.step_work import full_workload
 
     found = full_workload(3, 2, query_length=12, block_length=24)
     queries = [replace(q, ids=q.ids[: 10 - i]) for i, q in enumerate(found.queries)]
@@ -29,8 +29,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_way_gives_the_same_loss_and_gradients(work: Any) -> None:
-    from bench_step import new_model
-    from step_ways import OURS, PLAIN, WAYS, our_loss, prepare, way_loss
+    from benchmarks.training.bench_step import new_model
+    from benchmarks.training.step_work import OURS, PLAIN, WAYS, our_loss, prepare, way_loss
 
     start = new_model("tiny").double()
     losses: dict[str, torch.Tensor] = {}
@@ -52,9 +52,9 @@ def test_every_way_gives_the_same_loss_and_gradients(work: Any) -> None:
 
 def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of width 4 with 8 inside: its products written out."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.training.step_work import body_flops
     from realm.nn.spec import BodySpec
-    from step_figures import body_flops
 
     spec = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8})
     length, read = 5, 2
@@ -68,8 +68,8 @@ def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_of_full_lengths_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from step_batch import full_workload, histogram
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.training.step_work import full_workload, histogram
 
     found = full_workload(2, 3, query_length=64, block_length=288)
     assert {len(s) for s in found.query_inputs()} == {64} and {len(s) for s in found.blocks()} == {288}

@@ -1,6 +1,6 @@
 """Wikitext to prose: each kind of markup by hand, a careful slow cleaning on real pages. Hostile input: ``test_wikitext_hostile``."""
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 from types import ModuleType
@@ -216,12 +216,9 @@ def test_templates_against_the_obvious_way(text: str) -> None:
 def reference() -> ModuleType:
     """The careful cleaning of the benchmark, which needs mwparserfromhell."""
     pytest.importorskip("mwparserfromhell")
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "wikitext_reference.py"
-    spec = importlib.util.spec_from_file_location("wikitext_reference", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+        return importlib.import_module("benchmarks.documents.bench_wikitext")
 
 
 def test_sentences_of_a_careful_cleaning_survive(reference: ModuleType, data_dir: Path) -> None:

@@ -1,6 +1,5 @@
 """The grid finds the best point, the gate learns whom to trust, and settings survive the disk."""
 
-import importlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -101,17 +100,7 @@ def test_perplexity_of_tokens_and_words() -> None:
     assert alone["knn_perplexity"] is None and alone["word_perplexity"] is None and alone["mean_a"] == 1, "some token has no probability"
 
 
-def test_scores_of_translations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_translations() -> None:
     pytest.importorskip("sacrebleu")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    paired_bootstrap = importlib.import_module("knn_mt").paired_bootstrap
-    rng = np.random.default_rng(0)
-    references = [" ".join(rng.choice(["ein", "Hund", "sitzt", "auf", "der", "Wiese", "und", "schläft"], 9)) for _ in range(60)]
-    worse = [" ".join(reference.split()[:6] + ["Katze"] * 3) for reference in references]
+    references = ["ein Hund sitzt auf der Wiese und schläft"] * 3
     assert translation_scores(references, references) == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}
-    found = paired_bootstrap(worse, references, references)
-    assert found["bleu"] == pytest.approx(100) and found["baseline_bleu"] < 80 and found["p"] < 0.01
-    halves = [
-        [pair[number % 2] for number, pair in enumerate(zip(a, b, strict=True))] for a, b in ((worse, references), (references, worse))
-    ]
-    assert paired_bootstrap(*halves, references)["p"] > 0.05, "as many faults, in other places"

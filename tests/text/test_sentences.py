@@ -62,7 +62,7 @@ def test_time_is_linear_on_hostile_lines(unit: str) -> None:
 
 
 def test_agrees_with_syntok_on_real_articles(data_dir: Path) -> None:
-    """A little here (its many lists with semicolons are what syntok sees differently); 20 MB in benchmarks/bench_sentences.py."""
+    """A little here (its many lists with semicolons are what syntok sees differently)."""
     tokenizer = Tokenizer(replace_not_contraction=False)
     both = either = size = 0
     with lzma.open(data_dir / "corpus" / "simplewiki_2021.jsonl.xz", "rt", encoding="utf-8") as file:

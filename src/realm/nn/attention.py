@@ -1,8 +1,8 @@
 """Attention of BERT bodies: torch's ``scaled_dot_product_attention``, and plain matrix products where that is slow.
 
 In bfloat16 on a CPU torch's fused attention is slower in forward and backward than in float32: products of whole heads take a quarter to
-three fifths of its time (benchmarks/bench_attention.py), for probabilities [b, heads, t, t] kept until the backward. In float32, and on a
-GPU, the fused way wins.
+three fifths of its time (benchmarks/results/2026-11-22-step-bf16-2-cores.md), for probabilities [b, heads, t, t] kept until the backward.
+In float32, and on a GPU, the fused way wins.
 """
 
 import math

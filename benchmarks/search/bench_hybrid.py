@@ -1,0 +1,117 @@
+"""Recall of dense, sparse and hybrid search with a published sentence embedder as it is, on the questions of recipes/squad-small.toml.
+
+    python -m benchmarks.search.bench_hybrid DATA --body minilm --cache runs/bench-hybrid
+
+DATA holds squad/corpus_squad_dev.jsonl.xz, squad/qa_dev.jsonl.xz and corpus/2wiki_paragraphs.jsonl.xz. Corpus and index are made in the
+cache once. The last line of its output is one JSON object: recall by answer and by gold paragraph, and milliseconds a question.
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import result
+from realm.candidates import EVEN, HybridCandidates, Searching, make_source
+from realm.config import build_recipe
+from realm.corpus.build.builder import build_corpus
+from realm.corpus.build.options import BuildOptions
+from realm.data.blocks import open_inputs
+from realm.data.questions import load_datasets, pooled
+from realm.data.types import Question
+from realm.index.hybrid import Weights
+from realm.nn.known_bodies import body_directory
+from realm.paths import RunPaths
+from realm.recipes.calibration import WEIGHTS, hits_by_weight
+from realm.recipes.context import open_context
+from realm.recipes.evaluate import rank, ranking_summary
+from realm.recipes.scoring import Relevance
+from realm.recipes.starting import new_model
+from realm.refresh import Generation, open_generation, refresh_index
+from realm.storage.generations import current_generation
+
+DEPTHS = (1, 5, 20, 100)
+BLOCK_LENGTH = 160
+DRAWS = 5
+"""Times that the questions for a weight are drawn."""
+
+
+def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generation:
+    """Corpus and index of the unchanged body, made where they are not there yet."""
+    if not paths.corpus.exists():
+        sources = [data / "squad" / "corpus_squad_dev.jsonl.xz", data / "corpus" / "2wiki_paragraphs.jsonl.xz"]
+        build_corpus(sources, paths.corpus, BuildOptions(tokenizer=body_directory(body), block_length=BLOCK_LENGTH, tagger="none"))
+    recipe = build_recipe(
+        {"model": {"body": body, "projection": projection, "dropout": 0.0}, "run": {"threads": torch.get_num_threads(), "device": "cpu"}}
+    )
+    if current_generation(paths.index) is None:
+        context = open_context(paths, recipe, lambda *_: None)
+        refresh_index(new_model(context), context.inputs, paths, step=0, progress=lambda done, of: print(f"\r{done} of {of}", end=""))
+    return open_generation(paths, open_inputs(paths.corpus, recipe.model.query_length))
+
+
+def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
+    """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
+    hits, table = hits_by_weight(source, relevance, questions, [Weights(weight) for weight in WEIGHTS]), []
+    for count in counts:
+        for seed in range(DRAWS):
+            order = np.random.default_rng(seed).permutation(len(questions))
+            dev, others = order[:count], order[count:]
+            chosen = int(hits[:, dev].mean(1).argmax())
+            gain = hits[chosen, others].astype(float) - hits[WEIGHTS.index(EVEN), others]
+            spread = float(gain.std() / np.sqrt(len(gain)))
+            facts = {"fitted_on": count, "seed": seed, "weight": WEIGHTS[chosen], "others": len(others)}
+            found = {"recall": hits[chosen, others].mean(), "even": hits[WEIGHTS.index(EVEN), others].mean()}
+            table.append(facts | {name: round(float(value), 4) for name, value in found.items()} | {"error": round(spread, 4)})
+    best = {str(weight): round(float(share), 4) for weight, share in zip(WEIGHTS, hits.mean(1), strict=True)}
+    return [{"all": len(questions), "recall_by_weight": best}, *table]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--body", default="minilm")
+    parser.add_argument("--projection", type=int, default=0, help="dimensions of an embedding; 0: the body's own; a cache for each")
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--questions", type=int, default=400)
+    parser.add_argument("--weight", type=float, default=1.0)
+    parser.add_argument("--fit", type=int, nargs="*", default=[], help="questions that a weight is fitted on, to be tried on the others")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    paths = RunPaths(arguments.cache)
+    generation = prepared(arguments.data, arguments.body, arguments.projection, paths)
+    inputs = open_inputs(paths.corpus, 64)
+    questions = pooled(load_datasets((str(arguments.data / "squad" / "qa_dev.jsonl.xz"),)))
+    questions = random.Random(0).sample(questions, min(arguments.questions, len(questions)))
+    relevance = Relevance(inputs.store, "raw")
+    parts = generation.queries, generation.snapshot, generation.index, inputs, paths.index
+    rows: dict[str, Any] = {}
+    for kind in ("dense", "sparse", "hybrid"):
+        source = make_source(*parts, Searching(kind, Weights(arguments.weight)))
+        rank(source, relevance, questions[:1], 1)  # opens what is opened once
+        started = time.perf_counter()
+        found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
+        rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
+        print(kind, json.dumps(rows[kind]))
+    if arguments.fit:
+        hybrid = make_source(*parts, Searching("hybrid"))
+        assert isinstance(hybrid, HybridCandidates)
+        rows["fitted"] = fitted(hybrid, relevance, questions, arguments.fit)
+    facts = {
+        "blocks": len(inputs.store),
+        "body": arguments.body,
+        "dimensions": generation.snapshot.manifest.dim,
+        "weight": arguments.weight,
+        "rows": rows,
+    }
+    print(json.dumps(result("hybrid", arguments.threads, **facts)))
+
+
+if __name__ == "__main__":
+    main()
