@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import Answer, Answerer
+from realm.answerer import Answerer
 from realm.data.blocks import NULL_ROW
 from realm.opening import open_run
+from realm.records import Answer
 
 ROOT = Path(__file__).parents[1]
 ASKED = ["What is the currency of Arvad?", "What do people in Belmor pay with?", "zzz"]

@@ -15,10 +15,11 @@ from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import ConfigError, DataError, RealmError, RunError
-from realm.explain import Explanation, best_spans, explain
+from realm.explain import best_spans, explain
 from realm.nn.model import RealmModel
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
+from realm.records import Explanation
 from realm.refresh import Generation, refresh_index
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."

@@ -11,11 +11,12 @@ from cases import BLOCKS, QUESTIONS, SHAPES, vocabulary
 from small_corpus import READ, SmallCorpus
 
 from realm import losses
-from realm.answerer import Answer, Answerer
+from realm.answerer import Answerer
 from realm.data.questions import load_questions
 from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.nn.published.config import read_published_config
+from realm.records import Answer
 from realm.train.loop import StepResult
 
 Ask = Callable[[list[str], int], list[Answer]]

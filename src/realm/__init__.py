@@ -13,16 +13,16 @@ DEFAULT_BODY = "realm-minilm-en"
 """The model that documents are asked with where no other is named."""
 
 if TYPE_CHECKING:
-    from realm.answerer import Answer, Evidence
     from realm.api import Realm
     from realm.nn.model import RealmModel
     from realm.pipeline import run_recipe
     from realm.pipeline.cached import open_documents
+    from realm.records import Answer, Evidence
 
 
 _HOMES = {
-    "Answer": "realm.answerer",
-    "Evidence": "realm.answerer",
+    "Answer": "realm.records",
+    "Evidence": "realm.records",
     "Realm": "realm.api",
     "RealmModel": "realm.nn.model",
     "open_documents": "realm.pipeline.cached",

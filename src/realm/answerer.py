@@ -18,6 +18,7 @@ from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
 from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.records import Answer, Evidence
 from realm.text.answers import is_whole
 from realm.text.scoring import Scoring, scoring_of
 from realm.timing import charged
@@ -32,69 +33,6 @@ UNASKED = 0.03
 of SQuAD's articles that no reader had learnt from."""
 LEAST = 1e-6
 """Probabilities of an answer are taken to lie between this and 1 minus this."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A block that was read, with its relevance and the best answer in it.
-
-    ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
-    ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
-    ``path``, if a link led to this block: the titles (or ids) of the page that search found and of this one.
-    ``media``: the picture that the block is of (``corpus.pictures``), empty of a text.
-    """
-
-    doc_id: str
-    block_id: int
-    title: str
-    text: str
-    p_z: float
-    p_span: float
-    answer: str
-    start: int
-    end: int
-    doc_start: int
-    path: tuple[str, ...] = ()
-    media: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer, spelled as in the documents.
-
-    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x). A pointer gives part
-    of the probability to "not here"; other readers divide it among spans only. ``evidence`` is ordered by relevance.
-    ``confidence`` is the probability that the answer is right, calibrated on dev questions; None without calibration.
-    ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
-    ``abstained``: the confidence is below the threshold; ``answer`` is then the best guess.
-    """
-
-    question: str
-    answer: str
-    p: float
-    evidence: tuple[Evidence, ...]
-    versions: dict[str, int]
-    timings_ms: dict[str, float]
-    confidence: float | None = None
-    abstained: bool = False
-
-    @property
-    def sureness(self) -> float:
-        """The confidence, or p without calibration."""
-        return self.p if self.confidence is None else self.confidence
-
-    def abstaining(self, below: float) -> "Answer":
-        """This answer, marked as abstained if its ``sureness`` is below a threshold."""
-        return replace(self, abstained=self.sureness < below)
-
-    def along(self, paths: SequenceOf[tuple[str, ...]]) -> "Answer":
-        """This answer with the path to each of its evidence; none is said where ``paths`` is empty."""
-        led = [replace(evidence, path=path) for evidence, path in zip(self.evidence, paths, strict=False)]
-        return replace(self, evidence=tuple(led)) if led else self
-
-    def to_dict(self) -> dict[str, Any]:
-        """The object of ``ask --json`` and of the server; without ``asdict``, which takes longer than the JSON that is made of it."""
-        return {**vars(self), "evidence": [dict(vars(evidence)) for evidence in self.evidence]}
 
 
 @dataclass(frozen=True)

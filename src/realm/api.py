@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from realm.answerer import Answer
 from realm.corpus.change.updates import add_documents
-from realm.explain import Explanation
-from realm.opening import Hit, OpenRun, open_run
-
-__all__ = ["Answer", "Explanation", "Hit", "Realm"]
+from realm.opening import OpenRun, open_run
+from realm.records import Answer, Explanation, Hit
 
 
 class Realm:

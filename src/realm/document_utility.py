@@ -4,7 +4,6 @@ Everything here is the joint form, p(y|x) = sum over z of p(z|x) p(y|z,x) with w
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,25 +13,8 @@ from realm import losses
 from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.masked_text import MASK
+from realm.records import DocumentEffect, EntityShare
 from realm.retrieval import NULL_INDEX
-
-
-@dataclass(frozen=True)
-class DocumentEffect:
-    """One document read with the sentence: how relevant it is, how likely it makes the target, how training would move its score.
-
-    ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3), None
-    where the null document was not read.
-    """
-
-    block_id: int
-    title: str
-    text: str
-    null: bool
-    p_z: float
-    p_y_given_z: float
-    r: float
-    utility: float | None
 
 
 def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[DocumentEffect, ...]:
@@ -68,27 +50,6 @@ def likelihood(candidates: tuple[DocumentEffect, ...]) -> float:
     return sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)
 
 
-@dataclass(frozen=True)
-class EntityShare:
-    """One entity that a sentence names, and what the documents that speak of it do for the hidden words.
-
-    Attributes:
-        title: of the documents about it.
-        name: how the sentence calls it.
-        block_ids: candidates that speak of it, in their order.
-        p_z: sum of their p(z|x).
-        r: their share of what is above 0 in r(z) of all candidates; None where nothing is.
-        utility: the same of the utility.
-    """
-
-    title: str
-    name: str
-    block_ids: list[int]
-    p_z: float
-    r: float | None
-    utility: float | None
-
-
 def entity_shares(entities: Entities, text: str, candidates: Sequence[DocumentEffect]) -> tuple[EntityShare, ...]:
     """The entities that a masked sentence names, those first whose documents have most of the utility, then most of r, then most of p(z|x).
 
@@ -102,7 +63,7 @@ def entity_shares(entities: Entities, text: str, candidates: Sequence[DocumentEf
     for entity in entities.named_in(text.replace(MASK, " ")):
         speaking = [one for one, row in zip(real, rows, strict=True) if entities.spoken_of(row, entity)]
         ids, p_z = [one.block_id for one in speaking], sum(one.p_z for one in speaking)
-        shares = (_share(speaking, candidates, value) for value in (lambda one: one.r, lambda one: one.utility or 0.0))
+        shares = (_share(speaking, candidates, value) for value in (lambda one: one.r or 0.0, lambda one: one.utility or 0.0))
         found.append(EntityShare(entity.title, entity.name, ids, p_z, *shares))
     return tuple(sorted(found, key=lambda one: (-(one.utility or 0.0), -(one.r or 0.0), -one.p_z)))
 

@@ -4,7 +4,7 @@ Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from realm.corpus.entities import Entities
 from realm.data.blocks import NULL_ROW, BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
-from realm.document_utility import DocumentEffect, EntityShare, document_effects, entity_shares, likelihood
+from realm.document_utility import document_effects, entity_shares, likelihood
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.hybrid import HybridSearch
 from realm.index.mips import MipsIndex
@@ -26,6 +26,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
 from realm.pointer import best_strings, point_at
+from realm.records import Explanation, Prediction
 from realm.retrieval import NULL_INDEX, Retriever
 
 LONGEST_SPAN = 6
@@ -41,37 +42,6 @@ class Searchable(Protocol):
 
     @property
     def index(self) -> MipsIndex: ...
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model would fill in, and its joint probability. Spans of several masks stand in order, joined by " | "."""
-
-    text: str
-    p: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One masked sentence explained. ``p_y`` is the sum over ``candidates`` of p_z * p_y_given_z; candidate 0 is the null document.
-
-    ``targets`` are the spans explained, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` are the blocks that
-    could not be retrieved. ``predictions`` are the best strings for the same masked input, or over all lengths when no target was given.
-    ``entities`` are those that the sentence names, with what the documents that speak of them do.
-    """
-
-    text: str
-    targets: tuple[str, ...]
-    p_y: float
-    p_y_null: float
-    excluded: tuple[int, ...]
-    predictions: tuple[Prediction, ...]
-    candidates: tuple[DocumentEffect, ...]
-    entities: tuple[EntityShare, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The ``explain --json`` object."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answerer import Answer, Answerer, Confidence, Evidence
+from realm.answerer import Answerer, Confidence
 from realm.candidates import Candidates, Source
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
@@ -15,6 +15,7 @@ from realm.nn.fusion import FusionReader, Passage
 from realm.nn.model import RealmModel
 from realm.nn.precision import rounded_once
 from realm.paths import RunPaths
+from realm.records import Answer, Evidence
 from realm.stages import DAMAGED, stage_facts
 from realm.storage.sealed import check_sealed
 

@@ -16,7 +16,7 @@ from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
-from realm.explain import Explanation, explain
+from realm.explain import explain
 from realm.generative import StageReader, load_reader
 from realm.index.hybrid import PLAIN, HybridSearch, Weights
 from realm.index.live import LiveIndex
@@ -25,6 +25,7 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import ReaderSpec, read_spec
 from realm.paths import RunPaths
+from realm.records import Explanation, Hit
 from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
 
@@ -33,23 +34,9 @@ SAMPLE = 64
 """Queries on which the recall of an index is measured."""
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A block that search found; ``score`` is the inner product of the embeddings, also if other scores order the blocks.
-
-    ``media``: the picture that the block is of, empty of a text.
-    """
-
-    doc_id: str
-    block_id: int
-    title: str
-    text: str
-    score: float
-    media: str = ""
-
-    @classmethod
-    def of(cls, block: Block, score: float) -> "Hit":
-        return cls(block.doc_id, block.block_id, block.title, block.text, score, block.media)
+def hit(block: Block, score: float) -> Hit:
+    """A block as a search finds it."""
+    return Hit(block.doc_id, block.block_id, block.title, block.text, score, block.media)
 
 
 def read_run_recipe(paths: RunPaths) -> Recipe:
@@ -298,7 +285,7 @@ class OpenRun:
         store = self.inputs.store
         found = self.source.direct(texts, store.tokenizer.encode(list(texts)), k)
         return [
-            tuple(Hit.of(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
+            tuple(hit(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
@@ -320,15 +307,15 @@ class OpenRun:
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             if row < 0:
                 continue
-            hit = {"rank": at + 1, **vars(Hit.of(self.inputs.store.block(row), score)), "entities": 0.0}
+            shown = {"rank": at + 1, **vars(hit(self.inputs.store.block(row), score)), "entities": 0.0}
             if known is None:
-                explained.append({**hit, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
+                explained.append({**shown, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
                 continue
             dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
             sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
             total, shared = float(known.total[0, at]), float(known.overlap[0, at])
             by_words = sparse if self.hybrid is not None and self.hybrid.sparse is not None else None
-            explained.append({**hit, "dense": dense, "sparse": by_words, "entities": shared, "total": total})
+            explained.append({**shown, "dense": dense, "sparse": by_words, "entities": shared, "total": total})
         return explained
 
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.answerer import Answer, Confidence
+from realm.answerer import Confidence
 from realm.cli import main
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.recipes.calibration import SLOPES, calibrate, calibration_error, fit_confidence, log_loss, risk_coverage, threshold
+from realm.records import Answer
 from realm.report.page import confidence_section
 from realm.report.read import read_run
 from realm.stages import stage_facts

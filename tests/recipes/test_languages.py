@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from realm.answerer import Answer
 from realm.config import build_recipe, dump_recipe
 from realm.opening import open_run
 from realm.pipeline import run_recipe
 from realm.pipeline.evaluate_run import Wanted, evaluate_run
 from realm.progress import Progress
+from realm.records import Answer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 CITIES = [("青川", "청천", "1901"), ("白河", "백하", "1912"), ("金山", "금산", "1923"), ("南湖", "남호", "1934"), ("东岭", "동령", "1945")]

@@ -5,13 +5,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from realm.cli import main
 from realm.config import build_recipe, dump_recipe
 from realm.opening import open_run
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.serve.shapes import AnswerResponse
+from realm.records import AnswerResponse
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "linked.toml"
 LAKES = [("Atitlan", "Guatemala", "quetzal"), ("Balaton", "Hungary", "forint"), ("Inari", "Finland", "euro"), ("Tana", "Ethiopia", "birr")]
@@ -57,7 +58,7 @@ def test_a_lake_leads_to_its_country(run: Path, capsys: pytest.CaptureFixture[st
     answer = opened.answerer.answer(["Where is the deep Lake Balaton, cold in winter?"], k=6)[0]
     paths = {evidence.title: evidence.path for evidence in answer.evidence if evidence.path}
     assert paths and all(path in {(f"Lake {lake}", land) for lake, land, _ in LAKES} for path in paths.values())
-    response = AnswerResponse.model_validate({"answers": [answer.to_dict()], "versions": opened.versions})
+    response = TypeAdapter(AnswerResponse).validate_python({"answers": [answer.to_dict()], "versions": opened.versions})
     assert [evidence.path for evidence in response.answers[0].evidence] == [evidence.path for evidence in answer.evidence]
     assert main(["ask", str(run), "Where is the deep Lake Balaton, cold in winter?", "--k", "6", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

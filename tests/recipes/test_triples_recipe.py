@@ -5,13 +5,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from realm.cli import main
 from realm.config import build_recipe, dump_recipe
 from realm.opening import open_run
 from realm.pipeline import run_recipe
 from realm.progress import Progress
-from realm.serve.shapes import ExplainResponse
+from realm.records import ExplainResponse
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "triples.toml"
 LANDS = [
@@ -69,7 +70,7 @@ def test_explain_and_align_name_entities(run: Path, capsys: pytest.CaptureFixtur
     opened = open_run(run)
     explained = opened.explain(sentence, targets=["forint"]).to_dict()
     assert explained["entities"] == [entity]
-    assert ExplainResponse.model_validate(explained | {"versions": opened.versions}).entities[0].title == "Hungary"
+    assert TypeAdapter(ExplainResponse).validate_python(explained | {"versions": opened.versions}).entities[0].title == "Hungary"
     assert main(["align", str(run), "--limit", "0", "--min-utility=-1000"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"sentence"')]
     assert rows and {one["title"] for row in rows for one in row["entities"]} <= {name for land in LANDS for name in (land[0], land[2])}

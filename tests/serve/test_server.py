@@ -19,6 +19,7 @@ import uvicorn
 
 from realm.cli import main
 from realm.client import Client, ServiceError
+from realm.records import StoredDocument
 from realm.serve.connections import BoundedProtocol
 from realm.serve.server import _listen, serve
 
@@ -88,15 +89,15 @@ def _answered(lines: list[str]) -> float:
 
 
 def _the_client(client: Client) -> None:
-    assert client.ready() and client.run()["corpus"]["documents"] == 12
-    assert client.answer(["What is the currency of Arvad?"], k=3)[0]["evidence"][0]["title"]
+    assert client.ready() and client.run().corpus["documents"] == 12
+    assert client.answer(["What is the currency of Arvad?"], k=3)[0].evidence[0].title
     assert len(client.search(["Arvad", "Belmor"], k=2)) == 2
-    assert client.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=3)["candidates"][0]["null"]
+    assert client.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=3).candidates[0].null
     assert len(client.embed(["Arvad"], "document", titles=["Arvad"])[0]) == len(client.embed(["Arvad"], "question")[0])
-    assert client.add([{"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}]) == [{"id": "a/b?c", "blocks": 1}]
-    assert client.document("a/b?c")["blocks"][0]["text"] == "Novaria pays with crowns."
-    assert [row["id"] for row in client.documents(page=5)][-1] == "a/b?c"
-    assert client.replace([{"id": "a/b?c", "title": "", "text": "Novaria pays with nothing."}])[0]["blocks"] == 1
+    assert client.add([{"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}]) == [StoredDocument("a/b?c", 1)]
+    assert client.document("a/b?c").blocks[0].text == "Novaria pays with crowns."
+    assert [row.id for row in client.documents(page=5)][-1] == "a/b?c"
+    assert client.replace([{"id": "a/b?c", "title": "", "text": "Novaria pays with nothing."}])[0].blocks == 1
     assert client.remove(["a/b?c"]) == ["a/b?c"]
     with pytest.raises(ServiceError, match="no document") as refused:
         client.document("a/b?c")
@@ -214,13 +215,13 @@ def test_kill_9_under_writes(begin: Begin, run_copy: Path, seed: int, kills: int
     for _ in range(kills):
         process, url = begin(run_copy)
         with Client(url) as client:
-            listed = {row["id"] for row in client.documents()}
+            listed = {row.id for row in client.documents()}
             assert set(here) <= listed and not gone & listed
             for name in chance.sample(sorted(here), min(3, len(here))):
-                assert client.document(name)["blocks"][0]["text"] == here[name]
+                assert client.document(name).blocks[0].text == here[name]
                 hits = client.search([here[name]], k=min(100, len(listed)))[0]
-                assert name in {hit["doc_id"] for hit in hits} or len(listed) > 100
-                assert not gone & {hit["doc_id"] for hit in hits}
+                assert name in {hit.doc_id for hit in hits} or len(listed) > 100
+                assert not gone & {hit.doc_id for hit in hits}
             number += 1
             began, (added, text) = time.monotonic(), _document(number)
             client.add([{"id": added, "title": "", "text": text}])

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +51,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         return opened.answerer.answer([text], k=k)[0].abstaining(below).to_dict()
 
     def found(text: str) -> dict[str, Any]:
-        return {"text": text, "results": [asdict(hit) for hit in opened.search(text, k)], "versions": opened.versions}
+        return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
 
     if cached and not opened.reads:
         show.note(f"note: {body} has no reader; here are the nearest blocks:")

@@ -69,12 +69,10 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
         k: documents to find.
         explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by.
     """
-    from dataclasses import asdict
-
     from realm.opening import open_run
 
     opened = open_run(run)
-    hits = opened.explain_search(text, k) if explain else [asdict(hit) for hit in opened.search(text, k)]
+    hits = opened.explain_search(text, k) if explain else [hit.to_dict() for hit in opened.search(text, k)]
     found = {"text": text, "results": hits, "versions": opened.versions}
     show.result(found, json, show.hits)
 

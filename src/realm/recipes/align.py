@@ -13,12 +13,13 @@ from realm.data.featurize import searched_ids
 from realm.data.loader import generator
 from realm.data.masked_text import MASK, words_left
 from realm.data.types import MaskedQuery
-from realm.document_utility import DocumentEffect, entity_shares
+from realm.document_utility import entity_shares
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.examples import ReadSentence, read_sentences
 from realm.recipes.pretrain.sentences import pretraining_sentences
+from realm.records import DocumentEffect
 from realm.retrieval import NULL_INDEX, Retriever
 from realm.train.metrics import MetricsLog
 

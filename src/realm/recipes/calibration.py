@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from realm.answerer import LEAST, Answer, Answerer, Confidence, logit
+from realm.answerer import LEAST, Answerer, Confidence, logit
 from realm.candidates import EVEN, HybridCandidates
 from realm.data.types import Question
 from realm.index.hybrid import Weights
 from realm.recipes.scoring import Relevance, is_correct
+from realm.records import Answer
 
 SLOPES = np.logspace(-1.5, 1, 101)
 """From 1/32, where an answer's confidence hardly depends on its p any more, to 10."""

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.answerer import Answer, Answerer
+from realm.answerer import Answerer
 from realm.candidates import Source
 from realm.data.types import Question
 from realm.progress import Counting
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
+from realm.records import Answer
 
 SEARCH_BATCH = 64
 

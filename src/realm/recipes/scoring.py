@@ -5,11 +5,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from realm.answerer import Answer
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
 from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
+from realm.records import Answer
 from realm.text.answers import padded_answers, padded_parts, regex_match
 from realm.text.languages import language_of
 from realm.text.patterns import PatternSearch

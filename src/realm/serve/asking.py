@@ -30,7 +30,7 @@ class Search:
     k: int
 
     def __call__(self, opened: OpenRun, texts: list[str]) -> list[Result]:
-        return [([dict(vars(hit)) for hit in hits], opened.versions) for hits in opened.search_all(texts, self.k)]
+        return [(hits, opened.versions) for hits in opened.search_all(texts, self.k)]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Explain:
 
     def __call__(self, opened: OpenRun, sentences: list[Masked]) -> list[Result]:
         found = [opened.explain(one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents) for one in sentences]
-        return [(explanation.to_dict(), opened.versions) for explanation in found]
+        return [(explanation, opened.versions) for explanation in found]
 
 
 @dataclass(frozen=True)

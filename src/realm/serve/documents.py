@@ -12,11 +12,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
+from realm.records import (
+    DocumentBlock,
+    DocumentResponse,
+    DocumentsResponse,
+    ListedDocument,
+    ListResponse,
+    RemoveResponse,
+    StoredDocument,
+    Versions,
+)
 from realm.serve import beside
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
@@ -38,7 +47,7 @@ class Documents:
         self._serving = serving
         self._room = threading.BoundedSemaphore(serving.limits.changes)
 
-    def add(self, documents: Sequence[Document]) -> dict[str, Any]:
+    def add(self, documents: Sequence[Document]) -> DocumentsResponse:
         """Add documents whose ids are new.
 
         Raises:
@@ -47,7 +56,7 @@ class Documents:
         """
         return self._store("added", documents)
 
-    def replace(self, documents: Sequence[Document]) -> dict[str, Any]:
+    def replace(self, documents: Sequence[Document]) -> DocumentsResponse:
         """Replace documents that are there.
 
         Raises:
@@ -56,7 +65,7 @@ class Documents:
         """
         return self._store("replaced", documents)
 
-    def remove(self, ids: Sequence[str]) -> dict[str, Any]:
+    def remove(self, ids: Sequence[str]) -> RemoveResponse:
         """Remove documents: no answer that is given from now on holds them.
 
         Raises:
@@ -76,9 +85,9 @@ class Documents:
         with self._waiting():
             current = self._serving.change(act)
         self._serving.meter.changes.labels("removed").inc(len(names))
-        return {"removed": names, "versions": current.versions}
+        return RemoveResponse(names, Versions(**current.versions))
 
-    def get(self, doc_id: str) -> dict[str, Any]:
+    def get(self, doc_id: str) -> DocumentResponse:
         """A document, block by block.
 
         Raises:
@@ -90,20 +99,20 @@ class Documents:
         if not rows:
             raise Refusal(404, "unknown", "no document has this id")
         blocks = [store.block(row) for row in rows]
-        parts = [{"block_id": block.block_id, "text": block.text, "start": block.char_start, "media": block.media} for block in blocks]
-        return {"id": blocks[0].doc_id, "title": blocks[0].title, "blocks": parts, "versions": current.versions}
+        parts = [DocumentBlock(block.block_id, block.text, block.char_start, block.media) for block in blocks]
+        return DocumentResponse(blocks[0].doc_id, blocks[0].title, parts, Versions(**current.versions))
 
-    def page(self, start: int, limit: int) -> dict[str, Any]:
+    def page(self, start: int, limit: int) -> ListResponse:
         """Ids and titles of ``limit`` documents from number ``start`` on."""
         current = self._serving.current
         store = current.inputs.store
         ids = current.documents[start : start + limit]
-        listed = [{"id": name, "title": store.block(int(store.live_rows_of_document(name)[0])).title} for name in ids]
+        listed = [ListedDocument(name, store.block(int(store.live_rows_of_document(name)[0])).title) for name in ids]
         total = len(current.documents)
         following = start + limit if start + limit < total else None
-        return {"documents": listed, "total": total, "next": following, "versions": current.versions}
+        return ListResponse(listed, total, following, Versions(**current.versions))
 
-    def _store(self, kind: str, documents: Sequence[Document]) -> dict[str, Any]:
+    def _store(self, kind: str, documents: Sequence[Document]) -> DocumentsResponse:
         """Write the documents to a file of the run and have the corpus read it, strictly. ``kind``: added or replaced."""
         ids = [canonical_line(document.id) for document in documents]
         empty = [given.id for given, name in zip(documents, ids, strict=True) if not name]
@@ -129,8 +138,8 @@ class Documents:
             current = self._serving.change(act)
         self._serving.meter.changes.labels(kind).inc(len(ids))
         store = current.inputs.store
-        stored = [{"id": name, "blocks": len(store.live_rows_of_document(name))} for name in ids]
-        return {"documents": stored, "versions": current.versions}
+        stored = [StoredDocument(name, len(store.live_rows_of_document(name))) for name in ids]
+        return DocumentsResponse(stored, Versions(**current.versions))
 
     def _newest(self) -> BlockStore:
         """The corpus as it is on disk: another process may have changed it."""

@@ -8,6 +8,7 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmError, RunError, SnapshotError
+from realm.records import Problem, Record, ServiceProblem
 
 
 class Refusal(Exception):
@@ -29,24 +30,25 @@ class Refusal(Exception):
 
     def response(self) -> Response:
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-        return Json({"error": {"code": self.code, "message": self.message}}, self.status, headers)
+        return Json(Problem(ServiceProblem(self.code, self.message)), self.status, headers)
 
 
 class Json(JSONResponse):
-    """JSON in UTF-8. A number that is not finite becomes null: other readers refuse it."""
+    """A record as JSON in UTF-8. A number that is not finite becomes null: other readers refuse it."""
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: Record) -> bytes:
+        value = content.to_dict()
         try:
-            text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except ValueError:
-            text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -9,9 +9,21 @@ from fastapi.responses import PlainTextResponse
 
 from realm import __version__
 from realm.corpus.pictures import SHOWN
-from realm.report.chart import thinned
-from realm.report.pictures import STAGES, pictures, row_name
-from realm.report.read import StageRecord, read_run
+from realm.records import (
+    AnswerResponse,
+    DocumentResponse,
+    DocumentsResponse,
+    EmbeddingsResponse,
+    ExplainResponse,
+    Health,
+    ListResponse,
+    Problem,
+    RemoveResponse,
+    RunResponse,
+    SearchResponse,
+    Versions,
+)
+from realm.report.summary import run_summary
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
 from realm.serve.documents import Documents
@@ -21,7 +33,7 @@ from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
 BlockId = Annotated[int, Path(ge=0, le=2**53)]
@@ -37,44 +49,43 @@ def _described(model: Any) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model}, **REFUSALS}
 
 
-def _versions(results: Sequence[Result]) -> dict[str, int]:
-    return results[-1][1]
+def _versions(results: Sequence[Result]) -> Versions:
+    return Versions(**results[-1][1])
 
 
 def question_routes(serving: Serving) -> APIRouter:
     """Answering, searching, explaining, embedding."""
     router = APIRouter(prefix="/v1", default_response_class=Json, tags=["questions"])
 
-    @router.post("/answer", responses=_described(shapes.AnswerResponse))
+    @router.post("/answer", responses=_described(AnswerResponse))
     async def answer(request: shapes.AnswerRequest) -> Response:
         """Answer questions with their evidence."""
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
-        answers = [found.abstaining(below).to_dict() for found, _ in results]
-        return Json({"answers": answers, "versions": _versions(results)})
+        return Json(AnswerResponse([found.abstaining(below) for found, _ in results], _versions(results)))
 
-    @router.post("/search", responses=_described(shapes.SearchResponse))
+    @router.post("/search", responses=_described(SearchResponse))
     async def search(request: shapes.SearchRequest) -> Response:
         """Find the nearest blocks of texts."""
         results = await serving.ask(Search(request.k), request.texts, request.timeout_ms)
-        return Json({"results": [hits for hits, _ in results], "versions": _versions(results)})
+        return Json(SearchResponse([hits for hits, _ in results], _versions(results)))
 
-    @router.post("/explain", responses=_described(shapes.ExplainResponse))
+    @router.post("/explain", responses=_described(ExplainResponse))
     async def explain(request: shapes.ExplainRequest) -> Response:
         """Say which documents help to fill a masked sentence."""
         masked = Masked(request.text, tuple(request.targets), request.k, tuple(request.exclude_documents))
         ((found, versions),) = await serving.ask(Explain(), [masked], request.timeout_ms)
-        return Json({**found, "versions": versions})
+        return Json(ExplainResponse(**vars(found), versions=Versions(**versions)))
 
-    @router.post("/embeddings", responses=_described(shapes.EmbeddingsResponse))
+    @router.post("/embeddings", responses=_described(EmbeddingsResponse))
     async def embeddings(request: shapes.EmbeddingsRequest) -> Response:
         """Embed texts as questions, or as documents."""
         pairs = list(zip(request.titles or [""] * len(request.texts), request.texts, strict=True))
         results = await serving.ask(Embed(request.side), pairs, request.timeout_ms)
         vectors, cut = [found[0] for found, _ in results], [found[1] for found, _ in results]
-        return Json({"side": request.side, "dim": len(vectors[0]), "embeddings": vectors, "truncated": cut, "versions": _versions(results)})
+        return Json(EmbeddingsResponse(request.side, len(vectors[0]), vectors, cut, _versions(results)))
 
     return router
 
@@ -83,32 +94,32 @@ def document_routes(documents: Documents) -> APIRouter:
     """Living documents."""
     router = APIRouter(prefix="/v1/documents", default_response_class=Json, tags=["documents"])
 
-    @router.post("", responses=_described(shapes.DocumentsResponse))
+    @router.post("", responses=_described(DocumentsResponse))
     def add(request: shapes.DocumentsRequest) -> Response:
         """Add documents; they are searchable when this returns."""
         return Json(documents.add(request.documents))
 
-    @router.put("", responses=_described(shapes.DocumentsResponse))
+    @router.put("", responses=_described(DocumentsResponse))
     def replace(request: shapes.DocumentsRequest) -> Response:
         """Replace documents by their ids."""
         return Json(documents.replace(request.documents))
 
-    @router.post("/remove", responses=_described(shapes.RemoveResponse))
+    @router.post("/remove", responses=_described(RemoveResponse))
     def remove(request: shapes.RemoveRequest) -> Response:
         """Remove documents; no answer holds them when this has returned."""
         return Json(documents.remove(request.ids))
 
-    @router.get("", responses=_described(shapes.ListResponse | shapes.DocumentResponse))
+    @router.get("", responses=_described(ListResponse | DocumentResponse))
     def listed(start: Start = 0, limit: PageSize = 100, doc_id: AnyId = None) -> Response:
         """List documents, a page at a time; or show the one with this id, which may be one that no path can hold, such as two dots."""
         return Json(documents.page(start, limit) if doc_id is None else documents.get(doc_id))
 
-    @router.get("/{doc_id:path}", responses=_described(shapes.DocumentResponse))
+    @router.get("/{doc_id:path}", responses=_described(DocumentResponse))
     def get(doc_id: DocId) -> Response:
         """Show one document, block by block."""
         return Json(documents.get(doc_id))
 
-    @router.delete("/{doc_id:path}", responses=_described(shapes.RemoveResponse))
+    @router.delete("/{doc_id:path}", responses=_described(RemoveResponse))
     def delete(doc_id: DocId) -> Response:
         """Remove one document."""
         return Json(documents.remove([doc_id]))
@@ -133,22 +144,22 @@ def state_routes(serving: Serving) -> APIRouter:
     """The run, and how the server is."""
     router = APIRouter(default_response_class=Json, tags=["state"])
 
-    @router.get("/v1/run", responses=_described(shapes.RunResponse))
+    @router.get("/v1/run", responses=_described(RunResponse))
     def run() -> Response:
         """Versions, sizes, limits and the curves of training."""
-        return Json(run_page(serving))
+        return Json(_run(serving))
 
-    @router.get("/healthz", responses={200: {"model": shapes.Health}, **REFUSALS})
+    @router.get("/healthz", responses={200: {"model": Health}, **REFUSALS})
     async def health() -> Response:
         """Whether the process answers."""
-        return Json({"status": "ok"})
+        return Json(Health("ok"))
 
-    @router.get("/readyz", responses={200: {"model": shapes.Health}, **REFUSALS})
+    @router.get("/readyz", responses={200: {"model": Health}, **REFUSALS})
     async def ready() -> Response:
         """Whether questions are taken."""
         if not serving.batcher.alive:
             raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
-        return Json({"status": "ready"})
+        return Json(Health("ready"))
 
     @router.get("/metrics", response_class=PlainTextResponse, responses=REFUSALS)
     async def metrics() -> Response:
@@ -159,49 +170,17 @@ def state_routes(serving: Serving) -> APIRouter:
     return router
 
 
-POINTS = 300
-"""Of one curve: more than a screen has room for is left out."""
-PRIVATE = ("format", "fingerprint")
-
-
-def run_page(serving: Serving) -> dict[str, Any]:
-    """The ``/v1/run`` object (``shapes.RunResponse``)."""
+def _run(serving: Serving) -> RunResponse:
     opened = serving.current
     manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
-    record = read_run(serving.paths)
-    corpus = {"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable}
-    index = {"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim}
-    return {
-        "run": record.name,
-        "realm": __version__,
-        "reader": opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
-        "without_questions": opened.without_questions,
-        "abstain_below": opened.abstain_below if opened.reads else 0.0,
-        "versions": opened.versions,
-        "corpus": corpus,
-        "index": index,
-        "limits": asdict(serving.limits),
-        "examples": [_example(answer) for answer in record.answers if isinstance(answer.get("question"), str)],
-        "stages": [_stage(stage) for stage in record.stages],
-        "results": [{**result, "title": row_name(result["name"])} for result in record.results],
-    }
-
-
-def _example(answer: dict[str, Any]) -> dict[str, Any]:
-    """A question that this run has answered, as the page offers it."""
-    said = "" if answer.get("abstained") else str(answer.get("answer", ""))
-    correct = answer.get("correct")
-    return {"question": answer["question"], "answer": said, "correct": correct if said and isinstance(correct, bool) else None}
-
-
-def _stage(stage: StageRecord) -> dict[str, Any]:
-    known = STAGES.get(stage.name, {"title": stage.name, "about": ""})
-    return {
-        "name": stage.name,
-        "title": known["title"],
-        "about": known["about"],
-        "seconds": stage.seconds,
-        "facts": {name: value for name, value in stage.facts.items() if name not in PRIVATE},
-        "curves": {name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},
-        "charts": [asdict(picture) for picture in pictures(stage)],
-    }
+    return RunResponse(
+        **run_summary(serving.paths),
+        realm=__version__,
+        reader=opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
+        without_questions=opened.without_questions,
+        abstain_below=opened.abstain_below if opened.reads else 0.0,
+        versions=Versions(**opened.versions),
+        corpus={"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable},
+        index={"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim},
+        limits=asdict(serving.limits),
+    )

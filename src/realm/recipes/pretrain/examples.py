@@ -9,11 +9,12 @@ import torch
 from realm.corpus.store.blocks import BlockStore
 from realm.data.masked_text import masked_text
 from realm.data.types import MaskedQuery
-from realm.document_utility import DocumentEffect, document_effects, likelihood
+from realm.document_utility import document_effects, likelihood
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.filling import score_candidates
 from realm.recipes.pretrain.view import PretrainView
+from realm.records import DocumentEffect
 from realm.retrieval import Retrieved
 from realm.train.distributed import is_first
 from realm.train.metrics import MetricsLog
