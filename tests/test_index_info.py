@@ -73,10 +73,10 @@ def test_the_kind_may_change_at_any_time(run: Path) -> None:
 
 def test_a_kind_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    set_kind(run, "faiss-ivf")
+    set_kind(run, "clustered")
     assert main(["index", "search", str(run), QUESTION]) == 2
     assert capsys.readouterr().err.strip() == (
-        "error: the index kind faiss-ivf needs the extra 'faiss'. Install it: pip install 'realm-qa[faiss]'"
+        "error: the index kind clustered needs the extra 'faiss'. Install it: pip install 'realm-qa[faiss]'"
     )
 
 

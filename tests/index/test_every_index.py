@@ -13,15 +13,14 @@ from realm.index.base import RowIndex
 from realm.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
 from realm.index.mips import Hits, Metric
 
-OWN = ("exact", "compressed")
+EXACT = ("exact", "compressed")
 """Kinds that need no faiss."""
-EXACT = ("exact", "compressed", "faiss-flat")
 METRICS: tuple[Metric, ...] = ("ip", "l2")
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param not in OWN:
+    if request.param not in EXACT:
         pytest.importorskip("faiss")
     return str(request.param)
 
@@ -144,7 +143,7 @@ def test_every_dimension(kind: str, metric: Metric, dim: int) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 90), st.integers(1, 40), st.integers(0, 95), st.integers(0, 5), st.sampled_from(METRICS), st.integers(0, 2**32 - 1))
 def test_tiny_corpora(kind: str, n: int, d: int, k: int, b: int, metric: Metric, seed: int) -> None:
-    if kind not in OWN and not find_spec("faiss"):
+    if kind not in EXACT and not find_spec("faiss"):
         return
     rng = np.random.default_rng(seed)
     vectors = rng.integers(-1, 2, (n, d)).astype(np.float32)  # small integers: plenty of exact ties
@@ -275,5 +274,5 @@ def test_the_rule_of_auto() -> None:
 
 def test_faiss_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    with pytest.raises(MissingExtra, match=r"the index kind faiss-ivf needs the extra 'faiss'.*pip install 'realm-qa\[faiss\]'"):
-        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64), kind="faiss-ivf")
+    with pytest.raises(MissingExtra, match=r"the index kind clustered needs the extra 'faiss'.*pip install 'realm-qa\[faiss\]'"):
+        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64), kind="clustered")

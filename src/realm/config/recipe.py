@@ -125,10 +125,10 @@ class ModelConfig:
 class IndexConfig:
     """How blocks are searched. It may change at any time: nothing stored depends on it."""
 
-    kind: Literal["auto", "exact", "compressed", "clustered", "faiss-flat", "faiss-ivf", "faiss-ivfpq"] = "auto"
+    kind: Literal["auto", "exact", "compressed", "clustered"] = "auto"
     """auto, exact or compressed find exactly the same blocks, and auto chooses by their number. clustered is for serving: approximate,
-    with a measured recall at 8 of at least 0.98, or exact where that cannot be reached. clustered, faiss-flat (exact), faiss-ivf and
-    faiss-ivfpq (approximate) need the extra faiss. realm index info measures the recall of each kind."""
+    with a measured recall at 8 of at least 0.98, or exact where that cannot be reached; it needs the extra faiss. realm index info measures
+    the recall of each kind."""
 
 
 @dataclass(frozen=True)

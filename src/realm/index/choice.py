@@ -14,9 +14,6 @@ _CLASSES = {
     "exact": ("realm.index.base", "ExactIndex"),
     "compressed": ("realm.index.compressed", "CompressedIndex"),
     "clustered": ("realm.index.clustered", "ClusteredIndex"),
-    "faiss-flat": ("realm.index.faiss_index", "FaissFlatIndex"),
-    "faiss-ivf": ("realm.index.faiss_index", "FaissIvfIndex"),
-    "faiss-ivfpq": ("realm.index.faiss_index", "FaissIvfPqIndex"),
 }
 KINDS = tuple(_CLASSES)
 EXACT_ENTRIES = 1 << 21
@@ -27,7 +24,7 @@ def chosen_kind(n: int, dim: int, device: torch.device) -> str:
     """What ``auto`` means: results are exact either way.
 
     On an accelerator "exact": the vectors are there already and are scanned at its memory's speed. On a CPU "exact" up to EXACT_ENTRIES
-    components and "compressed" above, which reads a quarter of the memory. The approximate kinds are used only where they are asked for.
+    components and "compressed" above, which reads a quarter of the memory. The approximate kind is used only where it is asked for.
     """
     return "exact" if device.type != "cpu" or n * dim <= EXACT_ENTRIES else "compressed"
 
@@ -50,7 +47,7 @@ def make_index(
 
     Raises:
         SnapshotError: see RowIndex.
-        MissingExtra: a kind that needs faiss, which is not installed.
+        MissingExtra: "clustered" without faiss.
         ValueError: an unknown kind or metric.
     """
     if kind == "auto":

@@ -2,7 +2,7 @@
 
 A row lies, as 8-bit codes, in the list of its nearest centroid; a query looks into the likeliest lists, and the best rows by their codes
 are scored exactly. How many lists that are is measured when the index is made: on sample queries, against exact search. Where no small
-share of the rows reaches the floor, all searches are exact ones.
+share of the rows reaches the floor, all searches are exact ones. It needs the extra "faiss" and searches on the CPU.
 """
 
 import logging
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.index.base import Hidden
+from realm.errors import MissingExtra
+from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_queries
 from realm.index.compressed import CompressedIndex
-from realm.index.faiss_index import ROWS_PER_CENTROID, FaissIvfIndex
 from realm.index.mips import Metric
 from realm.index.quality import share_found
-from realm.index.scan import Best
+from realm.index.scan import SAFE_PRODUCT, Best
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +30,13 @@ NOISE = 0.7  # of sample queries, in root mean squares of the components
 SPARE, LEAST_FETCHED = 2, 16  # rows scored exactly: SPARE * k + LEAST_FETCHED
 SEEN_PER_RESULT = 16  # rows that a query looks at for each result it wants, at least
 LISTS_PER_ROOT = 4  # lists for n rows: this times the root of n
+ROWS_PER_CENTROID = 39  # faiss's own advice for k-means: fewer training rows a centroid make poor lists
 ROUNDS = 10  # of k-means
 NEIGHBOURS, EFFORT = 32, 24  # of the graph of centroids by which rows find theirs
 CHUNK = 1 << 18  # rows added at a time: bounds the memory of a copy
 
 
-class ClusteredIndex(FaissIvfIndex):
+class ClusteredIndex(RowIndex):
     """Approximate search over n rows: scores and order are exact, a few of the best rows may be missing.
 
     Recall at DEPTH on the sample was at least ``floor``, or all searches are exact: ``info`` says which. The number of rows found is always
@@ -94,15 +95,28 @@ class ClusteredIndex(FaissIvfIndex):
         return {**super().info(), "approximate": self.approximate, **measured}
 
     def _bytes(self) -> int:
-        return super()._bytes() if self.approximate else int(self._exact.info()["bytes"])
+        if not self.approximate:
+            return int(self._exact.info()["bytes"])
+        return len(self) * (int(self._index.code_size) + 8) + len(self._sizes) * self.dim * 4
 
-    def _worthwhile(self) -> bool:
-        return self._vectors.device.type == "cpu" and len(self) >= SMALLEST
+    def _prepare(self) -> None:
+        try:
+            import faiss
+        except ImportError:
+            raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
+        self._faiss: Any = faiss
+        self._exact: ExactIndex | CompressedIndex = ExactIndex(self._vectors, self._ids, metric=self._metric)
+        self._selected: tuple[torch.Tensor, Any] | None = None
+        # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
+        self._usable = self._vectors.device.type == "cpu" and len(self) >= SMALLEST and self._exact.largest_norm**2 < SAFE_PRODUCT
+        self._index = self._build(self._vectors.numpy()) if self._usable else None
+
+    @property
+    def _metric_type(self) -> int:
+        return int(self._faiss.METRIC_INNER_PRODUCT if self._metric == "ip" else self._faiss.METRIC_L2)
 
     def _build(self, vectors: np.ndarray) -> Any:
-        """faiss's lists of 8-bit codes, each row in that of its nearest centroid; None without rows."""
-        if not len(vectors):
-            return None
+        """faiss's lists of 8-bit codes, each row in that of its nearest centroid."""
         faiss, (n, dim) = self._faiss, vectors.shape
         lists = max(1, min(round(LISTS_PER_ROOT * n**0.5), n // ROWS_PER_CENTROID))
         rows = vectors[np.sort(np.random.default_rng(self._seed).integers(0, n, min(n, lists * ROWS_PER_CENTROID)))]
@@ -168,11 +182,48 @@ class ClusteredIndex(FaissIvfIndex):
         """Lists that hold SEEN_PER_RESULT rows for each of k results."""
         return min(len(self._sizes), -(-SEEN_PER_RESULT * k * len(self._sizes) // len(self)))
 
-    def _effort(self, k: int, attempt: int) -> tuple[int, dict[str, int]]:
-        probed = len(self._sizes) if attempt else max(self._probed, self._least_probed(k))
-        return SPARE * k + LEAST_FETCHED, {"nprobe": probed}
-
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
         if self.approximate:
             self._index.parallel_mode = int(len(queries) == 1)  # one query: its lists are shared out among the threads
-        return super()._best(queries, k, hidden)
+        best = Best(len(queries), k)
+        single = queries.cpu().numpy()
+        double = single.astype(np.float64)
+        promised = np.minimum(k, hidden.available(len(queries), len(self)))
+        fits = self._usable & ((1 + self._exact.largest_norm + np.linalg.norm(double, axis=1)) ** 2 < SAFE_PRODUCT)
+        pending = np.flatnonzero(fits)
+        for probed in (max(self._probed, self._least_probed(k)), len(self._sizes)) if len(pending) else ():
+            found = self._proposed(single[pending], double[pending], k, hidden.only(pending), probed)
+            settled = np.bincount(found.query, minlength=len(pending)) == promised[pending]
+            done = settled[found.query]
+            best.add(pending[found.query[done]], found.row[done], found.score[done])
+            pending = pending[~settled]
+            if not len(pending):
+                break
+        pending = np.union1d(pending, np.flatnonzero(~fits))
+        if len(pending):
+            found = self._exact._best(queries[torch.from_numpy(pending).to(queries.device)], k, hidden.only(pending))
+            best.add(pending[found.query], found.row, found.score)
+        return best
+
+    def _proposed(self, single: np.ndarray, double: np.ndarray, k: int, hidden: Hidden, probed: int) -> Best:
+        """The best rows of ``probed`` lists, float32 and float64 queries [b,d]; more are fetched for those that exclusion lists hide."""
+        fetched = min(len(self), SPARE * k + LEAST_FETCHED + hidden.most_excluded())
+        parameters = self._faiss.SearchParametersIVF(sel=self._selector(hidden.removed), nprobe=probed)
+        rows = self._index.search(single, fetched, params=parameters)[1]
+        query, column = np.nonzero(rows >= 0)
+        row = rows[query, column]
+        allowed = hidden.allows(query, row)
+        query, row = query[allowed], row[allowed]
+        best = Best(len(single), k)
+        best.add(query, row, self._exact_scores(double, query, row))
+        return best
+
+    def _selector(self, removed: torch.Tensor | None) -> Any:
+        """What tells faiss the live rows; kept as long as the tombstones are the same object."""
+        if removed is None:
+            return None
+        selected = self._selected
+        if selected is None or selected[0] is not removed:
+            bits = np.packbits(~removed.numpy(), bitorder="little")
+            self._selected = selected = (removed, self._faiss.IDSelectorBitmap(bits))
+        return selected[1]

@@ -135,7 +135,7 @@ class Datastore:
 
         Raises:
             ConfigError: no such kind or metric.
-            MissingExtra: a faiss kind without faiss.
+            MissingExtra: "clustered" without faiss.
         """
         if kind not in ("auto", *KINDS) or metric not in ("ip", "l2"):
             cure = f"Kinds are auto, {', '.join(KINDS)}; metrics are l2, ip"
