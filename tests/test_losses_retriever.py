@@ -89,43 +89,6 @@ def test_distillation_is_the_divergence_from_the_likelihoods(shape: tuple[int, i
             assert e.scores.grad[i, z].item() == pytest.approx(expected, abs=1e-9)
 
 
-@given(SHAPES)
-def test_a_batch_shares_its_candidates(shape: tuple[int, int, int, int]) -> None:
-    """Own candidates, normalised over all that may be candidates of the query."""
-    seed, b, u, k = shape
-    rng = torch.Generator().manual_seed(seed)
-    k = min(k, u)
-    scores = (torch.randn(b, u, generator=rng, dtype=torch.float64) * 2).requires_grad_()
-    candidate = torch.rand(b, u, generator=rng) < 0.6
-    own = torch.stack([torch.randperm(u, generator=rng)[:k] for _ in range(b)])
-    valid = torch.rand(b, k, generator=rng) < 0.8
-    found = losses.in_batch_log_probs(scores, candidate, own, valid)
-    found.masked_fill(~valid, 0.0).sum().backward()
-    assert scores.grad is not None and torch.isfinite(scores.grad).all()
-    for i in range(b):
-        read = {int(z) for z, v in zip(own[i], valid[i], strict=True) if v}
-        p = softmax({z: scores[i, z].item() for z in range(u) if candidate[i, z] or z in read})
-        for at, z in enumerate(own[i].tolist()):
-            assert found[i, at].item() == (pytest.approx(math.log(p[z]), abs=1e-9) if valid[i, at] else NINF)
-        others = set(range(u)) - set(p)
-        assert all(scores.grad[i, z] == 0 for z in others)
-
-
-def test_other_queries_documents_are_pushed_away() -> None:
-    """Under the marginal likelihood the gradient of an unread document is its whole probability: it explains nothing."""
-    scores = torch.tensor([[1.0, 0.5, 2.0]], dtype=torch.float64, requires_grad=True)
-    own, valid = torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool)
-    log_p_z = losses.in_batch_log_probs(scores, torch.ones(1, 3, dtype=torch.bool), own, valid)
-    targets, slots = torch.tensor([[[-1.0], [-2.0]]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
-    losses.marginal_nll_joint(targets, log_p_z, slots)[0].sum().backward()
-    p = torch.softmax(scores.detach(), -1)[0]
-    posterior = p[:2] * targets[0, :, 0].exp() / (p[:2] * targets[0, :, 0].exp()).sum()
-    assert scores.grad is not None
-    torch.testing.assert_close(scores.grad[0], torch.cat([p[:2] - posterior, p[2:]]))
-    own_alone = losses.in_batch_log_probs(scores, torch.zeros(1, 3, dtype=torch.bool), own, valid)
-    torch.testing.assert_close(own_alone, losses.candidate_log_probs(scores[:, :2], valid))
-
-
 def test_gradients_pass_the_numerical_check() -> None:
     rng = torch.Generator().manual_seed(3)
     scores = torch.randn(2, 3, generator=rng, dtype=torch.float64, requires_grad=True)
@@ -133,12 +96,6 @@ def test_gradients_pass_the_numerical_check() -> None:
     valid, slots = torch.tensor([[True, True, True], [True, False, True]]), torch.tensor([[True, True], [True, False]])
     for form in (losses.emdr2_retriever, lambda *a: losses.distilled_retriever(*a, 0.7)):
         assert torch.autograd.gradcheck(lambda s, form=form: form(targets, losses.candidate_log_probs(s, valid), slots)[0], (scores,))
-    own = torch.tensor([[0, 2], [1, 2]])
-
-    def among(s: Tensor) -> Tensor:
-        return losses.in_batch_log_probs(s, valid, own, torch.ones_like(own, dtype=torch.bool))
-
-    assert torch.autograd.gradcheck(among, (scores,))
 
 
 def test_extreme_likelihoods_stay_finite() -> None:
@@ -194,4 +151,4 @@ def test_the_default_is_the_papers_likelihood() -> None:
     e = Example(1)
     for marginal, nll in (("token", losses.marginal_nll_per_token), ("joint", losses.marginal_nll_joint)):
         torch.testing.assert_close(pretraining_loss(scored(e), section(marginal=marginal)), nll(e.targets, e.log_p_z, e.slots))
-    assert section() == PretrainConfig() and PretrainConfig().objective == "marginal" and not PretrainConfig().in_batch
+    assert section() == PretrainConfig() and PretrainConfig().objective == "marginal"

@@ -256,24 +256,6 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
     return torch.where(known, torch.where(some, pointing, 0.0) + absent, 0.0), known
 
 
-def in_batch_log_probs(scores: Tensor, candidate: Tensor, own: Tensor, valid: Tensor) -> Tensor:
-    """log p(z|x) of each query's own candidates, normalised over the candidates of the whole batch.
-
-    Those of the other queries are not read for this one: they count as documents that explain nothing, hence as negatives.
-
-    Args:
-        scores: [b, u] relevance of the u different documents of the batch.
-        candidate: [b, u] whether a document may be one for this query; its own always are.
-        own: [b, k] columns of each query's own candidates.
-        valid: [b, k] True at real candidates.
-
-    Returns:
-        [b, k], -inf where not valid; the mass of a row is at most 1.
-    """
-    read = torch.zeros_like(candidate, dtype=torch.long).scatter_add(1, own, valid.long()) > 0
-    return candidate_log_probs(scores, candidate | read).gather(1, own).masked_fill(~valid, float("-inf"))
-
-
 def emdr2_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
     """-log sum over z of p(z|x) p(y|z,x) with the encoder's side held fixed (EMDR2, Singh et al. 2021).
 

@@ -1,7 +1,6 @@
 """Masked sentences and inverse cloze examples over a real corpus directory."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -174,30 +173,3 @@ def test_inverse_cloze_keeps_it_at_its_rate(store: BlockStore) -> None:
     kept = sum(cloze.example(0, generator("rate", n)).body == whole for n in range(1000))
     assert 70 <= kept <= 130
     assert cloze.example(0, generator(7)) == cloze.example(0, generator(7))
-
-
-def test_a_sentence_that_names_a_linked_document_has_it_as_its_positive(tmp_path: Path) -> None:
-    """Two articles name each other by their titles; the third names nobody, and keeps its own blocks."""
-    rows = [
-        {"id": "g", "title": "Guatemala", "text": "It is a country. Its largest lake is Lake Izabal, in the east. Maize grows there."},
-        {"id": "l", "title": "Lake Izabal", "text": "It is a lake. It lies in Guatemala and is shallow. Fish live in it."},
-        {"id": "o", "title": "Other", "text": "Nothing is named here. Not even twice."},
-    ]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", vocab_size=300)
-    store = BlockStore.open(tmp_path / "corpus")
-    row_of = {store.block(row).doc_id: row for row in range(len(store))}
-    always, never = InverseCloze(store, keep_rate=0.0, linked=1.0), InverseCloze(store, keep_rate=0.0)
-    for item, (own, target, sentence) in enumerate([("g", "l", 1), ("l", "g", 1), ("o", "o", None)]):
-        for n in range(5):
-            example, own_row, row = always.example(item, generator(n)), row_of[own], row_of[target]
-            assert (example.block_id, example.title) == (int(store.block_ids[row]), store.title_ids(row).tolist())
-            if sentence is None:
-                assert example.body != store.token_ids(row).tolist()
-            else:
-                start, end = store.sentences(own_row).tokens[sentence].tolist()
-                assert example.query == store.token_ids(own_row)[start:end].tolist() and example.body == store.token_ids(row).tolist()
-            assert never.example(item, generator(n)).block_id == int(store.block_ids[own_row])
-    half = InverseCloze(store, keep_rate=0.0, linked=0.5)
-    led = sum(half.example(0, generator("half", n)).block_id != int(store.block_ids[row_of["g"]]) for n in range(300))
-    assert 110 <= led <= 190

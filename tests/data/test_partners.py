@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import realm.data.masking.stated
+import realm.data.masking.partners
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.loader import generator
 from realm.data.masking import MaskedSentences
-from realm.data.masking.stated import Partners
+from realm.data.masking.partners import Partners
 from realm.data.types import MaskedQuery
 
 Span = tuple[int, ...]
@@ -43,7 +43,7 @@ def own_rows(store: BlockStore, query: MaskedQuery) -> set[int]:
 
 @pytest.mark.parametrize("too_common", [1, 2, 200])
 def test_as_a_loop_over_everything(store: BlockStore, featurizer: Featurizer, too_common: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realm.data.masking.stated, "TOO_COMMON", too_common)
+    monkeypatch.setattr(realm.data.masking.partners, "TOO_COMMON", too_common)
     partners = Partners(store)
     found = 0
     for query in queries(store, featurizer):

@@ -288,8 +288,8 @@ def test_a_pointer_over_a_body_needs_two_lines() -> None:
     taught = build_recipe({**two, "model": {"body": "realm-minilm-en"}}).pretrain
     assert (taught.reader_first, taught.queries_alone, taught.masking) == (1, True, "recurring"), "questions have taught its reader"
     assert build_recipe({"model": {"body": "realm-minilm-en"}}).pretrain.reader_first == 0
-    other = build_recipe({**two, "pretrain": {**two["pretrain"], "masking": "stated", "sentences": ["news.jsonl"]}}).pretrain
-    assert (other.masking, other.own_block, other.questions) == ("stated", 0.0, 0.5)
+    other = build_recipe({**two, "pretrain": {**two["pretrain"], "masking": "salient", "sentences": ["news.jsonl"]}}).pretrain
+    assert (other.masking, other.own_block, other.questions) == ("salient", 0.0, 0.5)
     assert build_recipe({"pretrain": {"fill": "pointer"}}).pretrain.own_block == 0.0, "from nothing nobody reads yet"
 
 

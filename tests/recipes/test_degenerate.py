@@ -90,17 +90,6 @@ def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.Capt
     assert main([*arguments, "--set", 'warm.masking="spans"', "--set", 'pretrain.masking="tokens"']) == 0
 
 
-def test_nothing_is_stated_twice(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = write_tiny(tmp_path)
-    names = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gantor", "Hestia"]
-    documents(tmp_path, *[f"The king {name} was born in 18{n}1. We go home in the rain." for n, name in enumerate(names)])
-    arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
-    assert main([*arguments, "--set", 'pretrain.masking="stated"']) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"can be masked with pretrain.masking = 'stated' \(.*\d stated nowhere else", said), said
-    assert said.endswith("set pretrain.masking to 'salient'.")
-
-
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_too_few_blocks(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str], count: int) -> None:
     recipe = write_tiny(tmp_path)
@@ -148,7 +137,7 @@ def test_all_blocks_identical(tmp_path: Path, write_tiny: Write) -> None:
     assert any(float(p.grad.abs().max()) > 0 for p in task.model.encoder.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("choices", [{}, {"objective": "emdr2"}, {"objective": "distill"}, {"in_batch": True}, {"exclude_overlap": 1}])
+@pytest.mark.parametrize("choices", [{}, {"objective": "emdr2"}, {"objective": "distill"}, {"exclude_overlap": 1}])
 @pytest.mark.parametrize("null", [True, False])
 def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]) -> None:
     """With the null document the encoder still learns; without it the step is invalid, exactly 0 and changes nothing."""

@@ -38,7 +38,7 @@ def opened(run: Path) -> StageContext:
     return open_context(RunPaths(run), recipe, lambda *_: None)
 
 
-KINDS = ("salient", "stated", "spans", "tokens", "pmi")
+KINDS = ("salient", "recurring", "spans", "tokens", "pmi")
 
 
 def keys_of(blocks: int) -> np.ndarray:
@@ -125,7 +125,7 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch
     held["warm"], trained["warm"] = (places(pairs.sentences.keys, items) for items in (pairs.held_out, pairs.training))
     seen = [pairs.example(pairs.training[at], at)[0] for at in range(len(pairs.training))]
     assert {(query.origin, query.sentence) for query in seen} == trained["warm"]
-    assert all(held.values()) and len(trained["stated"]) < len(trained["salient"]) < len(trained["tokens"])
+    assert all(held.values()) and len(trained["recurring"]) < len(trained["salient"]) < len(trained["tokens"])
     assert [(a, b) for a in held for b in trained if held[a] & trained[b]] == []
 
 

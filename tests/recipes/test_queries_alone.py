@@ -109,11 +109,10 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe
     found = []
     for known in (None, task.view.known):
         embedder.zero_grad()
-        weighed = weigh_candidates(task.model, context, queries, retrieved, in_batch=True, known=known)
-        assert weighed.among_batch is not None
+        weighed = weigh_candidates(task.model, context, queries, retrieved, known=known)
         (weighed.log_p_z.masked_fill(torch.isinf(weighed.log_p_z), 0.0).square().sum()).backward()
         grads = [weight.grad.clone() for weight in embedder.parameters() if weight.grad is not None]
-        found.append((weighed.log_p_z, weighed.among_batch, *grads))
+        found.append((weighed.log_p_z, *grads))
     assert len(found[0]) == len(found[1]) > 2
     for anew, looked_up in zip(*found, strict=True):
         torch.testing.assert_close(looked_up, anew, atol=1e-5, rtol=1e-4)

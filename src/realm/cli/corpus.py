@@ -84,7 +84,7 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         lowercase: a vocabulary trained here keeps upper and lower case apart.
         block_length: wordpieces of a block, title and special tokens counted.
-        tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, links, gazetteer:FILE,
+        tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """

@@ -26,8 +26,6 @@ class IctConfig:
     """Steps of linear warm-up."""
     keep_rate: Share = 0.1
     """How often the sentence stays in its block."""
-    linked: Share = 0.0
-    """How often a sentence that names a linked document (docs/links.md) has that document's first block as its positive, not its own."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,9 @@ class PretrainConfig:
     fill: Literal["mlm", "pointer"] = "mlm"
     """How the hidden span is predicted: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
     span reader that fine-tuning continues to train)."""
-    masking: Literal["salient", "stated", "recurring", "pmi", "spans", "tokens"] = "salient"
-    """What is hidden: salient (spans found by the tagger), stated (those of them that another block states too), recurring (words that
-    another document has too, together with something else of the sentence), pmi (collocations, in any script), spans (random ones, whole
-    words) or tokens (15 % of the wordpieces)."""
+    masking: Literal["salient", "recurring", "pmi", "spans", "tokens"] = "salient"
+    """What is hidden: salient (spans found by the tagger), recurring (words that another document has too, together with something else of
+    the sentence), pmi (collocations, in any script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
     spans: Positive = 1
@@ -124,8 +121,6 @@ class PretrainConfig:
     """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
     temperature: Annotated[float, Gt(0)] = 1.0
     """Temperature of the likelihoods that distill copies; higher is softer."""
-    in_batch: bool = False
-    """Whether the documents of a batch's other sentences count as wrong ones in the retriever's softmax."""
     ict_batch: Count = 0
     """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
     the other blocks of these are the negatives. 0: none."""

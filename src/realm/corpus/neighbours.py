@@ -30,10 +30,6 @@ class Neighbours:
         self._documents = KeyedDocuments(store)
         self.of_row = lru_cache(maxsize=2**12)(self._of_row)
 
-    def begins_document(self, row: int) -> bool:
-        """Whether the block at ``row`` is its document's first."""
-        return self._documents.bounds(row)[0] == row
-
     def _of_row(self, row: int) -> np.ndarray:
         """int64 [n]: live rows that the block at ``row`` leads to, in the order of its links, none of its own document.
 

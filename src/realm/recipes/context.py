@@ -177,7 +177,6 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
         "ict_batch": 0,
         "ict_weight": 1.0,
     },
-    "ict": {"linked": 0.0},
     "finetune": {"evidence": "anywhere", "start_questions": 0},
     "model": {"embedding_dropout": 0.0, "freeze_words": False, "marks": False},
 }

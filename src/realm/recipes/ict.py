@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from realm import losses
-from realm.corpus.neighbours import Neighbours
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.types import IctExample
@@ -35,47 +34,25 @@ class InverseCloze:
 
     Args:
         keep_rate: how often the sentence stays in the block, so that exact overlap is learnt too.
-        linked: how often the positive is a block of a document that the sentence names and its block links to, where there is one.
     """
 
-    def __init__(self, store: BlockStore, *, keep_rate: float, linked: float = 0.0):
+    def __init__(self, store: BlockStore, *, keep_rate: float):
         self.store = store
-        self.keep_rate, self.linked = keep_rate, linked
-        self._neighbours = Neighbours(store)
+        self.keep_rate = keep_rate
         self.rows = [int(row) for row in np.flatnonzero(store.live) if len(store.sentences(int(row)).tokens) > 1]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def example(self, item: int, rng: np.random.Generator) -> IctExample:
-        """One sentence of block ``item`` drawn by ``rng``, with what is left of the block, or with a block that it links to."""
+        """One sentence of block ``item`` drawn by ``rng``, with what is left of the block."""
         row = self.rows[item]
-        if self.linked and rng.random() < self.linked and (found := self._linked_example(row, rng)) is not None:
-            return found
         sentences = self.store.sentences(row).tokens
         start, end = (int(v) for v in sentences[int(rng.integers(len(sentences)))])
         body = self.store.token_ids(row).tolist()
         query = body[start:end]
         if rng.random() >= self.keep_rate:
             del body[start:end]
-        return self._example(query, row, body)
-
-    def _linked_example(self, row: int, rng: np.random.Generator) -> IctExample | None:
-        """A sentence that names a document which its block links to, beside the first block of it; None where no sentence does."""
-        sentences, text = self.store.sentences(row), self.store.block(row).text
-        said = [text[start:end].casefold() for start, end in sentences.chars.tolist()]
-        pairs: list[tuple[int, int]] = []
-        for target in self._neighbours.of_row(row).tolist():
-            title = self.store.block(target).title.casefold()
-            if title and self._neighbours.begins_document(target):
-                pairs += [(at, target) for at, sentence in enumerate(said) if title in sentence]
-        if not pairs:
-            return None
-        at, target = pairs[int(rng.integers(len(pairs)))]
-        start, end = (int(v) for v in sentences.tokens[at])
-        return self._example(self.store.token_ids(row).tolist()[start:end], target, self.store.token_ids(target).tolist())
-
-    def _example(self, query: list[int], row: int, body: list[int]) -> IctExample:
         return IctExample(query, self.store.title_ids(row).tolist(), body, int(self.store.block_ids[row]))
 
 
@@ -112,7 +89,7 @@ class IctTask(Task):
         self.model = model
         self.context = context
         self.batch = section.batch
-        self.cloze = InverseCloze(context.store, keep_rate=section.keep_rate, linked=section.linked)
+        self.cloze = InverseCloze(context.store, keep_rate=section.keep_rate)
         if len(self.cloze) < 2:
             cure = "ICT needs at least two blocks of two sentences: add documents."
             raise CorpusError(f"{len(self.cloze)} blocks have more than one sentence", path=context.paths.corpus, cure=cure)

@@ -17,7 +17,7 @@ from realm.data.featurize import mask_slots
 from realm.data.held_out import hold_out
 from realm.data.loader import WHOLE, EpochOrder, Share, generator
 from realm.data.masking import hide_more
-from realm.data.masking.stated import Partners
+from realm.data.masking.partners import Partners
 from realm.data.types import MaskedQuery
 from realm.errors import RunError
 from realm.nn.encoder import KnowledgeAugmentedEncoder

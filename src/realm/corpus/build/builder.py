@@ -125,13 +125,12 @@ def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercas
 
 
 def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
-    """The tagger, with titles, and the terms of documents in scripts without letter case; the others are not read again."""
+    """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
     collocations = CollocationCounts()
     if plan.learns_collocations:
         for document in chain.from_iterable(batch.caseless_documents() for batch in spool.tasks()):
             collocations.add(document.text[start:end] for start, end in document.sentences)
-    titles = chain.from_iterable(batch.columns().column("title").to_pylist() for batch in spool.tasks()) if plan.learns_titles else ()
-    return plan.tagger(casing or CasingCounts(), collocations, titles)
+    return plan.tagger(casing or CasingCounts(), collocations)
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:

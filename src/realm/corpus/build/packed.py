@@ -18,7 +18,7 @@ from realm.corpus.build.spool import Document, SpoolBatch, redirects_in
 from realm.corpus.links import Redirects
 from realm.corpus.store import manifest as manifests, segments
 from realm.corpus.store.segments import segment_schema, token_dtype
-from realm.corpus.tagging.spans import SpanTagger, for_document, tag_all
+from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.corpus.tagging.specs import load_tagger
 from realm.corpus.workers import in_portions
 from realm.text.tokenizer import TextTokenizer
@@ -89,8 +89,7 @@ class Packer:
             texts = [documents[number].text[start:end] for number, ranges, _ in portion for start, end in ranges]
             tokens, position = self._tokenizer.tokenize(texts), 0
             for number, ranges, _ in portion:
-                tagger = for_document(self._tagger, documents[number].links)
-                tagged = tag_all(tagger, texts[position : position + len(ranges)])
+                tagged = tag_all(self._tagger, texts[position : position + len(ranges)])
                 made[number].extend(make_pieces(documents[number].text, ranges, tokens, position, tagged, rooms[number], counts))
                 position += len(ranges)
             ids.append(tokens.ids)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from realm.corpus.links import Links
-
 
 class TaggedSpan(NamedTuple):
     """A salient span of one sentence: ``start`` and ``end`` in code points of that sentence, ``kind`` is name, date, number or phrase."""
@@ -29,12 +27,6 @@ def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
     """The spans of each text, by ``tag_many`` of a tagger that is faster with many sentences at once, such as a network."""
     many: Callable[[Sequence[str]], list[list[TaggedSpan]]] | None = getattr(tagger, "tag_many", None)
     return [tagger.tag(text) for text in texts] if many is None else many(texts)
-
-
-def for_document(tagger: SpanTagger, links: Links) -> SpanTagger:
-    """The tagger of a document's sentences: another one where what it links makes a difference."""
-    made: Callable[[Links], SpanTagger] | None = getattr(tagger, "for_document", None)
-    return tagger if made is None else made(links)
 
 
 _DATES = frozenset(["DATE", "TIME"])
@@ -76,11 +68,6 @@ class CombinedTagger:
             return [[] for _ in texts]
         proposals = zip(*(tag_all(tagger, texts) for tagger in self.taggers), strict=True)
         return [_settled([spans for spans in lists if spans]) for lists in proposals]
-
-    def for_document(self, links: Links) -> SpanTagger:
-        """The same with each part's tagger of a document with these links."""
-        parts = [for_document(tagger, links) for tagger in self.taggers]
-        return self if all(mine is part for mine, part in zip(self.taggers, parts, strict=True)) else CombinedTagger(parts)
 
     def state(self) -> dict[str, Any]:
         return {"type": "combined", "taggers": [tagger.state() for tagger in self.taggers]}

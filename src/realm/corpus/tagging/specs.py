@@ -5,7 +5,6 @@
     truecase        names by the corpus's own letter case
     dates           dates, numbers and quantities by patterns
     collocations    the corpus's own terms, in scripts without letter case
-    links           the words of links, and titles of documents in those without links
     gazetteer:FILE  listed phrases
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
     hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
@@ -23,7 +22,6 @@ from realm.corpus.store.manifest import CorpusManifest
 from realm.corpus.tagging.collocations import CollocationCounts, CollocationTagger
 from realm.corpus.tagging.dates import DateNumberTagger
 from realm.corpus.tagging.gazetteer import GazetteerTagger
-from realm.corpus.tagging.linked import LinkTagger
 from realm.corpus.tagging.spans import CombinedTagger, SpanTagger
 from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
 from realm.decoding import json_value
@@ -33,7 +31,7 @@ from realm.storage.manifests import Errors, sealed, unsealed
 
 DEFAULT = "default"
 MODEL_TAGGERS = ("spacy", "hf")
-_PLAIN = ("truecase", "dates", "collocations", "links")
+_PLAIN = ("truecase", "dates", "collocations")
 _SETS = {DEFAULT: ("dates", "collocations", "truecase"), "none": ()}
 _WITH_VALUE = ("gazetteer", *MODEL_TAGGERS)
 _CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL"
@@ -63,20 +61,14 @@ class TaggerPlan:
     def learns_collocations(self) -> bool:
         return "collocations" in self._made
 
-    @property
-    def learns_titles(self) -> bool:
-        return "links" in self._made
-
-    def tagger(self, casing: CasingCounts, collocations: CollocationCounts, titles: Iterable[str] = ()) -> SpanTagger:
-        """The tagger, with what was learned from the corpus; what is not needed may be empty."""
+    def tagger(self, casing: CasingCounts, collocations: CollocationCounts) -> SpanTagger:
+        """The tagger, with what was learned from the corpus; counts that are not needed may be empty."""
         made: list[SpanTagger] = []
         for part in self._made:
             if part == "truecase":
                 made.append(TruecaseTagger(casing.table()))
             elif part == "collocations":
                 made.append(CollocationTagger(collocations.terms()))
-            elif part == "links":
-                made.append(LinkTagger.of_titles(titles))
             elif not isinstance(part, str):
                 made.append(part)
         return CombinedTagger(made)
@@ -138,8 +130,6 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
         return DateNumberTagger()
     if kind == "gazetteer":
         return GazetteerTagger(state["phrases"])
-    if kind == "links":
-        return LinkTagger.from_state(state)
     if kind == "collocations":
         return CollocationTagger(state["terms"])
     if kind in MODEL_TAGGERS:

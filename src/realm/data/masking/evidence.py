@@ -11,7 +11,7 @@ import numpy as np
 from realm.corpus.store.blocks import BlockStore
 from realm.data.masking.corpus_words import CorpusWords
 from realm.data.masking.grams import Grams
-from realm.data.masking.stated import TOO_COMMON
+from realm.data.masking.partners import TOO_COMMON
 from realm.data.types import MaskedQuery
 
 PAIRS = 4_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from realm.data.masking.corpus_words import BASE, CorpusWords
-from realm.data.masking.stated import TOO_COMMON
+from realm.data.masking.partners import TOO_COMMON
 
 STOP_SHARE, STOP_LEAST = 0.04, 20
 """A word in more than this share of all blocks, and in more blocks than this number, is a stopword."""

@@ -1,6 +1,6 @@
 """Spans that another document has too, with evidence: a block that can be found by what is left of the sentence, and states what is hidden.
 
-What nothing else states, no document helps to fill (``stated.py``). Here any run of words counts, whether a tagger finds it or not, in any
+What nothing else states, no document helps to fill. Here any run of words counts, whether a tagger finds it or not, in any
 script (``grams.py``), and so does what it is found by (``evidence.py``). After recurring spans as Splinter selects them (Ram et al. 2021),
 and Spider (Ram et al. 2022).
 """

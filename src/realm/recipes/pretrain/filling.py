@@ -16,7 +16,6 @@ from realm.nn.model import RealmModel
 from realm.pointer import Pointed, point_at
 from realm.recipes.context import StageContext
 from realm.recipes.pretrain.objectives import ScoredCandidates
-from realm.recipes.pretrain.retrieving import allowed_among
 from realm.retrieval import Retrieved
 from realm.timing import charged
 
@@ -46,11 +45,11 @@ def score_candidates(
     if reader_only:
         weighed = weigh_as_found(model, context, queries, retrieved)
     else:
-        weighed = weigh_candidates(model, context, queries, retrieved, in_batch=context.recipe.pretrain.in_batch, known=known)
+        weighed = weigh_candidates(model, context, queries, retrieved, known=known)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
     with torch.set_grad_enabled(torch.is_grad_enabled() and not retriever_only):
         target_log_probs, slots, encoded, pointed = fill(model, context, queries, weighed.rows, retrieved.valid)
-    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, weighed.among_batch, encoded, pointed)
+    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, encoded, pointed)
 
 
 Filled = tuple[Tensor, Tensor, int, Pointed | None]
@@ -102,12 +101,11 @@ def joint_inputs(
 
 @dataclass(frozen=True)
 class Weighed:
-    """log p(z|x) by the live embedders over a query's own candidates and, if wanted, over those of the whole batch, [b, k] each; the
-    candidates' rows [b, k], NULL_ROW for the null document; how many wordpieces were read for it."""
+    """log p(z|x) by the live embedders over a query's own candidates [b, k]; the candidates' rows [b, k], NULL_ROW for the null document;
+    how many wordpieces were read for it."""
 
     rows: np.ndarray
     log_p_z: Tensor
-    among_batch: Tensor | None
     tokens: int
 
 
@@ -126,7 +124,7 @@ def weigh_as_found(model: RealmModel, context: StageContext, queries: list[Maske
         scores = torch.cat([relevance, scores[:, 1:]], 1)
         tokens = sum(map(len, asked)) + len(inputs.block(NULL_ROW))
     log_p_z = losses.candidate_log_probs(scores, torch.from_numpy(retrieved.valid).to(device))
-    return Weighed(inputs.rows(retrieved.block_ids), log_p_z, None, tokens)
+    return Weighed(inputs.rows(retrieved.block_ids), log_p_z, tokens)
 
 
 def weigh_candidates(
@@ -135,14 +133,12 @@ def weigh_candidates(
     queries: list[MaskedQuery],
     retrieved: Retrieved,
     *,
-    in_batch: bool = False,
     known: Snapshot | None = None,
 ) -> Weighed:
     """Embed queries and candidates afresh.
 
     Args:
         model, context, queries, retrieved: as for :func:`score_candidates`.
-        in_batch: weigh among the candidates of the whole batch, too.
         known: the embeddings of the documents, where these stay as they are: they are not computed again. None: they are.
     """
     inputs, section = context.inputs, context.recipe.pretrain
@@ -157,13 +153,7 @@ def weigh_candidates(
     valid = torch.from_numpy(retrieved.valid).to(context.device)
     null, offset = torch.from_numpy(unique == NULL_ROW).to(context.device), model.embedder.null_offset
     log_p_z = losses.candidate_log_probs(losses.relevance_scores(query_emb, unique_emb[own], null[own], offset), valid)
-    tokens = sum(map(len, sentences)) + read
-    if not in_batch:
-        return Weighed(rows, log_p_z, None, tokens)
-    allowed = torch.from_numpy(allowed_among(queries, unique, inputs, null=section.null, overlap=section.exclude_overlap))
-    scores = losses.relevance_scores(query_emb, unique_emb, null, offset)
-    among_batch = losses.in_batch_log_probs(scores, allowed.to(context.device), own, valid)
-    return Weighed(rows, log_p_z, among_batch, tokens)
+    return Weighed(rows, log_p_z, sum(map(len, sentences)) + read)
 
 
 def _embedded(model: RealmModel, inputs: BlockInputs, rows: np.ndarray) -> tuple[Tensor, int]:

@@ -23,22 +23,16 @@ class ScoredCandidates:
     """One batch through both networks: live scores and target log-probabilities.
 
     log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
-    among_batch: [b, k] log p(z|x) over the candidates of the whole batch; None unless the recipe wants it. encoded: wordpieces that the
-    encoder read, a part of ``tokens``. pointed: what a reader that points made of them, whose own loss it learns by while it learns alone.
+    encoded: wordpieces that the encoder read, a part of ``tokens``. pointed: what a reader that points made of them, whose own loss it
+    learns by while it learns alone.
     """
 
     log_p_z: Tensor
     target_log_probs: Tensor
     slots: Tensor
     tokens: int
-    among_batch: Tensor | None = None
     encoded: int = 0
     pointed: Pointed | None = None
-
-    @property
-    def retriever_log_probs(self) -> Tensor:
-        """[b, k] the log p(z|x) that is learnt."""
-        return self.log_p_z if self.among_batch is None else self.among_batch
 
 
 def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
@@ -49,8 +43,8 @@ def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losse
     """
     nll = LIKELIHOODS[section.marginal]
     if section.objective == "marginal":
-        return nll(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
+        return nll(scored.target_log_probs, scored.log_p_z, scored.slots)
     reading, valid = nll(scored.target_log_probs, scored.log_p_z.detach(), scored.slots)
     retriever_loss = RETRIEVER_LOSSES[section.objective](section)
-    retrieving, _ = retriever_loss(scored.target_log_probs, scored.retriever_log_probs, scored.slots)
+    retrieving, _ = retriever_loss(scored.target_log_probs, scored.log_p_z, scored.slots)
     return reading + retrieving, valid

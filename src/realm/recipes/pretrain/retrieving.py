@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence as SequenceOf
 import numpy as np
 import torch
 
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.blocks import NULL_ROW, BlockInputs
+from realm.corpus.store.blocks import BlockStore
+from realm.data.blocks import BlockInputs
 from realm.data.featurize import searched_ids
 from realm.data.masked_text import words_left
 from realm.data.masking.exclusion import overlapping
@@ -89,20 +89,3 @@ def _search_on(find: Find, inputs: BlockInputs, queries: SequenceOf[MaskedQuery]
         waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, most))
     ids, valid, scores = (np.stack(values) for values in zip(*columns, strict=True))
     return Retrieved(ids, valid, scores)
-
-
-def allowed_among(queries: SequenceOf[MaskedQuery], rows: np.ndarray, inputs: BlockInputs, *, null: bool, overlap: int) -> np.ndarray:
-    """bool [b, u]: which of the u documents of a batch may be a candidate of each query.
-
-    Args:
-        queries: b masked sentences.
-        rows: [u] rows of the corpus, NULL_ROW for the null document.
-        inputs: the corpus.
-        null, overlap: as for :func:`retrieve_candidates`.
-    """
-    null_row = rows == NULL_ROW
-    ids = np.where(null_row, NULL_BLOCK, inputs.store.block_ids[np.where(null_row, 0, rows)])
-    allowed = np.array([~np.isin(ids, query.excluded) for query in queries])
-    if overlap:
-        allowed &= np.array([~np.isin(ids, overlapping(query, ids, inputs.store, overlap)) for query in queries])
-    return allowed & (null | ~null_row)

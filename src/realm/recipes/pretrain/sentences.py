@@ -10,14 +10,12 @@ from realm.data.masking import (
     MaskKind,
     RandomSpans,
     RecurringSpans,
-    StatedSpans,
     UniformTokens,
     collocation_spans,
     salient_spans,
 )
 from realm.data.masking.exclusion import NoExclusion
 from realm.data.masking.recurring import NO_EVIDENCE, NOTHING_RECURS
-from realm.data.masking.stated import NOWHERE_ELSE
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
 from realm.text.wordpieces import word_table
@@ -78,8 +76,6 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
         kind: MaskKind = RecurringSpans(store, context.store, shown=featurizer.query_length - 2, unsalient=section.unsalient)
     else:
         kind = _kind(section.masking, store, section.spans)
-    if section.masking == "stated":
-        kind = StatedSpans(kind, store, context.store)
     return _any(MaskedSentences(store, featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
 
 
@@ -102,7 +98,7 @@ def pretraining_fingerprint(context: StageContext) -> str:
     parents = [stage for stage, used in (("ict", section.from_ict), ("warm", section.from_warm)) if used]
     more = {"sentences": sentences_store(context).manifest.corpus_id} if section.sentences else {}
     if section.ict_batch:
-        more |= {"keep_rate": str(context.recipe.ict.keep_rate), "linked": str(context.recipe.ict.linked)}
+        more |= {"keep_rate": str(context.recipe.ict.keep_rate)}
     return fingerprint(context, "pretrain", *parents, **more)
 
 
@@ -126,6 +122,4 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
     left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(sentences.dropped.items()))
     problem = f"no sentence has a span that can be masked with {choice}" + (f" ({left_out})" if left_out else "")
     cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
-    if sentences.dropped[NOWHERE_ELSE]:
-        cure = "No document repeats words of another one: set pretrain.masking to 'salient'."
     raise CorpusError(problem, path=sentences.store.path, cure=cure)
