@@ -223,3 +223,7 @@ def test_the_pages_are_no_longer_than_agreed() -> None:
     """Prose of all pages together, code blocks not counted: what only repeats the code goes."""
     pages = [FENCE.sub("", page.read_text("utf-8")) for page in (ROOT / "docs").rglob("*.md")]
     assert sum(len(re.findall(r"\S*\w\S*", page)) for page in pages) <= 18_000
+
+
+def test_the_changelog_is_one_page() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_bytes()) <= 6_000
