@@ -131,7 +131,7 @@ def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., 
         assert "config.toml is missing" in refused(*verb)
 
 
-def test_a_run_of_another_version(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_a_run_of_an_earlier_version(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     recipe = tiny_run.parent / "recipe.toml"
     for name in ("run.json", "stages/warm/stage.json", "stages/pretrain/stage.json"):
         run = shutil.copytree(tiny_run, tmp_path / name.replace("/", "-"))
@@ -143,7 +143,7 @@ def test_a_run_of_another_version(tiny_run: Path, tmp_path: Path, refused: Calla
             seal(path.parent)
         before = tree(run / "stages") | tree(run / "corpus") | tree(run / "index")
         line = refused("run", recipe, "--out", run)
-        assert f"{path}: run format 99, this version reads 1. Start a new run." in line
+        assert f"{path}: made by an earlier version of realm. Build it again." in line
         assert tree(run / "stages") | tree(run / "corpus") | tree(run / "index") == before
     run = shutil.copytree(tiny_run, tmp_path / "config")
     (run / "config.toml").write_text("[future]\nkey = 1\n")

@@ -128,12 +128,6 @@ def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
         build_recipe({"model": {"preset": "huge"}})
 
 
-def test_keys_of_earlier_versions_are_ignored_where_they_changed_nothing(tmp_path: Path) -> None:
-    assert load_recipe(write(tmp_path, '[refresher]\nbudget = 1.0\nfirst = "oldest"\nnice = 3\n')).refresher.nice == 3
-    with pytest.raises(ConfigError, match=r"recipe\.toml: 'refresher\.budget' no longer exists\. Leave it out"):
-        load_recipe(write(tmp_path, "[refresher]\nbudget = 0.5\n"))
-
-
 def test_integers_serve_as_floats_and_lists_as_tuples() -> None:
     recipe = build_recipe({"ict": {"lr": 1}, "eval": {"k": [1, 2]}, "corpus": {"sources": ["a", "b"]}})
     assert isinstance(recipe.ict.lr, float) and recipe.eval.k == (1, 2) and recipe.corpus.sources == ("a", "b")
@@ -207,15 +201,3 @@ def test_what_presets_learn_later_changes_no_run(tmp_path: Path) -> None:
     run = load_recipe(tmp_path / "config.toml")
     assert (run.pretrain.documents, run.finetune.evidence) == ("trained", "anywhere")
     assert run.pretrain.own_block == recipe.pretrain.own_block, "what is stated stays"
-
-
-def test_a_run_from_before_a_default_changed_is_what_it_was(tmp_path: Path) -> None:
-    """A run's config.toml states every key that there was: without these it found answers by wordpieces."""
-    (tmp_path / "config.toml").write_text("[finetune]\nsteps = 3\n[eval]\nread = 4\n", "utf-8")
-    assert load_recipe(tmp_path / "config.toml").finetune.match == "normalised", "a recipe that happens to have that name"
-    (tmp_path / "run.json").write_text("{}", "utf-8")
-    old = load_recipe(tmp_path / "config.toml")
-    assert (old.finetune.match, old.eval.match, old.eval.closed_book_read) == ("wordpiece", "wordpiece", "sentences")
-    assert (old.finetune.steps, old.eval.read) == (3, 4)
-    new = load_recipe(tmp_path / "config.toml", {"eval": {"match": "raw"}})
-    assert new.eval.match == "raw"

@@ -8,7 +8,6 @@ import pytest
 
 from realm.cli import main
 from realm.nn.model import RealmModel
-from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.report.read import read_run
 from realm.storage.sealed import SUMS
@@ -71,11 +70,11 @@ def test_a_missing_and_a_shorter_file_are_named(run: Path, capsys: pytest.Captur
     assert f"{weights}: damaged: missing" in capsys.readouterr().err
 
 
-def test_a_stage_without_checksums_opens_as_before(run: Path) -> None:
-    before = open_run(run).answerer.answer([QUESTION])[0].answer
-    for path in run.rglob(SUMS):
-        path.unlink()
-    assert open_run(run).answerer.answer([QUESTION])[0].answer == before
+def test_the_list_of_checksums_is_missed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "stages" / "finetune" / SUMS
+    path.unlink()
+    assert main(["ask", str(run), QUESTION]) == 2
+    assert f"{path}: damaged: missing" in capsys.readouterr().err
 
 
 def test_parameters_are_checked(run: Path) -> None:
@@ -86,15 +85,15 @@ def test_parameters_are_checked(run: Path) -> None:
 
 
 def test_a_changed_recipe_of_a_run_is_said(run: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
-    """It may be edited, so it is no error; damaged without a word it is not. What earlier versions wrote has no checksum."""
+    """It may be edited, so it is no error; damaged without a word it is not."""
     assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text
     with open(run / "config.toml", "a", encoding="utf-8") as file:
         file.write("# mine\n")
     assert main(["ask", str(run), QUESTION]) == 0
     assert caplog.text.count("config.toml: differs from what realm run wrote") == 1
     (run / "run.json").write_text('{"format": 1, "version": "1.0.0"}')
-    caplog.clear()
-    assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text
+    assert main(["ask", str(run), QUESTION]) == 2
+    assert capsys.readouterr().err.endswith(f"{run / 'run.json'}: made by an earlier version of realm. Build it again.\n")
 
 
 def test_run_json_is_checked(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

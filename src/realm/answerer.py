@@ -48,10 +48,8 @@ class Confidence:
 
     @classmethod
     def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
-        """What "slope" and "bias" say, or "temperature", which is what earlier versions fitted; None where nothing was fitted."""
-        if facts.get("slope") is not None:
-            return cls(float(facts["slope"]), float(facts["bias"]))
-        return cls(1.0 / float(facts["temperature"]), 0.0) if facts.get("temperature") else None
+        """What "slope" and "bias" say; None where nothing was fitted."""
+        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
 
     def of(self, p: float) -> float:
         """The confidence of an answer with probability p."""

@@ -74,6 +74,11 @@ class MissingExtra(RealmError):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")
 
 
+def made_earlier(kind: type[RealmError], path: Path) -> RealmError:
+    """The error for what an earlier version of this package wrote: nothing of another format is read."""
+    return kind("made by an earlier version of realm", path=path, cure="Build it again.")
+
+
 def require_share(name: str, value: float) -> float:
     """``value``, which a user gave as ``name``.
 

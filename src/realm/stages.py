@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from realm.decoding import json_value
-from realm.errors import RunError
+from realm.errors import RunError, made_earlier
 from realm.paths import RunPaths
 from realm.storage.manifests import Errors, unsealed, write_sealed
-from realm.storage.sealed import check_sealed
+from realm.storage.sealed import SUMS, check_sealed, is_sealed
 from realm.storage.sums import file_sum
 
 logger = logging.getLogger(__name__)
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 STAGE_FILE = "stage.json"
 CONFIG_SUM = "config_xxh3"
 AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
@@ -30,7 +30,7 @@ def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
     """What a published stage wrote about itself.
 
     Raises:
-        RunError: the stage is not published, or by another version, or what it wrote has changed since.
+        RunError: the stage is not published, or by an earlier version, or what it wrote has changed since.
     """
     path = paths.stage(stage) / STAGE_FILE
     check_sealed(path.parent, DAMAGED, STAGE_FILE)
@@ -38,6 +38,8 @@ def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
     if facts is None:
         raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}")
     _check_format(facts, path)
+    if not is_sealed(path.parent):
+        raise DAMAGED.damaged("missing", path=path.parent / SUMS)
     return facts
 
 
@@ -50,31 +52,30 @@ def require_run(paths: RunPaths) -> None:
     """Refuse a directory that holds no run.
 
     Raises:
-        RunError: no run is there, or one of another version.
+        RunError: no run is there, or one of an earlier version.
     """
     if not paths.config.is_file():
         raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
     facts = check_run_format(paths)
-    if facts.get(CONFIG_SUM) not in (None, file_sum(paths.config)):
+    if facts and facts[CONFIG_SUM] != file_sum(paths.config):
         logger.warning("%s: differs from what realm run wrote. If you did not edit it, it is damaged: restore it", paths.config)
 
 
 def check_run_format(paths: RunPaths) -> dict[str, Any]:
-    """Refuse a run directory of another version; one that no version has written to passes.
+    """Refuse a run directory of an earlier version; one that no version has written to passes.
 
     Returns:
         What ``run.json`` says; nothing where it is not there.
 
     Raises:
-        RunError: ``run.json`` names another format, is damaged or cannot be read.
+        RunError: an earlier version wrote ``run.json``, or it is damaged or cannot be read.
     """
     path = _run_file(paths)
     facts = _read(path)
     if facts is None:
         return {}
-    values = unsealed(facts, DAMAGED, path, required=False) if isinstance(facts, dict) else {}
-    _check_format(values, path)
-    return values
+    _check_format(facts, path)
+    return unsealed(facts, DAMAGED, path)
 
 
 def write_run_format(paths: RunPaths, version: str) -> None:
@@ -97,6 +98,5 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _check_format(facts: Any, path: Path) -> None:
-    found = facts.get("format") if isinstance(facts, dict) else None
-    if found != RUN_FORMAT:
-        raise RunError(f"run format {found}, this version reads {RUN_FORMAT}", path=path, cure="Start a new run.")
+    if not isinstance(facts, dict) or facts.get("format") != RUN_FORMAT:
+        raise made_earlier(RunError, path)

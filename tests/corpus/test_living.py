@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.cli import main
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
@@ -19,6 +18,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.info import corpus_info
 from realm.corpus.store.lookup import BlockKeys, block_key
 from realm.corpus.store.manifest import read_manifest
+from realm.corpus.tagging.specs import read_state, write_state
 from realm.errors import CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -200,28 +200,13 @@ def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp
     assert store.newest().documents() == BlockStore.open(out).documents()
 
 
-def test_a_corpus_of_a_trained_tagger_is_refused_in_one_line(
-    corpus: Path, write_jsonl: WriteJsonl, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Versions before wrote corpora whose tagger was a perceptron: they still open, but nothing can be added."""
-    state = json.loads((corpus / "tagger.json").read_text())
-    state.pop("manifest_sha256")  # they wrote none
-    state["taggers"].append({"type": "perceptron", "model": "/models/tagger"})
-    (corpus / "tagger.json").write_text(json.dumps(state))
-    assert len(BlockStore.open(corpus)) > 0
-    assert main(["corpus", "add", str(corpus), str(write_jsonl("late.jsonl", [{"id": "late", "text": "Late."}]))]) == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if "error:" in line or "Traceback" in line]
-    assert len(said) == 1 and "trained perceptron" in said[0] and "Build the corpus again" in said[0]
-    assert (corpus / "CURRENT").read_text().split()[0] == "1"
-
-
 def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:
     """Words and terms of removed documents only; what is the user's, or stands elsewhere, stays."""
     state = json.loads((corpus / "tagger.json").read_text())
     terms = {"type": "collocations", "terms": ["report 100", "pound sterling", "of nobody"]}
     gazetteer = {"type": "gazetteer", "phrases": ["report 100"]}
     words = next(part["table"] for part in state["taggers"] if part["type"] == "truecase")
-    (corpus / "tagger.json").write_text(json.dumps({"type": "combined", "taggers": [*state["taggers"], terms, gazetteer]}))
+    write_state(corpus / "tagger.json", {**read_state(corpus / "tagger.json"), "taggers": [*state["taggers"], terms, gazetteer]})
     remove_documents(corpus, ["doc-0"])  # the only one with report 100
     compact_corpus(corpus)
     parts = json.loads((corpus / "tagger.json").read_text())["taggers"]

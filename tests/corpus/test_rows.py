@@ -13,8 +13,6 @@ from realm.corpus.build.spool import Document
 from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key
 from realm.corpus.store.segments import language_of_document
-from realm.corpus.store.views import BatchView
-from realm.errors import CorpusError
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 
@@ -92,16 +90,3 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
     assert rows.keys == [block_key(row["title"], row["text"]) for row in expected]
     assert [f"d{number}" for number in rows.documents] == [row["doc_id"] for row in expected]
     assert len(texts) < 2 or any(row["span_hashes"] for row in expected)
-
-
-def test_rows_of_an_earlier_version_get_what_they_lack_when_they_are_written_anew() -> None:
-    rows = BlockRows()
-    document = Document("d", "首都", "北京是中国的首都。", "in", 1, [(0, 9)])
-    tokens = TOKENIZER.tokenize([document.text])
-    rows.add(document, [], make_pieces(document.text, document.sentences, tokens, 0, [[]], 30, PackingCounts()), [(0, 1)])
-    now = rows.to_arrow(tokens.ids, np.dtype(np.uint16))
-    later = ["lang", "links", "link_names", "media", "media_sum"]
-    earlier = now.drop_columns(later)
-    view = BatchView(earlier, "", CorpusError)
-    assert now.schema.names[-5:] == later and not view.has("lang") and BatchView(now, "", CorpusError).has("links")
-    assert view.select(np.array([True])).equals(now) and now.column("lang").to_pylist() == ["zh"]

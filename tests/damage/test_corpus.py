@@ -2,11 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from realm.corpus.build.builder import build_corpus
@@ -14,7 +11,7 @@ from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents
 from realm.corpus.mending import corpus_damage
 from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import current_version, manifest_path, read_manifest
+from realm.corpus.store.manifest import current_version, manifest_path
 from realm.errors import CorpusError
 
 from .subjects import about_corpus
@@ -141,44 +138,10 @@ def test_no_id_is_taken_twice(corpus: Path, tmp_path: Path) -> None:
         add_documents(corpus, [source])
 
 
-@pytest.mark.parametrize("sums", [True, False])
-def test_compaction_does_not_republish_damage(corpus: Path, sums: bool, without_sums: Callable[[Path], None]) -> None:
-    if not sums:
-        without_sums(corpus)
+def test_compaction_does_not_republish_damage(corpus: Path) -> None:
     before = sorted(path.name for path in corpus.rglob("*"))
     segment = next(corpus.glob("segments/*.arrow"))
     flip(segment, 8 * segment.read_bytes().find(b"yen"))
     with pytest.raises(CorpusError, match=r"damaged segment.*differs"):
         compact_corpus(corpus)
-    assert sorted(path.name for path in corpus.rglob("*")) == before or not sums
-
-
-@pytest.fixture
-def without_sums() -> Callable[[Path], None]:
-    """Turns a corpus into one that the version before wrote."""
-
-    def strip(corpus: Path) -> None:
-        manifest = read_manifest(corpus)
-        value = asdict(replace(manifest, format="realm-corpus/2", segments=tuple(replace(info, sums=None) for info in manifest.segments)))
-        for entry in value["segments"]:
-            entry.pop("sums")
-        value.pop("tombstones_sum")
-        for path in (*corpus.glob("manifest-*.json"), corpus / "tokenizer" / "checksums.json"):
-            path.unlink()
-        manifest_path(corpus, manifest.version).write_text(json.dumps(value))
-        (corpus / "CURRENT").write_text(f"{manifest.version}\n")
-        tagger = json.loads((corpus / "tagger.json").read_text("utf-8"))
-        (corpus / "tagger.json").write_text(json.dumps({key: part for key, part in tagger.items() if key != "manifest_sha256"}))
-
-    return strip
-
-
-def test_a_corpus_of_the_version_before_opens_and_gets_checksums(
-    whole: Path, corpus: Path, tmp_path: Path, without_sums: Callable[[Path], None]
-) -> None:
-    without_sums(corpus)
-    assert [block for block, _ in zip(*about_corpus(corpus)[:2], strict=True)] == about_corpus(whole)[0]
-    manifest = compact_corpus(corpus)
-    assert all(info.sums is not None for info in manifest.segments)
-    assert read_manifest(corpus) == manifest and (corpus / "CURRENT").read_text().startswith(f"{manifest.version} ")
-    assert pa.ipc.open_file(str(corpus / "segments" / manifest.segments[0].name)).read_all().num_rows == manifest.blocks
+    assert sorted(path.name for path in corpus.rglob("*")) == before

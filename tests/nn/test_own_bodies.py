@@ -1,18 +1,14 @@
 """Each network has a body of its own: what stands beside it does not change it, and neither does a save."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
-from realm.nn.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
+from realm.nn.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -79,47 +75,3 @@ def test_widths_and_families_of_their_own(specs: dict[str, BodySpec], ragged: Ra
     for part in PARTS:
         model.with_parts(**{other: None for other in PARTS if other != part}).save_pretrained(tmp_path / part)
         assert_same(outputs(RealmModel.from_pretrained(tmp_path / part), ragged(5)), {part: before[part]})
-
-
-@pytest.mark.parametrize(
-    ("parts", "own"),
-    [
-        (["embedder", "encoder"], {}),
-        (["embedder", "document_embedder", "reader"], {"span_hidden": 5, "max_span": 3, "span_layer_norm_eps": 0.25}),
-        (["embedder"], {"head": "unit", "projection": 16, "dropout": 0.0}),
-        (["embedder", "encoder"], {"projection": 8, "layer_norm_eps": 0.5, "body": {"pooling": "cls", "segments": False}}),
-        ([], {}),
-    ],
-    ids=str,
-)
-def test_the_format_before_opens_as_it_was(bert: BodySpec, ragged: Ragged, tmp_path: Path, parts: list[str], own: dict[str, Any]) -> None:
-    """One body for all and flat fields, written out as version 0.1 wrote them."""
-    body = {"config": bert.config, "pooling": "pooler", "segments": True, **own.get("body", {})}
-    fields = {"projection": 128, "layer_norm_eps": 1e-12, "dropout": 0.1, "span_hidden": 256, "max_span": 10, "span_layer_norm_eps": 1e-3}
-    fields |= {"head": "projection", **own}
-    values = {"format": 1, "library": "realm", **fields, "body": body, "parts": parts}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    torch.manual_seed(0)
-    heads = {name: value for name, value in own.items() if name != "body"}
-    model = RealmModel(one_body(BodySpec(**body), **heads, parts=tuple(parts)))
-    state = model.state_dict()
-    named = {
-        "embedder": ["embedder.body.model.embeddings.word_embeddings.weight"],
-        "document_embedder": ["document_embedder.body.model.encoder.layer.1.output.dense.bias", "document_embedder.norm.weight"],
-        "encoder": [
-            "encoder.body.model.embeddings.LayerNorm.weight",
-            "encoder.head.dense.weight",
-            "encoder.head.norm.bias",
-            "encoder.head.bias",
-        ],
-        "reader": ["reader.body.model.embeddings.LayerNorm.weight", "reader.dense.weight", "reader.norm.weight", "reader.score.bias"],
-    }
-    assert {name for part in parts for name in named[part]} <= state.keys()
-    save_file(state, tmp_path / "model.safetensors")
-    loaded = RealmModel.from_pretrained(tmp_path)
-    assert loaded.spec.parts == tuple(parts) and loaded.spec == model.spec
-    before = outputs(model, ragged(5))
-    assert_same(outputs(loaded, ragged(5)), before)
-    loaded.save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["format"] == 2
-    assert_same(outputs(RealmModel.from_pretrained(tmp_path / "again"), ragged(5)), before)

@@ -24,7 +24,6 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.plan import plan
 from realm.progress import Progress
-from realm.recipes import context
 from realm.recipes.baselines.closed_book import run_closed_book
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
@@ -321,8 +320,6 @@ def test_the_retriever_has_a_rate_of_its_own(trained: Path, tmp_path: Path) -> N
     assert moved[0.0] == 0.0 < moved[0.1] < 0.3 * moved[1.0]
 
 
-def test_a_stage_of_before_there_was_a_rate_is_still_what_the_recipe_asks_for(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_is_told_from_one_with_another_rate(trained: Path) -> None:
     mark = pretraining_fingerprint(chosen(trained))
     assert mark == stage_facts(RunPaths(trained), "pretrain")["fingerprint"] != pretraining_fingerprint(chosen(trained, retriever_rate=0.5))
-    monkeypatch.setattr(context, "SINCE_THEN", {})
-    assert pretraining_fingerprint(chosen(trained)) != mark, "the default is no part of it"

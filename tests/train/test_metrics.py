@@ -76,12 +76,3 @@ def test_no_damaged_row_is_shown(log: MetricsLog, caplog: pytest.LogCaptureFixtu
         caplog.clear()
         left = list(log.rows())
         assert left == rows or (all(row in rows for row in left) and "damaged rows" in caplog.text), bit
-
-
-def test_rows_of_an_earlier_version_are_read(log: MetricsLog, caplog: pytest.LogCaptureFixture) -> None:
-    rows = list(log.rows())
-    log.path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    log.write("warm", 2)
-    assert list(log.rows())[:-1] == rows and not caplog.records
-    log.rewind("warm", 1)
-    assert list(log.rows()) == rows and log.path.read_text("utf-8").count("crc32") == len(rows)

@@ -15,12 +15,6 @@ from realm.decoding import toml_values
 from realm.errors import ConfigError
 from realm.paths import is_realm_model
 
-REMOVED = {("refresher", "budget"): 1.0, ("refresher", "first"): "oldest"}
-"""Keys of earlier versions, and the values at which they changed nothing: a finished run's ``config.toml`` may still hold them."""
-
-EARLIER: dict[str, dict[str, Any]] = {"finetune": {"match": "wordpiece"}, "eval": {"match": "wordpiece", "closed_book_read": "sentences"}}
-"""What runs did whose ``config.toml`` was written before these keys were there, where it is not what runs do today."""
-
 RUN_CONFIG, RUN_FILE = "config.toml", "run.json"
 """Files of a run directory: the recipe as it was resolved, and what says that it is a run."""
 Values = dict[str, Any]
@@ -29,8 +23,7 @@ Values = dict[str, Any]
 def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win.
 
-    The ``config.toml`` of a run states every key that there was when it was written. Keys that came later are as if they had not, whatever
-    presets say of them today, and with ``EARLIER`` what defaults have changed: what was trained then stays what it is.
+    The ``config.toml`` of a run states every key: what its presets say today changes nothing.
 
     Raises:
         ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
@@ -44,7 +37,7 @@ def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", path=path, cure="Give the path of a .toml file.") from error
     if path.name == RUN_CONFIG and (path.parent / RUN_FILE).is_file():
-        return _recipe(_merge(_merge(EARLIER, values), overrides or {}), path)
+        return _recipe(_merge(values, overrides or {}), path)
     return build_recipe(values, path=path, overrides=overrides)
 
 
@@ -169,14 +162,5 @@ def _section(kind: type, name: str, values: Any, path: Path | None) -> Any:
     if not isinstance(values, dict):
         raise ConfigError(f"'{name}' is not a section", path=path, cure=f"Write [{name}] and its keys below.")
     hints = get_type_hints(kind, include_extras=True)
-    values = _without_removed(name, values, path)
     _known(values, hints, path, f"key in [{name}]")
     return kind(**{key: read_value(hints[key], value, f"{name}.{key}", path) for key, value in values.items()})
-
-
-def _without_removed(name: str, values: Values, path: Path | None) -> Values:
-    """A section without keys of earlier versions that say what every run does now."""
-    for key in [key for key in values if (name, key) in REMOVED]:
-        if values[key] != REMOVED[name, key]:
-            raise ConfigError(f"'{name}.{key}' no longer exists", path=path, cure="Leave it out: a refresh embeds every block.")
-    return {key: value for key, value in values.items() if (name, key) not in REMOVED}

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from realm.corpus.store import manifest as manifests
@@ -159,26 +158,24 @@ def _segment(directory: Path, info: SegmentInfo) -> Iterator[Damage]:
         what = "those documents" if affected else f"any of its {info.rows} blocks"
         yield Damage(path, problem, f"The text of {what} is stored nowhere else. {AGAIN}", documents=affected)
         return
-    for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks) if info.sums else (None, None), strict=True):
+    for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks), strict=True):
         if (changed := _array_problem(file, expected)) is not None:
             yield Damage(file, changed, "rebuild it from its segment", partial(_make_lookup, directory, info))
-    if info.sums is None and not any(_array_problem(file, None) for file in companions(path)) and (other := _not_its_own(path)):
-        yield Damage(other, "it does not match its segment", "rebuild it from its segment", partial(_make_lookup, directory, info))
 
 
-def _array_problem(path: Path, expected: str | None) -> str | None:
+def _array_problem(path: Path, expected: str) -> str | None:
     try:
         found = array_sum(load_array(path))
     except FileNotFoundError:
         return "missing"
     except (OSError, ValueError, EOFError) as error:
         return f"not a whole .npy file ({error})"
-    return "changed since it was published (checksum differs)" if expected not in (None, found) else None
+    return "changed since it was published (checksum differs)" if found != expected else None
 
 
 def _affected(path: Path, info: SegmentInfo) -> tuple[str, ...]:
     """Ids of the documents in the record batches of a damaged segment that have changed; none where that cannot be told."""
-    if info.sums is None or not path.is_file() or path.stat().st_size != info.bytes:
+    if not path.is_file() or path.stat().st_size != info.bytes:
         return ()
     found: dict[str, None] = {}
     try:
@@ -214,15 +211,6 @@ def _lookup_beside(path: Path, scratch: Path) -> tuple[Path, Path]:
     reader = pa.ipc.open_file(pa.BufferReader(read_whole(path)))
     write_lookup(scratch / path.name, [reader.get_batch(number) for number in range(reader.num_record_batches)])
     return companions(scratch / path.name)
-
-
-def _not_its_own(path: Path) -> Path | None:
-    """A look-up file that differs from what its segment, which is whole, gives: for segments without checksums of them."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as scratch:
-        pairs = zip(companions(path), _lookup_beside(path, Path(scratch)), strict=True)
-        return next((file for file, made in pairs if not np.array_equal(load_array(file), load_array(made))), None)
 
 
 def _make_lookup(directory: Path, info: SegmentInfo) -> None:

@@ -186,7 +186,7 @@ def read_facts(path: Path) -> DatastoreFacts:
     """
     file = path / FACTS
     try:
-        value = unsealed(json_value(file.read_text("utf-8")), ERRORS, file, required=False)
+        value = unsealed(json_value(file.read_text("utf-8")), ERRORS, file)
         if value.pop("format") != FORMAT:
             raise SnapshotError(f"a datastore of another format than {FORMAT}", path=file, cure=REMAKE)
         value["pruned"] = tuple(value["pruned"])

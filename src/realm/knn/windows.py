@@ -205,7 +205,7 @@ class _GrowingArray:
 
 def _read_header(path: Path) -> dict[str, Any]:
     try:
-        header = unsealed(json_value(path.read_text("utf-8")), ERRORS, path, required=False)
+        header = unsealed(json_value(path.read_text("utf-8")), ERRORS, path)
         if header["format"] != FORMAT:
             raise SnapshotError(f"windows of format {header['format']}, this version reads {FORMAT}", path=path, cure=REMAKE)
         if all({"count", "sha256"} <= set(header["files"][name]) for name in ARRAYS) and isinstance(header["facts"], dict):

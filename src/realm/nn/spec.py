@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from realm.decoding import json_value
-from realm.errors import RunError
+from realm.errors import RunError, made_earlier
 from realm.sizes import MOST_LAYERS, MOST_WIDTH
 from realm.stages import DAMAGED
 from realm.storage.sealed import check_sealed
 
 FORMAT = 2
-ONE_BODY_FORMAT = 1
-"""The format before: the fields of :func:`one_body`, the same body for every network."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +185,10 @@ def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
 
 
 def read_spec(path: Path) -> ModelSpec:
-    """The specification in a ``config.json``, of this format or of the one before.
+    """The specification in a ``config.json``.
 
     Raises:
-        RunError: no file, no JSON, another format, a field that does not fit, or not the file that was published here.
+        RunError: no file, no JSON, an earlier version's format, a field that does not fit, or not the file that was published here.
     """
     check_sealed(path.parent, DAMAGED, path.name)
     try:
@@ -199,16 +197,14 @@ def read_spec(path: Path) -> ModelSpec:
         raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
     except ValueError as error:
         raise RunError(f"not JSON: {error}", path=path) from error
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or "format" not in values:
         raise RunError("not a model's configuration", path=path)
-    found = values.pop("format", None)
+    if values.pop("format") != FORMAT:
+        raise made_earlier(RunError, path)
     values.pop("library", None)
-    if found not in (FORMAT, ONE_BODY_FORMAT):
-        problem = f"model format {found} cannot be read by this version, which reads {ONE_BODY_FORMAT} and {FORMAT}"
-        raise RunError(problem, path=path)
     try:
         _check_sizes(values)
-        return _networks(values) if found == FORMAT else _one_body(values)
+        return _networks(values)
     except (KeyError, TypeError) as error:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
 
@@ -232,18 +228,7 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
 
 
 def _networks(values: Mapping[str, Any]) -> ModelSpec:
-    _check_parts(values)
-    if isinstance(reader := values.get("reader"), dict) and (temperature := reader.pop("temperature", None)):
-        reader["slope"] = 1.0 / temperature  # as earlier versions fitted it
+    if unknown := [name for name in values if name not in PARTS]:
+        raise TypeError(f"unknown parts {unknown}")
     found: dict[str, Any] = {name: _KINDS[name](**{**own, "body": BodySpec(**own["body"])}) for name, own in values.items()}
     return ModelSpec(**found)
-
-
-def _one_body(values: Mapping[str, Any]) -> ModelSpec:
-    _check_parts(values["parts"])
-    return one_body(**{**values, "body": BodySpec(**values["body"]), "parts": tuple(values["parts"])})
-
-
-def _check_parts(names: Any) -> None:
-    if unknown := [name for name in names if name not in PARTS]:
-        raise TypeError(f"unknown parts {unknown}")

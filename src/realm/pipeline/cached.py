@@ -37,7 +37,7 @@ from realm.storage.sums import file_sum
 
 MARK = "documents.json"
 """In a cached run: what it is made of, the state of the files then, and when it was asked last; the latter once it is whole."""
-FORMAT = 1
+FORMAT = 2
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")

@@ -21,7 +21,7 @@ from realm.stages import DAMAGED, check_run_format, stage_facts, write_run_forma
 from realm.storage.damage import Damage
 from realm.storage.files import write_atomic
 from realm.storage.generations import QUARANTINE_SUFFIX
-from realm.storage.manifests import unsealed
+from realm.storage.manifests import CHECKSUM, unsealed
 from realm.storage.sealed import SUMS, is_sealed, sealed_problems
 from realm.storage.sums import file_sum
 from realm.train.checkpoint import checkpoint_problem
@@ -187,7 +187,7 @@ def _note_problem(path: Path) -> str | None:
         return problem
     value = json_value(path.read_bytes())
     try:
-        unsealed(value, DAMAGED, path, required=False) if isinstance(value, dict) else None
+        unsealed(value, DAMAGED, path) if isinstance(value, dict) and CHECKSUM in value else None
     except RunError as error:
         return error.problem
     return None

@@ -138,7 +138,7 @@ def source_over(
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
-    """What a result depends on besides the embedder's own search; empty where there is nothing, as in runs from before there was.
+    """What a result depends on besides the embedder's own search; empty where there is nothing.
 
     Args:
         facts: of the stage that searches, for the weights that were fitted when it ended.
@@ -161,34 +161,10 @@ STAGE_SECTIONS = {
 }
 
 
-SINCE_THEN: dict[str, dict[str, Any]] = {
-    "pretrain": {
-        "retriever_rate": 1.0,
-        "fill": "mlm",
-        "unsalient": 0.5,
-        "proposals": 0,
-        "shown": 0.0,
-        "reader_first": 0,
-        "reader": "trained",
-        "after_reader": "both",
-        "documents": "trained",
-        "questions": 0.0,
-        "own_block": 0.0,
-        "ict_batch": 0,
-        "ict_weight": 1.0,
-    },
-    "finetune": {"evidence": "anywhere", "start_questions": 0},
-    "model": {"embedding_dropout": 0.0, "freeze_words": False, "marks": False},
-}
-"""Settings that stages were trained without, as if they had been this: at that the stages are still what the recipe asks for."""
-CLOSED_BOOK_ONCE = {"lr": 1e-3, "read": "sentences"}
-"""The same of the closed book, whose keys stand in [eval]."""
-
-
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
     """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
-    sections = [counting(name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
+    sections = [counting(dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
     known: dict[str, Any] = {
         "format": RUN_FORMAT,
         "corpus": context.store.manifest.corpus_id,
@@ -198,28 +174,24 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
         "schedule": recipe.run.schedule,
         **more,
     }
-    if stage in ("pretrain", "finetune") and (retrieval := retrieval_facts(recipe)):
-        known["retrieval"] = retrieval
+    if stage in ("pretrain", "finetune"):
+        known["retrieval"] = retrieval_facts(recipe)
     if stage == "closed_book":
-        known["epochs"] = recipe.eval.closed_book_epochs
-        chosen = {"lr": recipe.eval.closed_book_lr, "read": recipe.eval.closed_book_read}
-        known |= {key: value for key, value in chosen.items() if value != CLOSED_BOOK_ONCE[key]}
+        known["closed_book"] = [recipe.eval.closed_book_epochs, recipe.eval.closed_book_lr, recipe.eval.closed_book_read]
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
         known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def counting(name: str, section: dict[str, Any]) -> dict[str, Any]:
+def counting(section: dict[str, Any]) -> dict[str, Any]:
     """What a fingerprint takes of a section: what is in the files of questions and sentences counts, not where they lie."""
-    same = SINCE_THEN.get(name, {})
-    return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences") and (key, value) not in same.items()}
+    return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences")}
 
 
-def _contents(files: tuple[str, ...]) -> str | list[str]:
-    """What is in question files: one has its hash alone, so that a recipe means the same with it in a list."""
-    hashes = [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
-    return hashes if len(hashes) > 1 else "".join(hashes)
+def _contents(files: tuple[str, ...]) -> list[str]:
+    """What is in question files."""
+    return [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
 
 
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:

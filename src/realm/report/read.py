@@ -86,7 +86,7 @@ def read_run(paths: RunPaths) -> RunRecord:
         explanation=explanation if isinstance(explanation, dict) else None,
         alarms=rows.alarms,
         followed=list(MetricsLog(paths.examples).rows()),
-        profile=_profile(read_note(paths.profile)),
+        profile=_profile(read_json(paths.profile)),
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
 

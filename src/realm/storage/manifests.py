@@ -13,7 +13,6 @@ from realm.errors import RealmError
 from realm.storage.files import sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"
-DIGITS = 64
 """Of a SHA-256 in hexadecimal."""
 ITEMS = "items"
 """Under which a list stands in a note."""
@@ -62,11 +61,8 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, CHECKSUM: _checksum(values)}
 
 
-def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bool = True) -> dict[str, Any]:
+def unsealed(values: dict[str, Any], errors: Errors, path: Path) -> dict[str, Any]:
     """The entries that :func:`sealed` was given, compared with their checksum.
-
-    Args:
-        required: False: what an earlier version wrote without a checksum passes.
 
     Raises:
         RealmError: of ``errors``: an entry changed since.
@@ -74,18 +70,12 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path, *, required: bo
     values = dict(values)
     known = values.pop(CHECKSUM, None)
     try:
-        differs = known != _checksum(values) if required or known is not None else _renamed(values)
+        differs = known != _checksum(values)
     except (ValueError, RecursionError):  # NaN, or nested as deeply as can just be read: nothing that was sealed
         differs = True
     if differs:
         raise errors.damaged("changed since it was published (checksum differs)", path=path)
     return values
-
-
-def _renamed(values: dict[str, Any]) -> bool:
-    """Whether one of the entries is the checksum of the others: damage to its name must not hide the checksum of a file."""
-    digests = [key for key, value in values.items() if isinstance(value, str) and len(value) == DIGITS]
-    return any(values[key] == _checksum({other: value for other, value in values.items() if other != key}) for key in digests)
 
 
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
@@ -100,20 +90,16 @@ def write_note(path: Path, value: dict[str, Any] | list[Any]) -> None:
 
 
 def read_note(path: Path) -> Any:
-    """What :func:`write_note` was given, or an earlier version wrote without a checksum; None where nothing is there.
+    """What :func:`write_note` was given; None where nothing is there.
 
     None, too, if it is damaged: a warning says so, and the caller rebuilds it.
     """
     if not path.exists():
         return None
     try:
-        value = json_value(path.read_bytes())
-        if not isinstance(value, dict):
-            return value
-        values = unsealed(value, _NOTES, path, required=False)
-    except (OSError, ValueError, RealmError) as error:
-        said = error.problem if isinstance(error, RealmError) else f"cannot be read: {error}"
-        logger.warning("%s: damaged and skipped: %s. realm repair RUN removes it, realm run rebuilds it", path, said)
+        values = read_sealed(path, _NOTES)
+    except RealmError as error:
+        logger.warning("%s: damaged and skipped: %s. realm repair RUN removes it, realm run rebuilds it", path, error.problem)
         return None
     return values[ITEMS] if values.keys() == {ITEMS} else values
 

@@ -1,6 +1,6 @@
 """Directories that are published whole, each with a list of its files: ``checksums.json`` has the bytes and the checksum of every one.
 
-The list has a checksum over itself. A directory without one was published by an earlier version and passes unchecked.
+The list has a checksum over itself. A directory without one, such as a network from elsewhere, passes unchecked.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realm.decoding import json_value
-from realm.errors import RunError
+from realm.errors import RunError, made_earlier
 from realm.nn.saving import save_tensors
 from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.files import publish_directory, reached, remove_staging
@@ -133,15 +133,14 @@ def checkpoint_problem(directory: Path) -> str | None:
     """What is wrong with the files of a checkpoint, all of them read; None: they are whole.
 
     Raises:
-        RunError: another version wrote it.
+        RunError: an earlier version wrote it.
         OSError: descriptors or memory ran out.
     """
     try:
         state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
         if state.get("format") != FORMAT:
-            problem = f"checkpoint format {state.get('format')}, this version reads {FORMAT}"
-            raise RunError(problem, path=directory, cure="Start a new run.")
-        unsealed(state, _DAMAGED, directory / "state.json", required=False)
+            raise made_earlier(RunError, directory)
+        unsealed(state, _DAMAGED, directory / "state.json")
         damaged = changed_files(directory, state["files"])
     except RunError as error:
         if error.cure != _OLDER:

@@ -94,16 +94,14 @@ def _line(row: Row) -> str:
 
 
 def _row(line: str) -> Row | None:
-    """What a line was written from; None: it is not what was written. Lines of earlier versions have no checksum."""
+    """What a line was written from; None: it is not what was written."""
     try:
         row = json_value(line)
         name, last = row.popitem()
         checksum = _checksum(row)
     except (ValueError, AttributeError, KeyError):
         return None
-    if last == checksum:  # by another name: damage to the name must not make it a row of an earlier version
-        return row if name == CHECKSUM else None
-    return None if CHECKSUM in (name, *row) else row | {name: last}
+    return row if (name, last) == (CHECKSUM, checksum) else None
 
 
 def _checksum(row: Row) -> str:

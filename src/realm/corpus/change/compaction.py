@@ -104,9 +104,6 @@ def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentI
         path: the file to write; its look-up files come beside it.
         vocab_size: of the corpus.
     """
-    for segment, _ in parts:
-        if segment.info.sums is None:  # an earlier version wrote it: nothing else would see what is damaged, and give it a new checksum
-            segment.check_whole()
     tokens = 0
     schema = layout.segment_schema(layout.token_dtype(vocab_size))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest
-from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS, language_of_document
+from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS
 from realm.corpus.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -108,7 +108,7 @@ class BlockStore:
         """Open the version in force. What is mapped then stays readable whatever other processes do to the corpus.
 
         Raises:
-            CorpusError: missing, damaged, empty, or written by another version of this package.
+            CorpusError: missing, damaged, empty, or written by an earlier version of this package.
         """
         store = cls.open_even_empty(path)
         if not store.manifest.blocks:
@@ -181,33 +181,29 @@ class BlockStore:
         return str(view.scalar("doc_id", index))
 
     def language(self, row: int) -> str:
-        """The language of the document that the block at ``row`` is part of, as ``text.languages`` says it; of the block alone where an
-        earlier version wrote the corpus."""
+        """The language of the document that the block at ``row`` is part of, as ``text.languages`` says it."""
         view, index = self._locate(row)
-        if view.has(LANGUAGE):
-            return str(view.scalar(LANGUAGE, index))
-        return language_of_document(view.scalar("title", index), view.scalar("text", index))
+        return str(view.scalar(LANGUAGE, index))
 
     def links(self, row: int) -> np.ndarray:
-        """uint64 [l]: keys of what the block at ``row`` links to, in its order; none where an earlier version wrote the corpus."""
+        """uint64 [l]: keys of what the block at ``row`` links to, in its order; a view."""
         view, index = self._locate(row)
-        return view.lists(LINKS).row(index) if view.has(LINKS) else np.empty(0, np.uint64)
+        return view.lists(LINKS).row(index)
 
     def anchors(self) -> np.ndarray:
         """uint64 [a, 2]: of every link of a live block the key of its words and that of its target. Reads both columns."""
         found, start = [np.empty((0, 2), np.uint64)], 0
         for view in self._batches:
-            if view.has(LINK_NAMES):
-                names, targets = view.lists(LINK_NAMES), view.lists(LINKS)
-                live = np.repeat(self.live[start : start + view.rows], np.diff(names.offsets))
-                found.append(np.stack([names.values, targets.values], axis=1)[live])
+            names, targets = view.lists(LINK_NAMES), view.lists(LINKS)
+            live = np.repeat(self.live[start : start + view.rows], np.diff(names.offsets))
+            found.append(np.stack([names.values, targets.values], axis=1)[live])
             start += view.rows
         return np.concatenate(found)
 
     def block(self, row: int) -> Block:
         """The block at ``row``."""
         view, index = self._locate(row)
-        return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS if view.has(column)))
+        return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS))
 
     def texts(self, first: int, last: int) -> list[pa.Array]:
         """``Block.text`` of the rows from ``first`` to before ``last``, as Arrow strings, in one array or more."""

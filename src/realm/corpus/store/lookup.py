@@ -132,7 +132,7 @@ class SegmentLookup:
 
     @cached_property
     def _documents(self) -> np.ndarray:
-        return _checked(self._mapped, self._sums.documents if self._sums else None, self._documents_path)
+        return _checked(self._mapped, self._sums.documents, self._documents_path)
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -140,7 +140,7 @@ class SegmentLookup:
         keys = _open(self._blocks_path)
         if keys.shape[1] != self._rows:
             raise CorpusError("the look-up file is not that of its segment", path=self._blocks_path, cure="Build the corpus again")
-        return _checked(keys, self._sums.blocks if self._sums else None, self._blocks_path)
+        return _checked(keys, self._sums.blocks, self._blocks_path)
 
     def first_rows(self, doc_id: str) -> list[int]:
         """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
@@ -168,8 +168,8 @@ def stored_keys(segment: Path, info: SegmentInfo) -> Iterator[bytes]:
         yield first.tobytes() + second.tobytes()
 
 
-def _checked(columns: np.ndarray, expected: str | None, path: Path) -> np.ndarray:
-    if expected is not None and array_sum(columns) != expected:
+def _checked(columns: np.ndarray, expected: str, path: Path) -> np.ndarray:
+    if array_sum(columns) != expected:
         raise damage("look-up file").damaged("changed since it was published (checksum differs)", path=path)
     return columns
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.errors import CorpusError
+from realm.errors import CorpusError, made_earlier
 from realm.storage import files
 from realm.storage.arrays import read_array
 from realm.storage.generations import CURRENT
@@ -20,9 +20,7 @@ from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_object, unsealed, write_sealed
 from realm.storage.sums import array_sum, bytes_sum, file_sum
 
-FORMAT = "realm-corpus/3"
-READ = ("realm-corpus/2", FORMAT)
-"""The formats that are read. In the one before nothing but the segments had checksums."""
+FORMAT = "realm-corpus/4"
 CURRENT_FILE = CURRENT
 TAGGER_FILE = "tagger.json"
 TOKENIZER_DIRECTORY = "tokenizer"
@@ -56,7 +54,7 @@ class SegmentInfo:
         tokens: wordpieces of all blocks, titles not counted.
         first_id, last_id: lowest and highest block id.
         batch_rows: rows of each record batch.
-        sums: what it is checked by when it is read; None in segments that an earlier version wrote.
+        sums: what it is checked by when it is read.
     """
 
     name: str
@@ -67,7 +65,7 @@ class SegmentInfo:
     first_id: int
     last_id: int
     batch_rows: tuple[int, ...]
-    sums: SegmentSums | None = None
+    sums: SegmentSums
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class CorpusManifest:
         rejected: records left out, by reason.
         span_statistics: how spans repeat.
         tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
-        tombstones_sum: checksum of these ids; None where there are none, or an earlier version wrote them.
+        tombstones_sum: checksum of these ids; None where there are none.
         removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
         readings: in order of their first ids; one only where it differs from the one before, and from nothing at first.
     """
@@ -185,12 +183,16 @@ def manifest_path(corpus: Path, version: int) -> Path:
 
 
 def current_version(corpus: Path) -> int:
-    """The version in force, as ``CURRENT`` says it. Raises CorpusError: there is no corpus here, or ``CURRENT`` is damaged."""
+    """The version in force, as ``CURRENT`` says it.
+
+    Raises:
+        CorpusError: there is no corpus here, or one of an earlier version, or ``CURRENT`` is damaged.
+    """
     return _current(corpus)[0]
 
 
-def _current(corpus: Path) -> tuple[int, str | None]:
-    """The version in force, and the checksum of its manifest; None where an earlier version of this package wrote it."""
+def _current(corpus: Path) -> tuple[int, str]:
+    """The version in force, and the checksum of its manifest."""
     path = corpus / CURRENT_FILE
     try:
         text = path.read_text(encoding="ascii")
@@ -202,12 +204,12 @@ def _current(corpus: Path) -> tuple[int, str | None]:
         raise damage("version").unreadable(error, path) from error
     except ValueError:
         text = ""
-    number, *sums = text.split() or [""]
-    if re.fullmatch(r"[1-9][0-9]{0,8}", number):
-        if text in (f"{number}\n", _with_sum(number)):
-            return int(number), None
-        if sums and text == _with_sum(f"{number} {sums[0]}"):
-            return int(number), sums[0]
+    if found := re.fullmatch(r"([1-9][0-9]{0,8}) ([0-9a-f]+) [0-9a-f]+\n", text):
+        number, manifest_sum = found.groups()
+        if text == _with_sum(f"{number} {manifest_sum}"):
+            return int(number), manifest_sum
+    if re.fullmatch(r"[0-9]+( [0-9a-f]+)?\n", text):  # without a checksum of the manifest
+        raise made_earlier(CorpusError, path)
     raise CorpusError("damaged: not a version number", path=path, cure=f"Run: realm repair {corpus}")
 
 
@@ -236,21 +238,20 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
     """The manifest of a version, by default of that in force.
 
     Raises:
-        CorpusError: missing, damaged, or written by another version of this package.
+        CorpusError: missing, damaged, or written by an earlier version of this package.
     """
     number, expected = _current(corpus) if version is None else (version, None)
     path = manifest_path(corpus, number)
     try:
         value = read_object(path, damage("manifest"))
-        if value.get("format") not in READ:
-            cure = "Build the corpus again with this version"
-            raise CorpusError(f"the corpus has format {value.get('format')!r}, this version reads {FORMAT!r}", path=path, cure=cure)
-        manifest = manifest_from_json(unsealed(value, damage("manifest"), path, required=value["format"] == FORMAT))
+        if value.get("format") != FORMAT:
+            raise made_earlier(CorpusError, path)
+        manifest = manifest_from_json(unsealed(value, damage("manifest"), path))
         if manifest_path(corpus, manifest.version) != path:
             raise ValueError(f"it is that of version {manifest.version}")
         if expected is not None and _sum_of(path) != expected:
             raise CorpusError("damaged: it is that of another corpus", path=corpus / CURRENT_FILE, cure=f"Run: realm repair {corpus}")
-        return replace(manifest, format=FORMAT)
+        return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damage("manifest").damaged(error, path=path) from error
 
@@ -258,17 +259,15 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
 def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
     """The manifest whose ``asdict`` gave ``value``."""
     segments = tuple(
-        SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"]), "sums": _sums(entry.get("sums"))}) for entry in value["segments"]
+        SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"]), "sums": _sums(entry["sums"])}) for entry in value["segments"]
     )
-    readings = tuple(Reading(**entry) for entry in value.get("readings", ()))
+    readings = tuple(Reading(**entry) for entry in value["readings"])
     return CorpusManifest(
         **value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
     )
 
 
-def _sums(value: dict[str, Any] | None) -> SegmentSums | None:
-    if value is None:
-        return None
+def _sums(value: dict[str, Any]) -> SegmentSums:
     frames = tuple((start, end, found) for start, end, found in value["frames"])
     return SegmentSums(**value | {"frames": frames, "columns": tuple(value["columns"])})
 
@@ -290,7 +289,7 @@ def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:
         return np.empty(0, np.int64)
     path = corpus / manifest.tombstones
     removed = read_array(path, (manifest.removed,), np.dtype(np.int64), damage("tombstones"))
-    if manifest.tombstones_sum is not None and array_sum(removed) != manifest.tombstones_sum:
+    if array_sum(removed) != manifest.tombstones_sum:
         raise damage("tombstones").damaged("changed since they were published (checksum differs)", path=path)
     return removed
 

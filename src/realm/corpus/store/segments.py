@@ -24,8 +24,6 @@ LINK_NAMES = "link_names"
 """The column of the words that carry them."""
 MEDIA, MEDIA_SUM = "media", "media_sum"
 """The columns of pictures: which one a block is of, and the checksum of its bytes; empty of a text."""
-LATER = frozenset({LANGUAGE, LINKS, LINK_NAMES, MEDIA, MEDIA_SUM})
-"""Columns that segments of earlier versions lack."""
 
 _PAIR = pa.list_(pa.int32(), 2)
 
@@ -69,22 +67,6 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             (MEDIA_SUM, pa.string()),
         ]
     )
-
-
-def with_later_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a segment with all columns of this version: an earlier one's get the language of the block's text, no links, no pictures."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    if LANGUAGE not in columns:
-        texts = zip(batch.column("title").to_pylist(), batch.column("text").to_pylist(), strict=True)
-        columns[LANGUAGE] = pa.array([language_of_document(title, text) for title, text in texts], pa.string())
-    if LINKS not in columns:
-        columns[LINKS] = pa.array([[]] * len(batch), pa.list_(pa.uint64()))
-    if LINK_NAMES not in columns:  # 0: not known
-        columns[LINK_NAMES] = pa.array([[0] * len(links) for links in columns[LINKS].to_pylist()], pa.list_(pa.uint64()))
-    for name in (MEDIA, MEDIA_SUM):
-        if name not in columns:
-            columns[name] = pa.array([""] * len(batch), pa.string())
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def language_of_document(title: str, text: str) -> str:

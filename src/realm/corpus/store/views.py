@@ -16,7 +16,7 @@ import pyarrow as pa
 from realm.corpus.links import title_key
 from realm.corpus.store.lookup import SegmentLookup, flat_view
 from realm.corpus.store.manifest import CURE, SegmentInfo, damage
-from realm.corpus.store.segments import LATER, segment_schema, with_later_columns
+from realm.corpus.store.segments import segment_schema
 from realm.corpus.store.sums import DIGITS, column_sum, frame_sum, read_whole
 from realm.errors import CorpusError
 from realm.storage.disk import says_nothing_of_the_file
@@ -55,14 +55,13 @@ class BatchView:
     """Columns of one record batch, each compared with its checksum, its offsets looked at, and turned into numpy at first use.
 
     Args:
-        sums: of the columns, as in ``SegmentSums``; empty: nothing is compared.
+        sums: of the columns, as in ``SegmentSums``.
         damaged: makes the error of a problem.
     """
 
     def __init__(self, batch: pa.RecordBatch, sums: str, damaged: Callable[[str], CorpusError]):
         self._batch, self._sums, self._damaged = batch, sums, damaged
         self.rows = batch.num_rows
-        self._names = frozenset(batch.schema.names)
         self._lists: dict[str, ListView] = {}
         self._columns: dict[str, pa.Array] = {}
 
@@ -71,10 +70,10 @@ class BatchView:
         column = self._columns.get(name)
         if column is None:
             column, place = self._batch.column(name), self._batch.schema.get_field_index(name) * DIGITS
-            if self._sums and column_sum(column) != self._sums[place : place + DIGITS]:
+            if column_sum(column) != self._sums[place : place + DIGITS]:
                 raise self._damaged(f"column {name} changed since it was published (checksum differs)")
             try:
-                check_offsets(column)  # where there are checksums, too: who can forge a column can forge its checksum
+                check_offsets(column)  # who can forge a column can forge its checksum
             except pa.ArrowInvalid as error:
                 raise self._damaged(f"column {name}: {error}") from error
             self._columns[name] = column
@@ -86,14 +85,10 @@ class BatchView:
         return flat_view(self.column("block_id"))
 
     def select(self, keep: np.ndarray) -> pa.RecordBatch:
-        """A copy of the rows for which ``keep`` (bool [rows]) is true, with all columns of this version."""
+        """A copy of the rows for which ``keep`` (bool [rows]) is true."""
         for name in self._batch.schema.names:
             self.column(name)
-        return with_later_columns(self._batch.filter(pa.array(keep)))
-
-    def has(self, name: str) -> bool:
-        """Whether there is such a column: an earlier version may have written the segment."""
-        return name in self._names
+        return self._batch.filter(pa.array(keep))
 
     def scalar(self, name: str, index: int) -> Any:
         """One value of a string or integer column. Raises CorpusError: text that is not UTF-8."""
@@ -148,7 +143,7 @@ class Segment:
             if isinstance(error, OSError) and says_nothing_of_the_file(error):
                 raise damage("segment").unreadable(error, self._path) from error
             raise self._damaged(str(error)) from error
-        missing = set(segment_schema(np.dtype(np.uint16)).names) - {*LATER, *self._reader.schema.names}
+        missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)
         if missing:
             raise self._damaged(f"no column {', '.join(sorted(missing))}")
         if self._reader.num_record_batches != len(info.batch_rows):
@@ -166,7 +161,7 @@ class Segment:
                 batch.validate()  # sizes of buffers, lengths of columns
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._damaged(str(error)) from error
-            view = self._views[number] = BatchView(batch, self.info.sums.columns[number] if self.info.sums else "", self._damaged)
+            view = self._views[number] = BatchView(batch, self.info.sums.columns[number], self._damaged)
             if view.rows != self.info.batch_rows[number]:
                 raise self._damaged(f"{view.rows} rows in record batch {number}, not {self.info.batch_rows[number]}")
         return view
@@ -181,7 +176,7 @@ class Segment:
 
     def _check_frames(self, *numbers: int) -> None:
         """Compare what Arrow says of itself with its checksums, before Arrow reads it."""
-        for start, end, found in [self.info.sums.frames[number] for number in numbers] if self.info.sums else ():
+        for start, end, found in [self.info.sums.frames[number] for number in numbers]:
             if frame_sum(self._whole, start, end) != found:
                 raise self._damaged("changed since it was published (checksum differs)")
 
@@ -230,10 +225,10 @@ class Segment:
         return self.view(number), row - self._starts[number]
 
     def has_elements(self, name: str, first: int, last: int) -> bool:
-        """Whether a list of the rows from ``first`` to before ``last`` has an element, in a column that an earlier version may lack."""
+        """Whether a list of the rows from ``first`` to before ``last`` has an element."""
         for view, start in zip(self.batches, self._starts, strict=False):
             begin, end = max(first - start, 0), min(last - start, view.rows)
-            if begin < end and view.has(name) and view.lists(name).offsets[end] > view.lists(name).offsets[begin]:
+            if begin < end and view.lists(name).offsets[end] > view.lists(name).offsets[begin]:
                 return True
         return False
 

@@ -111,8 +111,8 @@ def _damage(problem: object, path: Path) -> CorpusError:
 
 _DAMAGED = Errors(damaged=_damage, refused=_damage)
 CORPUS = "corpus_id"
-"""Under which a saved tagger says whose it is; those of earlier versions do not."""
-_AGAIN = "Build the corpus again, with a tagger of this version"
+"""Under which a saved tagger says whose it is."""
+_AGAIN = "Build the corpus again"
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
@@ -136,8 +136,6 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
         return model_tagger(kind, state["model"])
     if kind == "truecase":
         return TruecaseTagger({word: (small, capital) for word, (small, capital) in state["table"].items()}, state["linkers"])
-    if kind == "perceptron":
-        raise ValueError("it is a trained perceptron, which this version no longer has")
     raise ValueError(f"unknown tagger type {kind!r}")
 
 
@@ -163,12 +161,11 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 def read_state(path: Path) -> dict[str, Any]:
     """What ``write_state`` was given. Raises OSError, ValueError: no such file, or no JSON; CorpusError: changed since it was published."""
-    state = json_value(path.read_text(encoding="utf-8"))
-    return unsealed(state, _DAMAGED, path, required=False) if isinstance(state, dict) else state
+    return unsealed(json_value(path.read_text(encoding="utf-8")), _DAMAGED, path)
 
 
 def load_tagger(path: Path) -> SpanTagger:
-    """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged, or another version wrote it."""
+    """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged."""
     try:
         return tagger_from_state(read_state(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -185,6 +182,6 @@ def corpus_tagger(corpus: Path, manifest: CorpusManifest) -> SpanTagger:
     """The tagger of a corpus. Raises CorpusError: missing or damaged, or that of another corpus."""
     path = corpus / manifests.TAGGER_FILE
     tagger = load_tagger(path)
-    if read_state(path).get(CORPUS, manifest.corpus_id) != manifest.corpus_id:
+    if read_state(path).get(CORPUS) != manifest.corpus_id:
         raise CorpusError("it is the tagger of another corpus", path=path, cure=_AGAIN)
     return tagger

@@ -74,7 +74,7 @@ def run_cloze(context: StageContext, read: int | None = None) -> None:
     Args:
         read: so many wordpieces, where REALM's pre-training is another stage than the run's own.
     """
-    section = json.dumps(counting("ict", dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
+    section = json.dumps(counting(dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
     more = {} if read is None else {"read": str(read)}
     mark = fingerprint(context, CLOZE, "pretrain", section=section, **more)
     if is_published(context, CLOZE, mark):
