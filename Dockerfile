@@ -1,4 +1,5 @@
-# The server on a CPU: docker build -t realm-qa . (docs/serving.md says how to run it). On GPUs: Dockerfile.cuda.
+# The server on a CPU: docker build -t realm-qa . (docs/serving.md says how to run it).
+# The server, or training, on an NVIDIA GPU: docker build --build-arg TORCH_INDEX= -t realm-qa:cuda . ; then docker run --gpus all ...
 FROM python:3.11.14-slim-bookworm AS build
 # The compiler is for the search kernel; it stays behind in this stage.
 RUN apt-get update \
@@ -8,6 +9,7 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
 COPY docker/install.sh docker/install.sh
 COPY src src
+# torch's usual wheels bring the CUDA libraries, so a GPU needs no other base: the host gives the driver, through its container toolkit.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN --mount=type=cache,target=/root/.cache/pip sh docker/install.sh /opt/realm "$TORCH_INDEX"
 
@@ -17,6 +19,7 @@ RUN groupadd --gid 10001 realm \
 COPY --from=build /opt/realm /opt/realm
 # Nothing is fetched from a model hub by itself: mount what a run needs.
 ENV PATH=/opt/realm/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 WORKDIR /srv/realm
 USER 10001:10001
 EXPOSE 8000

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCKERFILES = [ROOT / "Dockerfile", ROOT / "Dockerfile.cuda"]
+DOCKERFILE = ROOT / "Dockerfile"
 KNOWN = {"FROM", "RUN", "WORKDIR", "COPY", "ARG", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
 """Instructions we use; ADD is not among them: it fetches and unpacks."""
-each_file = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,8 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-@each_file
-def test_instructions(path: Path) -> None:
-    steps = steps_of(path)
+def test_instructions() -> None:
+    steps = steps_of(DOCKERFILE)
     assert {step.word for step in steps} <= KNOWN
     bases = [step.rest for step in steps if step.word == "FROM"]
     assert all(re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm( AS \w+)?", base) for base in bases), bases
@@ -84,34 +82,31 @@ def test_instructions(path: Path) -> None:
             assert subprocess.run(["sh", "-n", "-c", step.rest], capture_output=True).returncode == 0, step.rest
 
 
-@each_file
-def test_the_last_stage_is_a_service_of_nobody_special(path: Path) -> None:
-    last = {step.word: step for step in stages_of(path)[-1]}
+def test_the_last_stage_is_a_service_of_nobody_special() -> None:
+    last = {step.word: step for step in stages_of(DOCKERFILE)[-1]}
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", last["USER"].rest), "a number above 0: orchestrators can check it"
     uid, gid = last["USER"].rest.split(":")
     assert f"--uid {uid}" in last["RUN"].rest and f"--gid {gid}" in last["RUN"].rest
-    after = [step.word for step in stages_of(path)[-1]]
+    after = [step.word for step in stages_of(DOCKERFILE)[-1]]
     assert "RUN" not in after[after.index("USER") :] and "gcc" not in last["RUN"].rest
     assert words(last["ENTRYPOINT"]) == ["realm"] and words(last["CMD"])[0] == "serve"
     assert last["STOPSIGNAL"].rest == "SIGTERM" and last["EXPOSE"].rest == "8000"
     assert {flag.split("=")[0] for flag in last["HEALTHCHECK"].flags} == {"--interval", "--timeout", "--start-period", "--retries"}
 
 
-@each_file
-def test_the_health_check_is_python_that_asks_for_health(path: Path) -> None:
-    (check,) = (step for step in steps_of(path) if step.word == "HEALTHCHECK")
+def test_the_health_check_is_python_that_asks_for_health() -> None:
+    (check,) = (step for step in steps_of(DOCKERFILE) if step.word == "HEALTHCHECK")
     word, _, command = check.rest.partition(" ")
     program, option, code = json.loads(command)
     assert (word, program, option) == ("CMD", "python", "-c") and "http://127.0.0.1:8000/healthz" in code and "timeout=" in code
     compile(code, "health", "exec")
 
 
-@each_file
-def test_what_is_copied_is_there_and_is_sent(path: Path) -> None:
-    stages = stages_of(path)
+def test_what_is_copied_is_there_and_is_sent() -> None:
+    stages = stages_of(DOCKERFILE)
     names = [stage[0].rest.partition(" AS ")[2] for stage in stages]
     copied = []
-    for step in steps_of(path):
+    for step in steps_of(DOCKERFILE):
         if step.word == "COPY" and step.flags:
             assert step.flags == [f"--from={names[0]}"]
         elif step.word == "COPY":
@@ -130,7 +125,7 @@ def test_the_server_accepts_what_the_image_says(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     options = _options(verbs.serve)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]["realm"]
-    commands = [service["command"], *(words(step) for path in DOCKERFILES for step in steps_of(path) if step.word == "CMD")]
+    commands = [service["command"], *(words(step) for step in steps_of(DOCKERFILE) if step.word == "CMD")]
     for command in commands:
         assert {part for part in command if part.startswith("--")} <= options
         assert command[command.index("--token-file") + 1] == "/run/secrets/realm_token"
@@ -189,7 +184,7 @@ def test_the_steps_of_the_image_in_a_new_environment(tiny_run: Path, tmp_path: P
         assert server.stderr is not None
         line = next(line for line in server.stderr if line.startswith("serving "))
         url = line.split(" at ")[1].split(";")[0]
-        (check,) = (step for step in steps_of(DOCKERFILES[0]) if step.word == "HEALTHCHECK")
+        (check,) = (step for step in steps_of(DOCKERFILE) if step.word == "HEALTHCHECK")
         code = json.loads(check.rest.partition(" ")[2])[2].replace("http://127.0.0.1:8000", url)
         assert subprocess.run([python, "-c", code], timeout=60).returncode == 0
         with urllib.request.urlopen(url, timeout=60) as page:

@@ -177,7 +177,7 @@ def test_rate_and_reading_are_the_recipes(trained: StageContext, monkeypatch: py
     (first, lr, wordpieces), (_, other, _), (_, once, sentences), _ = seen
     assert first == "closed_book_pretrain" and lr == other == 2e-4 and once == 1e-3 and len(marks) == 3
     assert sentences == 5 < wordpieces, "as many sentences are read in far fewer steps: there are no documents"
-    assert load_recipe(RECIPES / "squad-minilm.toml").eval.closed_book_lr == 2e-4
+    assert load_recipe(RECIPES / "squad-pointer.toml").eval.closed_book_lr == 2e-4
 
 
 def test_bm25_results(trained: StageContext) -> None:
