@@ -9,6 +9,8 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from realm import losses
+from realm.config import PretrainConfig, build_recipe
+from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
 
 NINF = float("-inf")
 
@@ -255,6 +257,15 @@ def test_extreme_values_stay_finite_in_float32(span: float) -> None:
     sum(v.sum() for v in values).backward()
     assert torch.isfinite(scores.grad).all() and torch.isfinite(targets.grad).all()
     assert torch.isfinite(losses.retriever_gradient(targets, log_p_z, slots)).all()
+
+
+def test_pretraining_minimises_the_likelihood_that_the_recipe_names() -> None:
+    e = Example(1, 3, 4, 3)
+    scored = ScoredCandidates(e.log_p_z, e.targets, e.slots, 0)
+    for marginal, nll in (("token", losses.marginal_nll_per_token), ("joint", losses.marginal_nll_joint)):
+        section = build_recipe({"pretrain": {"marginal": marginal}}).pretrain
+        torch.testing.assert_close(pretraining_loss(scored, section), nll(e.targets, e.log_p_z, e.slots))
+    assert PretrainConfig().marginal == "token"
 
 
 def test_padding_an_example_changes_nothing() -> None:

@@ -256,30 +256,6 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
     return torch.where(known, torch.where(some, pointing, 0.0) + absent, 0.0), known
 
 
-def emdr2_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
-    """-log sum over z of p(z|x) p(y|z,x) with the encoder's side held fixed (EMDR2, Singh et al. 2021).
-
-    Its gradient by f(x,z) is p(z|x) - p(z|x,y): the retriever moves to the posterior of the documents under what fills the whole span.
-    Arguments as in :func:`marginal_token_log_probs`.
-    """
-    return marginal_nll_joint(target_log_probs.detach(), log_p_z, slots)
-
-
-def distilled_retriever(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, temperature: float) -> Loss:
-    """KL(softmax(log p(y|z,x) / temperature) || p(z|x)) with the encoder's side held fixed (perplexity distillation, Izacard et al. 2022).
-
-    Unlike the posterior, the target does not depend on what the retriever believes already. Its gradient by f(x,z) is p(z|x) - target.
-    Arguments as in :func:`marginal_token_log_probs`; the divergence is at least 0 where p(z|x) sums to 1.
-    """
-    kept = _candidates(log_p_z)
-    target = candidate_log_probs(span_log_probs(target_log_probs.detach(), slots) / temperature, kept)
-    gap = target.masked_fill(~kept, 0.0) - log_p_z.masked_fill(~kept, 0.0)
-    # A target of -inf is a probability of 0, and 0 log 0 is 0.
-    divergence = (target.exp() * gap.masked_fill(torch.isinf(target), 0.0)).sum(-1)
-    valid = slots.any(-1) & kept.any(-1)
-    return torch.where(valid, divergence, 0.0), valid
-
-
 def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
     """log of all mass minus log of the correct mass, over one row of logits. [b, n] each -> [b]."""
     kept = valid & (logits != float("-inf"))

@@ -82,9 +82,8 @@ def write_news(root: Path) -> Path:
         {"null": False},
         {"exclude": False},
         {"exclude_overlap": 5},
-        {"objective": "emdr2"},
-        {"objective": "distill", "temperature": 0.5, "marginal": "joint"},
-        {"objective": "distill", "null": False, "exclude_overlap": 5},
+        {"marginal": "joint"},
+        {"null": False, "exclude_overlap": 5},
         {"ict_batch": 5, "ict_weight": 0.3},
     ],
 )
@@ -282,11 +281,11 @@ def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Pa
     ("pretrain", "problem"),
     [
         ({"masking": "words"}, "'pretrain.masking' cannot be 'words'"),
-        ({"objective": "adist"}, "'pretrain.objective' cannot be 'adist'"),
+        ({"marginal": "span"}, "'pretrain.marginal' cannot be 'span'"),
         ({"spans": 0}, "'pretrain.spans' is 0"),
         ({"exclude_overlap": -1}, "'pretrain.exclude_overlap' is -1"),
         ({"exclude_overlap": 12, "exclude": False}, "'pretrain.exclude' is false"),
-        ({"temperature": 0.0}, "'pretrain.temperature' is 0.0"),
+        ({"ict_weight": 0.0}, "'pretrain.ict_weight' is 0.0"),
         ({"from_warm": False}, "'pretrain.from_warm' is false"),
         ({"sentences": "news.jsonl"}, "'pretrain.sentences' cannot be 'news.jsonl'"),
     ],
@@ -297,7 +296,7 @@ def test_bad_choices(pretrain: dict[str, Any], problem: str) -> None:
 
 
 def test_a_recipe_that_changed_its_masks_is_another(trained: Path) -> None:
-    for pretrain in ({"masking": "tokens"}, {"objective": "emdr2"}, {"null": False}):
+    for pretrain in ({"masking": "tokens"}, {"marginal": "joint"}, {"null": False}):
         recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain})
         with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
             run_recipe(recipe, trained, stages=("pretrain",), progress=QUIET)

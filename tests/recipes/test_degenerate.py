@@ -137,7 +137,7 @@ def test_all_blocks_identical(tmp_path: Path, write_tiny: Write) -> None:
     assert any(float(p.grad.abs().max()) > 0 for p in task.model.encoder.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("choices", [{}, {"objective": "emdr2"}, {"objective": "distill"}, {"exclude_overlap": 1}])
+@pytest.mark.parametrize("choices", [{}, {"marginal": "joint"}, {"exclude_overlap": 1}])
 @pytest.mark.parametrize("null", [True, False])
 def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]) -> None:
     """With the null document the encoder still learns; without it the step is invalid, exactly 0 and changes nothing."""
@@ -186,7 +186,7 @@ def test_nan_in_one_of_two_embedders(run: Path) -> None:
         task.between(0)
 
 
-@pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint, losses.emdr2_retriever])
+@pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint])
 def test_nan_is_never_taken_for_an_example_left_out(form: Callable[..., losses.Loss]) -> None:
     """Damaged scores or likelihoods end in a loss that is no number, which the loop counts and stops at."""
     slots = torch.ones(1, 1, dtype=torch.bool)

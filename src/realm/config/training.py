@@ -117,10 +117,6 @@ class PretrainConfig:
     dropped and shuffled, or it becomes a question, so that the reader cannot match the sentence itself."""
     marginal: Literal["token", "joint"] = "token"
     """token (released code) or joint (the paper's formula)."""
-    objective: Literal["marginal", "emdr2", "distill"] = "marginal"
-    """What teaches the retriever: marginal (REALM), emdr2 (the posterior of the documents) or distill (their likelihoods alone)."""
-    temperature: Annotated[float, Gt(0)] = 1.0
-    """Temperature of the likelihoods that distill copies; higher is softer."""
     ict_batch: Count = 0
     """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
     the other blocks of these are the negatives. 0: none."""

@@ -1,8 +1,6 @@
-"""What a pre-training step minimises: the marginal likelihood, or one term for the encoder and another for the retriever."""
+"""What a pre-training step minimises: the marginal likelihood."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor
 
@@ -11,11 +9,6 @@ from realm.config import PretrainConfig
 from realm.pointer import Pointed
 
 LIKELIHOODS = {"token": losses.marginal_nll_per_token, "joint": losses.marginal_nll_joint}
-RETRIEVER_LOSSES: dict[str, Callable[[PretrainConfig], Callable[[Tensor, Tensor, Tensor], losses.Loss]]] = {
-    "emdr2": lambda section: losses.emdr2_retriever,
-    "distill": lambda section: partial(losses.distilled_retriever, temperature=section.temperature),
-}
-"""The objectives that teach the retriever by a loss of its own; ``marginal`` is the other one."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +29,5 @@ class ScoredCandidates:
 
 
 def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
-    """The loss of each example, summed over its masked wordpieces, and whether it is valid: [b] each.
-
-    With ``marginal`` one likelihood teaches both networks. With the other objectives the encoder learns from the same likelihood and the
-    candidates as they were weighed, the retriever from what the encoder makes of each candidate; gradients are not shared.
-    """
-    nll = LIKELIHOODS[section.marginal]
-    if section.objective == "marginal":
-        return nll(scored.target_log_probs, scored.log_p_z, scored.slots)
-    reading, valid = nll(scored.target_log_probs, scored.log_p_z.detach(), scored.slots)
-    retriever_loss = RETRIEVER_LOSSES[section.objective](section)
-    retrieving, _ = retriever_loss(scored.target_log_probs, scored.log_p_z, scored.slots)
-    return reading + retrieving, valid
+    """-log of the marginal likelihood of each example, summed over its masked wordpieces, and whether it is valid: [b] each."""
+    return LIKELIHOODS[section.marginal](scored.target_log_probs, scored.log_p_z, scored.slots)
