@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
-from realm.index import compressed, group_scan, listing
+from realm.index import group_scan, listing
 from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
 from realm.index.library_scan import LibraryScan, fastest_type
@@ -189,13 +189,6 @@ def test_bad_requests_and_empty_indexes(open_by: Callable[[str], Open], scan: st
         index.search(torch.full((1, 8), torch.nan), 3)
     with pytest.raises(ValueError):
         index.search(torch.zeros(1, 9), 3)
-
-
-def test_codes_of_other_rows_are_refused(kernel: Callable[..., Kernel]) -> None:
-    vectors = np.ones((100, 8), np.float32)
-    codes = compressed.quantise(kernel("scalar"), vectors)
-    with pytest.raises(SnapshotError, match=r"codes are of \[100,8\], the vectors are \[99,8\]"):
-        CompressedIndex(vectors[1:], np.arange(99), kernel=kernel("scalar"), rows=codes)
 
 
 def test_info_says_what_is_searched(kernel: Callable[..., Kernel]) -> None:

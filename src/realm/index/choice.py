@@ -1,14 +1,12 @@
 """Which kind of index serves how many rows: one rule, and every kind by name."""
 
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
 
 from realm.index.base import RowIndex
 from realm.index.mips import Metric
-from realm.index.quantised import QuantisedRows
 
 _CLASSES = {
     "exact": ("realm.index.base", "ExactIndex"),
@@ -37,13 +35,11 @@ def make_index(
     kind: str = "auto",
     metric: Metric = "ip",
     values: np.ndarray | None = None,
-    codes: QuantisedRows | None = None,
 ) -> RowIndex:
     """An index of the rows.
 
     Args:
         kind: one of KINDS, or "auto": see ``chosen_kind``.
-        codes: of these vectors for inner products, made before (``Snapshot.codes``); kinds that have no use for them ignore them.
 
     Raises:
         SnapshotError: see RowIndex.
@@ -56,6 +52,5 @@ def make_index(
     if kind not in _CLASSES:
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
     module, name = _CLASSES[kind]
-    extra: dict[str, Any] = {"rows": codes} if kind == "compressed" and metric == "ip" else {}
-    index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values, **extra)
+    index: RowIndex = getattr(import_module(module), name)(vectors, ids, live, metric=metric, values=values)
     return index

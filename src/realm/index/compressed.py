@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.errors import SnapshotError
 from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_norms
 from realm.index.group_scan import GroupScan, NativeRows, NativeScan
@@ -22,7 +21,7 @@ from realm.index.library_scan import LibraryScan, fastest_type
 from realm.index.listing import Listed, Listing, round_down
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
-from realm.index.quantised import QuantisedRows, quantise
+from realm.index.quantised import quantise
 from realm.index.scan import SAFE_PRODUCT, Best, joined, largest_score
 
 SCAN_QUERIES = 64  # queries that share a pass over the rows
@@ -43,10 +42,9 @@ class CompressedIndex(RowIndex):
     Args:
         kernel: the native kernel; None: the one built with the package, and PyTorch where none was.
         library: use PyTorch even where a kernel is.
-        rows: the codes of these very vectors (and this metric), made before; None: made now. Without a kernel they are of no use.
 
     Raises:
-        SnapshotError: see RowIndex; codes of another shape.
+        SnapshotError: see RowIndex.
     """
 
     kind = "compressed"
@@ -61,22 +59,17 @@ class CompressedIndex(RowIndex):
         values: np.ndarray | None = None,
         kernel: Kernel | None = None,
         library: bool = False,
-        rows: QuantisedRows | None = None,
     ):
         super().__init__(vectors, ids, live, metric=metric, values=values)
         self._vectors = self._vectors.contiguous()
         native = None if library or self._vectors.device.type != "cpu" else kernel or installed_kernel()
-        bias = self._bias(self._vectors) if rows is None or native is None else None
+        bias = self._bias(self._vectors)
         self._scan: GroupScan
         if native is None:
             device = self._vectors.device
             self._scan = LibraryScan(self._vectors, None if bias is None else bias.to(device), fastest_type(device))
         else:
-            if rows is not None and (rows.rows, rows.dim) != (len(self), self.dim):
-                raise SnapshotError(f"codes are of [{rows.rows},{rows.dim}], the vectors are [{len(self)},{self.dim}]")
-            if rows is None:
-                rows = quantise(native, self._vectors.numpy(), None if bias is None else bias.numpy())
-            self._scan = NativeScan(native, rows)
+            self._scan = NativeScan(native, quantise(native, self._vectors.numpy(), None if bias is None else bias.numpy()))
         self._showing: tuple[torch.Tensor | None, GroupScan] = (None, self._scan)
         self._exact: ExactIndex | None = None
         self.statistics = SearchStatistics(0, 0, 0.0)

@@ -61,7 +61,6 @@ def append_delta(
             count=manifest.count + len(block_ids),
             segments=(*manifest.segments, *segments),
             shards=shards,
-            codes_sha256=None if len(block_ids) else manifest.codes_sha256,
         )
         write_manifest(path, extended)
     return extended

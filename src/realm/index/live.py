@@ -10,7 +10,6 @@ import torch
 from realm.errors import CorpusError
 from realm.index.choice import make_index
 from realm.index.mips import Hits, Metric
-from realm.index.quantised import QuantisedRows
 
 
 class Living(Protocol):
@@ -30,22 +29,15 @@ class LiveIndex:
     Blocks added since are not found: they have no vectors here.
 
     Args:
-        vectors, ids, kind, codes: as for ``make_index``.
+        vectors, ids, kind: as for ``make_index``.
         store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
     """
 
-    def __init__(
-        self,
-        vectors: np.ndarray | torch.Tensor,
-        ids: np.ndarray,
-        store: Living,
-        kind: str = "auto",
-        codes: QuantisedRows | None = None,
-    ):
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: Living, kind: str = "auto"):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, kind=kind, codes=codes)
+        self._index = make_index(vectors, ids, kind=kind)
         self._index.set_live(self._readable)
 
     def __len__(self) -> int:

@@ -80,7 +80,6 @@ class SnapshotManifest(SnapshotFacts):
         count: n, rows of all shards.
         shards: in row order.
         seconds: what building revision 0 took, over all processes that took it up.
-        codes_sha256: of the header of the codes of all rows; None: there are none.
     """
 
     generation: int
@@ -89,7 +88,6 @@ class SnapshotManifest(SnapshotFacts):
     count: int
     shards: tuple[Shard, ...]
     seconds: float = 0.0
-    codes_sha256: str | None = None
     format_version: int = FORMAT_VERSION
 
 
@@ -118,7 +116,7 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     value["segments"] = tuple((str(name), int(rows)) for name, rows in value["segments"])
     _refuse_mixed(value, path)
     value["shards"] = tuple(Shard(**{key: shard[key] for key in Shard.__dataclass_fields__}) for shard in value["shards"])
-    manifest = SnapshotManifest(**value)
+    manifest = SnapshotManifest(**{name: value[name] for name in SnapshotManifest.__dataclass_fields__})
     if manifest.generation != generation:
         raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
     return manifest

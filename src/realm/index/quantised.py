@@ -64,14 +64,6 @@ class QuantisedRows:
         return replace(self, offset=offset)
 
 
-def array_shapes(n: int, dim: int) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Shape and type of the arrays of QuantisedRows of n rows."""
-    groups = -(-n // GROUP)
-    per_row, per_group = ((groups * GROUP,), np.float32), ((groups,), np.float32)
-    shapes = {"scale": per_row, "offset": per_row, "residual": per_group, "norm": per_group, "slack": per_group}
-    return {"codes": ((groups, GROUP // BUNDLE, -(-dim // 4), BUNDLE, 4), np.uint8), **shapes}
-
-
 def quantise(kernel: Kernel, vectors: np.ndarray, bias: np.ndarray | None = None) -> QuantisedRows:
     """Code all rows, in one pass over the vectors.
 
@@ -83,7 +75,11 @@ def quantise(kernel: Kernel, vectors: np.ndarray, bias: np.ndarray | None = None
         SnapshotError: a component that is not finite.
     """
     n, dim = vectors.shape
-    coded = QuantisedRows(n, dim, **{name: np.empty(shape, dtype) for name, (shape, dtype) in array_shapes(n, dim).items()})
+    groups = -(-n // GROUP)
+    codes = np.empty((groups, GROUP // BUNDLE, -(-dim // 4), BUNDLE, 4), np.uint8)
+    scale, offset = (np.empty(groups * GROUP, np.float32) for _ in range(2))
+    residual, norm, slack = (np.empty(groups, np.float32) for _ in range(3))
+    coded = QuantisedRows(n, dim, codes, scale, offset, residual, norm, slack)
     refused = kernel.quantise(coded.struct(), vectors, bias)
     if refused >= 0:
         refuse_row(refused)

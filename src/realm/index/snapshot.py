@@ -20,8 +20,6 @@ from realm.errors import SnapshotError
 from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from
 from realm.index.checks import check_block_ids
 from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
-from realm.index.published_codes import publish_codes, read_codes
-from realm.index.quantised import QuantisedRows
 from realm.index.shards import read_shard
 from realm.storage import generations
 from realm.storage.disk import writing
@@ -45,13 +43,11 @@ class Snapshot:
         manifest: what it is.
         shards: vectors float32 [r,d] of each shard, memory-mapped if stored as float32.
         block_ids: int64 [n], ascending.
-        codes: of all rows, for compressed search by inner product; None where none are published.
     """
 
     manifest: SnapshotManifest
     shards: tuple[np.ndarray, ...]
     block_ids: np.ndarray
-    codes: QuantisedRows | None = None
 
     @cached_property
     def vectors(self) -> np.ndarray:
@@ -173,8 +169,7 @@ def publish_snapshot(
             build.append(part)
         shard = build.finish(block_ids)
         assert build.dim is not None
-        codes = publish_codes(staging, shard, build.dim)
-        disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,), "codes_sha256": codes}
+        disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
         manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
         write_manifest(staging, manifest)
         with visible:
@@ -222,4 +217,4 @@ def _read_revision(path: Path, manifest: SnapshotManifest, expected: dict[str, s
             raise ForeignSnapshot(f"this index belongs to another {what} ({found[:12]}, not {value[:12]})", path=path, cure=REBUILD)
     pairs = [read_shard(path, shard, manifest, verify) for shard in manifest.shards]
     block_ids = np.concatenate([ids for _, ids in pairs])
-    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids, read_codes(path, manifest, verify))
+    return Snapshot(manifest, tuple(vectors for vectors, _ in pairs), block_ids)

@@ -116,7 +116,7 @@ def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Ca
     def make(snapshot: Snapshot) -> MipsIndex:
         vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
         kind = run_index_kind(paths.config)
-        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind, codes=snapshot.codes)
+        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind)
 
     return make
 

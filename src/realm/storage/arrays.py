@@ -68,7 +68,6 @@ def read_array(
     *,
     sha256: str | None = None,
     mode: Literal["r", "c"] = "c",
-    mapped: bool = False,
 ) -> "np.ndarray":
     """An array that was published: what its manifest says of it must be so.
 
@@ -78,7 +77,6 @@ def read_array(
         sha256: of the file; None: it is not read for that.
         mode: of the mapping. "c" is copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as
             writable.
-        mapped: map it however small it is.
 
     Raises:
         RealmError: of ``errors``: missing, cut short, changed, of another shape or type; or the disk refuses.
@@ -86,7 +84,7 @@ def read_array(
     try:
         if sha256 is not None and sha256_file(path) != sha256:
             raise errors.damaged("changed since it was published (SHA-256 differs)", path=path)
-        array = load_array(path, mode if (mapped and 0 not in shape) or worth_mapping(path.stat().st_size) else None)
+        array = load_array(path, mode if worth_mapping(path.stat().st_size) else None)
     except FileNotFoundError:
         raise errors.damaged("missing", path=path) from None
     except OSError as error:
