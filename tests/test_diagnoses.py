@@ -1,6 +1,5 @@
 """One table of diagnoses: what the alarms say, what the report shows and what the documents tell are the same words."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from realm.diagnoses import diagnoses
 from realm.paths import RunPaths
 from realm.report import write_report
+from realm.train.metrics import _line
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,7 +35,7 @@ def test_the_report_calls_collapse_what_the_alarm_calls_so(tmp_path: Path, recal
     """A recall below its first value by less than chance is no collapse."""
     rows = [{"stage": "pretrain", "step": i, "probe_recall": value, "collapsed": 0.0, "time": i} for i, value in enumerate(recall)]
     rows[-1]["collapsed"] = collapsed
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "metrics.jsonl").write_text("".join(map(_line, rows)))
     assert write_report(RunPaths(tmp_path)).read_text("utf-8").count("seen in this run") == seen
 
 
@@ -43,5 +43,5 @@ def test_a_utility_around_nothing_is_an_ordinary_start(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[pretrain]\nsteps = 1000\n")
     for step, seen in ((100, 0), (400, 1)):
         rows = [{"stage": "pretrain", "step": step + i, "marginal_utility": -0.1, "time": i} for i in range(3)]
-        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "metrics.jsonl").write_text("".join(map(_line, rows)))
         assert write_report(RunPaths(tmp_path)).read_text("utf-8").count("seen in this run") == seen

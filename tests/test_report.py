@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from realm.report import write_report
 from realm.report.chart import Series, line_chart, short
 from realm.report.evidence import marked
 from realm.report.markup import Html, tag
+from realm.storage.manifests import write_note
+from realm.train.metrics import _line
 
 HOSTILE = '<script>alert("x")</script>&amp;\u202e\x00 onload="y" \'z'
 VOID = {"meta", "br", "col"}
@@ -54,9 +57,18 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+def lines(rows: Iterable[Any]) -> str:
+    """Rows of a log, each with its checksum; what is no row as it is."""
+    return "".join(_line(row) if isinstance(row, dict) else json.dumps(row) + "\n" for row in rows)
+
+
 def write(path: Path, value: Any) -> None:
+    """A file of a run: text as it is, results with their checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    if path.parent.name == "results" and not isinstance(value, str):
+        write_note(path, value)
+    else:
+        path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
 
 
 def metrics() -> list[dict[str, Any]]:
@@ -162,12 +174,12 @@ def followed(root: Path, steps: range) -> None:
             rows.append(
                 row | {"targets": [target], "p_y": 0.375, "candidates": [null, other, best | {"utility": 2.25, "r": 0.3}], "time": 1}
             )
-    write(root / "examples.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(root / "examples.jsonl", lines(rows))
 
 
 def make_run(root: Path) -> RunPaths:
     """A finished run as other modules write it."""
-    write(root / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in metrics()))
+    write(root / "metrics.jsonl", lines(metrics()))
     results(root)
     examples(root)
     followed(root, range(0, 301, 30))
@@ -223,7 +235,7 @@ def test_shares_are_weighed_by_time_and_ranks_stand_together(tmp_path: Path) -> 
     for row, waiting in zip(rows, (1.0, 0.0), strict=True):
         row |= dict.fromkeys((f"share_{part}" for part in ("data", "search", "forward", "watching")), 0.0)
         row |= {"share_waiting": waiting, "share_backward": 1 - waiting}
-    write(tmp_path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "metrics.jsonl", lines(rows))
     assert "waiting 90.0 %" in report(RunPaths(tmp_path)).text
     for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714", "with documents 0.75 without documents 0.1"):
         assert words in page.text, words
@@ -246,7 +258,7 @@ def test_alarms_come_first_with_what_to_try(tmp_path: Path) -> None:
     root = make_run(tmp_path).root
     rows = [{"stage": "pretrain", "step": 140, "alarm": name, "problem": f"the {name}", "cure": HOSTILE} for name in ("staleness", HOSTILE)]
     with open(root / "metrics.jsonl", "a") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows))
+        file.write(lines(rows))
     page = report(RunPaths(root))
     assert page.text.index("Alarms") < page.text.index("Results") and "step 140 the staleness" in page.text
     assert page.text.count("seen in this run") == 1 and "script" not in page.tags
@@ -269,7 +281,7 @@ def test_every_picture_and_table_has_a_name(tmp_path: Path) -> None:
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     root = tmp_path / "run <b>"
     rows = [{"stage": HOSTILE, "step": s, HOSTILE: s / 2, "loss": "1", "time": None} for s in range(3)]
-    write(root / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(root / "metrics.jsonl", lines(rows))
     write(root / "stages" / "x" / "stage.json", {HOSTILE: HOSTILE})
     write(root / "results/x.json", {"name": HOSTILE, "em": 0.5, "recall": {HOSTILE: 1, "5": HOSTILE}})
     block = {"title": HOSTILE, "text": HOSTILE, "start": 1, "end": 5, "p_z": HOSTILE}
@@ -291,7 +303,7 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
         {"step": 1, "sentence": 2, "candidates": HOSTILE, "targets": 3},
         [1],
     ]
-    write(root / "examples.jsonl", "".join(json.dumps(value) + "\n" for value in (row, *odd)))
+    write(root / "examples.jsonl", lines((row, *odd)))
     write(root / "config.toml", f"[{json.dumps('<script>')}]\n{json.dumps('<i>')} = {json.dumps('<script>')}\n")
     page = report(RunPaths(root))
     assert not {"script", "b onload", "i onload"} & set(page.tags)
@@ -333,9 +345,8 @@ def test_nulls_and_odd_rows_leave_gaps(tmp_path: Path) -> None:
         '{"stage": "ict", "step": 3, "loss": 1e999, "flag": true, "huge": %s}' % ("9" * 400),
         '{"stage": "ict", "step": 4, "loss": 1.25, "constant": 0}',
         '["no row"]',
-        '{"stage": "ict", "st',
     ]
-    write(tmp_path / "metrics.jsonl", "\n".join(rows))
+    write(tmp_path / "metrics.jsonl", lines(map(json.loads, rows)) + '{"stage": "ict", "st')
     page = report(RunPaths(tmp_path))
     assert "1.25" in page.text and "99,999" not in page.text and "huge" not in page.text and "flag" not in page.text
 
@@ -343,7 +354,7 @@ def test_nulls_and_odd_rows_leave_gaps(tmp_path: Path) -> None:
 def test_troubles_of_this_run_come_first(tmp_path: Path) -> None:
     rows = [{"stage": "pretrain", "step": s, "marginal_utility": -0.1, "p_null": 0.99, "distinct": 0.05, "time": s} for s in (1, 2)]
     rows.append({"stage": "finetune", "step": 1, "found": 0.1, "time": 3})
-    write(tmp_path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "metrics.jsonl", lines(rows))
     write(tmp_path / "stages/warm/stage.json", {"reads": False})
     page = report(RunPaths(tmp_path))
     assert page.text.count("seen in this run") == 5
@@ -353,7 +364,7 @@ def test_a_resumed_run_counts_no_pause(tmp_path: Path) -> None:
     times = [0, 10, 20, 30, 90000, 90010]
     write(
         tmp_path / "metrics.jsonl",
-        "".join(json.dumps({"stage": "ict", "step": i, "loss": 1.0, "time": t}) + "\n" for i, t in enumerate(times)),
+        lines({"stage": "ict", "step": i, "loss": 1.0, "time": t} for i, t in enumerate(times)),
     )
     assert "ict (40 s)" in report(RunPaths(tmp_path)).text
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from realm.storage.files import sha256_file
-from realm.train.metrics import TIMES, MetricsLog
+from realm.train.metrics import TIMES, MetricsLog, _line
 
 Jobs = Callable[..., list[dict[str, Any]]]
 STEPS = 10
@@ -26,7 +26,7 @@ def before_pretraining(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory)
     for name in ("stages/pretrain", "stages/finetune", "index", "params", "results"):
         shutil.rmtree(run / name)
     rows = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] in ("warm", "ict")]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "metrics.jsonl").write_text("".join(map(_line, rows)))
     return run
 
 
