@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.data.loader import EpochOrder, generator
+from realm.data.loader import IN_ORDER, EpochOrder, LengthOrder, Share, generator
 
 
 @given(st.integers(1, 50), st.integers(0, 4), st.integers(0, 10))
@@ -48,3 +48,26 @@ def test_generators_depend_on_their_key_alone() -> None:
     assert len({int(generator(*key).integers(0, 2**60)) for key in keys}) == len(keys)
     # The promise of reproducible runs rests on these numbers: they never change.
     assert generator("stage", 0).integers(0, 1000, 4).tolist() == [627, 465, 267, 962]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 8), st.integers(0, 3), st.integers(0, 10))
+def test_batches_by_length_visit_everything_once_an_epoch(lengths: list[int], size: int, epoch: int, seed: int) -> None:
+    order = LengthOrder(lengths, size, "stage", seed)
+    batches = -(-len(lengths) // size)
+    drawn = [item for at in range(batches) for _, item in order.batch(epoch * batches + at, size)]
+    assert set(drawn) == set(range(len(lengths))) and len(drawn) == batches * size
+    assert [position for at in range(batches) for position, _ in order.batch(at, size)] == list(range(batches * size))
+    again = LengthOrder(lengths, size, "stage", seed)
+    assert again.batch(epoch * batches + batches // 2, size) == order.batch(epoch * batches + batches // 2, size)
+
+
+def test_batches_hold_one_length_and_come_in_any_order() -> None:
+    lengths = generator("lengths").integers(20, 300, 64 * IN_ORDER).tolist()
+    order = LengthOrder(lengths, 16, "stage", 0)
+    batches = [[lengths[item] for _, item in order.batch(step, 16)] for step in range(len(lengths) // 16)]
+    padded = sum(max(batch) * len(batch) for batch in batches) / sum(lengths)
+    assert padded < 1.02, "hardly any padding is computed"
+    means = [sum(batch) / len(batch) for batch in batches[:IN_ORDER]]
+    assert means != sorted(means)
+    halves = [order.batch(3, 16, Share(part, 2)) for part in range(2)]
+    assert halves[0] + halves[1] == order.batch(3, 16)

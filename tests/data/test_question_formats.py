@@ -55,7 +55,8 @@ SQUAD_QAS = [
     {"id": "s1", "question": "What?", "answers": [{"text": "gold", "answer_start": 0}, {"text": "gold", "answer_start": 9}]},
     {"id": "s2", "question": "None?", "answers": [], "is_impossible": True},
 ]
-SQUAD = {"data": [{"title": "T", "paragraphs": [{"context": "gold", "qas": SQUAD_QAS}]}], "version": "2.0"}
+SQUAD = {"data": [{"title": "T", "paragraphs": [{"context": "gold and gold", "qas": SQUAD_QAS}]}], "version": "2.0"}
+SQUAD_READ = Question("s1", "What?", ("gold",), context="gold and gold", title="T", places=((0, 4), (9, 13)))
 OWN = {"question": "Who?", "answers": ["A", "B"], "positive_ids": ["d"]}
 
 
@@ -111,7 +112,7 @@ PUBLISHED = {
         "triviaqa",
         [Question("tc_1", "Which American?", ("Sinclair Lewis", "Lewis"))],
     ),
-    "squad": ("dev-v2.0.json", json.dumps(SQUAD), "squad", [Question("s1", "What?", ("gold",))]),
+    "squad": ("dev-v2.0.json", json.dumps(SQUAD), "squad", [SQUAD_READ]),
     "dpr": (
         "nq-test.qa.csv",
         'who sang\t[\'Bobby "B" Scott\', "Bob\'s"]\n',

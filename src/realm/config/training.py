@@ -230,6 +230,9 @@ class FinetuneConfig:
     """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
     seq2seq: File = ""
     """Directory of the generative model: T5, BART or another sequence-to-sequence model of transformers, with its tokenizer."""
+    passages: Literal["retrieved", "given"] = "retrieved"
+    """What the reader learns to read: the blocks that search finds, or the paragraphs that the questions bring (context), without search:
+    hundreds of thousands of questions in hours, before a stage over retrieved blocks."""
     objective: Literal["marginal", "hard-em"] = "marginal"
     """What the span reader's loss raises: marginal, all spans that equal an answer (ORQA), or hard-em, only the likeliest of them."""
     presence: Share = 0.0
@@ -287,6 +290,9 @@ def check_finetune(section: FinetuneConfig) -> None:
     if (section.reader == "generative") != bool(section.seq2seq):
         cure = 'Set finetune.reader = "generative" and finetune.seq2seq to a model\'s directory, or neither.'
         raise ConfigError("'finetune.reader' and 'finetune.seq2seq' do not go together", cure=cure)
+    if section.passages == "given" and (section.reader == "generative" or section.documents == "trained"):
+        cure = 'Set finetune.reader = "span" and finetune.documents = "frozen", or finetune.passages = "retrieved".'
+        raise ConfigError("'finetune.passages' is 'given', which teaches the span reader alone", cure=cure)
     if section.reader == "generative" and section.documents == "trained":
         raise ConfigError("a generative reader learns with frozen documents only", cure='Set finetune.documents = "frozen".')
 

@@ -60,6 +60,12 @@ class BlockInputs:
         """The encoder's or reader's input of a query with one row; :data:`NULL_ROW` is the null document."""
         return self.featurizer.joint(query, [] if row == NULL_ROW else self.store.token_ids(row).tolist())
 
+    def titled(self, query: SequenceOf[int], row: int) -> tuple[Sequence, int]:
+        """As :meth:`joint` with the block's title before its body, and the position of the body's first wordpiece."""
+        if row == NULL_ROW:
+            return self.featurizer.titled(query, [], [])
+        return self.featurizer.titled(query, self.store.title_ids(row).tolist(), self.store.token_ids(row).tolist())
+
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """Wordpieces of each row's block input, special tokens counted. int64 [n]."""
         return np.minimum(self.store.lengths[rows] + 3, self.featurizer.block_length)

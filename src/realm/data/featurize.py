@@ -2,7 +2,8 @@
 
 query     [CLS] x [SEP]                     segments 0
 block     [CLS] title [SEP] body [SEP]      segments 0 | 1 from the body on
-joint     [CLS] x [SEP] body [SEP]          segments 0 | 1 from the body on (the title is the embedder's alone)
+joint     [CLS] x [SEP] body [SEP]          segments 0 | 1 from the body on
+titled    [CLS] x [SEP] title [SEP] body [SEP]    the joint input of a reader that reads titles; segments 0 | 1 from the title on
 null      the same with empty title and body
 """
 
@@ -46,6 +47,15 @@ class Featurizer:
         """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
         return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
 
+    def titled(self, query: SequenceOf[int], title: SequenceOf[int], body: SequenceOf[int]) -> tuple[Sequence, int]:
+        """The input of a reader that reads titles, and the position of the body's first wordpiece in it; :meth:`joint` without a title."""
+        if not title:
+            return self.joint(query, body), self.body_start(query)
+        head = [*title[:TITLE_LENGTH], self.sep]
+        return self._pair(list(query[: self.query_length - 2]), [*head, *body[: self.block_length - 2 - len(head)]]), self.body_start(
+            query
+        ) + len(head)
+
     def with_mask(self, query: SequenceOf[int]) -> TokenIds:
         """A query as a reader that points gets it: with a [MASK], which a masked sentence has where something is missing, and a question
         at its end (Splinter, Ram et al. 2021). What is too long loses its last wordpieces and not the [MASK]."""
@@ -66,6 +76,8 @@ class Featurizer:
         return self.query_length + self.block_length - 1
 
 
+TITLE_LENGTH = 32
+"""Wordpieces of a title that a reader reads at most."""
 SHARED, SHARED_PAIR = 2, 3
 """Segments of a body's wordpieces that stand in the question, too: alone, or with a neighbour that is the same one there."""
 MARKED_SEGMENTS = 4

@@ -1,6 +1,7 @@
 """The order of the data: a pure function of (seed, step), so that resume is exact and independent of the number of ranks."""
 
 import hashlib
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,51 @@ class Share:
 
 
 WHOLE = Share()
+
+
+IN_ORDER = 64
+"""Batches whose items are sorted by length together: enough that those of a batch are of one length, few enough to stay random."""
+
+
+class LengthOrder:
+    """Batches of items of similar length, all items once an epoch, in an order that depends on the key alone.
+
+    Each epoch is a fresh permutation, cut into runs of ``IN_ORDER`` batches; a run is sorted by length and its batches are shuffled. The
+    last batch of an epoch is filled up from the epoch's beginning.
+
+    Args:
+        lengths: of the n items.
+        size: items of a batch.
+        key: what the order depends on (stage name, seed).
+    """
+
+    def __init__(self, lengths: SequenceOf[int], size: int, *key: int | str):
+        if not len(lengths):
+            raise ValueError("nothing to visit")
+        self._lengths = np.asarray(lengths)
+        self._size = size
+        self._key = key
+        self._epoch = -1
+        self._batches = np.empty((0, size), np.int64)
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> list[tuple[int, int]]:
+        """(position, item) of the examples of one step, ``size`` over all ranks, or of one share of them."""
+        assert size == self._size, (size, self._size)
+        epoch, at = divmod(step, -(-len(self._lengths) // size))
+        if epoch != self._epoch:
+            self._batches, self._epoch = self._drawn(epoch), epoch
+        return [(step * size + place, int(self._batches[at, place])) for place in share.places(size)]
+
+    def _drawn(self, epoch: int) -> np.ndarray:
+        rng = generator(*self._key, "lengths", epoch)
+        order = rng.permutation(len(self._lengths))
+        order = np.resize(order, -(-len(order) // self._size) * self._size)
+        runs = []
+        for begin in range(0, len(order), IN_ORDER * self._size):
+            run = order[begin : begin + IN_ORDER * self._size]
+            by_length = run[np.argsort(self._lengths[run], kind="stable")].reshape(-1, self._size)
+            runs.append(by_length[rng.permutation(len(by_length))])
+        return np.concatenate(runs)
 
 
 class EpochOrder:

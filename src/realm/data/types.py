@@ -102,10 +102,17 @@ class IctExample:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with its accepted answers; ``positive_ids`` are document ids; ``answer_type`` is "string" or "regex"."""
+    """One question with its accepted answers; ``positive_ids`` are document ids; ``answer_type`` is "string" or "regex".
+
+    ``context`` is the paragraph that a question brings, ``title`` that paragraph's, and ``places`` are the (start, end) code points in it
+    at which its answers were marked; without them every occurrence counts. A question with a paragraph and no ``answers`` has none there.
+    """
 
     id: str
     text: str
     answers: tuple[str, ...]
     positive_ids: tuple[str, ...] = ()
     answer_type: str = "string"
+    context: str = ""
+    title: str = ""
+    places: tuple[tuple[int, int], ...] = ()

@@ -126,17 +126,17 @@ class RealmModel(nn.Module):
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
     def with_reader(
-        self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False, marks: bool = False
+        self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False, marks: bool = False, titles: bool = False
     ) -> "RealmModel":
         """The encoder turned into a reader: its body with a fresh span head of these sizes. The MLM head is dropped.
 
         Args:
-            pointer, marks: as in :class:`realm.nn.spec.ReaderSpec`.
+            pointer, marks, titles: as in :class:`realm.nn.spec.ReaderSpec`.
         """
         body = copy.deepcopy(self.encoder.body)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator_seed)
-            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer, marks=marks))
+            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer, marks=marks, titles=titles))
         return self.with_parts(encoder=None, reader=reader)
 
     def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> None:

@@ -135,8 +135,12 @@ def score_spans(
         questions = [inputs.featurizer.with_mask(question) for question in questions]
     names = renamings or [None] * len(questions)
     pairs = zip(example.tolist(), candidate.tolist(), strict=True)
-    sequences = [rename(inputs.joint(questions[i], int(rows[i, j])), names[i]) for i, j in pairs]
-    starts = [inputs.featurizer.body_start(questions[i]) for i in example.tolist()]
+    if reader.spec.titles:
+        placed = [inputs.titled(questions[i], int(rows[i, j])) for i, j in pairs]
+    else:
+        placed = [(inputs.joint(questions[i], int(rows[i, j])), inputs.featurizer.body_start(questions[i])) for i, j in pairs]
+    sequences = [rename(sequence, names[i]) for (sequence, _), i in zip(placed, example.tolist(), strict=True)]
+    starts = [start for _, start in placed]
     if reader.spec.marks:
         sequences = [marked(sequence, start) for sequence, start in zip(sequences, starts, strict=True)]
     scores = reader(sequences, starts)

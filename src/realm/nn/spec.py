@@ -79,6 +79,7 @@ class ReaderSpec:
         max_span: longest answer in wordpieces.
         layer_norm_eps: of the span head; the released code's.
         marks: whether wordpieces of a block that stand in the question, too, have segments of their own (``featurize.marked``).
+        titles: whether a block's title stands before its body.
         pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
         taught: whether people's questions have taught it.
         slope, bias: what makes a confidence of an answer's p, as it was fitted (``answerer.Confidence``); None and 0 where nothing was.
@@ -91,6 +92,7 @@ class ReaderSpec:
     layer_norm_eps: float = 1e-3
     pointer: bool = False
     marks: bool = False
+    titles: bool = False
     taught: bool = False
     slope: float | None = None
     bias: float = 0.0

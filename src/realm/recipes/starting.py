@@ -145,7 +145,9 @@ def _start_from_model(directory: Path, vocabulary: int, *, trains: bool) -> Real
     return model
 
 
-def with_new_reader(context: StageContext, model: RealmModel, seed: int | None = None, *, pointer: bool = False) -> RealmModel:
+def with_new_reader(
+    context: StageContext, model: RealmModel, seed: int | None = None, *, pointer: bool = False, titles: bool = False
+) -> RealmModel:
     """The model with a reader in its encoder's place; its span head is new, of the recipe's sizes and of ``seed``, or else the run's.
 
     A model whose pre-training taught a reader keeps it.
@@ -153,4 +155,4 @@ def with_new_reader(context: StageContext, model: RealmModel, seed: int | None =
     if model.has("reader"):
         return model
     own, sizes = context.seed if seed is None else seed, context.recipe.model
-    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer, marks=sizes.marks)
+    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer, marks=sizes.marks, titles=titles)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence as SequenceOf
 from pathlib import Path
 
 from realm.data.questions.loading import load_questions
+from realm.data.questions.options import QuestionOptions
 from realm.data.types import Question
 from realm.errors import ConfigError
 from realm.text.answers import normalize_answer
@@ -13,7 +14,7 @@ Datasets = Mapping[str, list[Question]]
 """Questions by the name of their dataset."""
 
 
-def load_datasets(files: SequenceOf[str | Path]) -> dict[str, list[Question]]:
+def load_datasets(files: SequenceOf[str | Path], options: QuestionOptions | None = None) -> dict[str, list[Question]]:
     """The questions of each file under its name, in the order of the files.
 
     Raises:
@@ -21,7 +22,7 @@ def load_datasets(files: SequenceOf[str | Path]) -> dict[str, list[Question]]:
         DataError: a file cannot be read; file and line are named.
     """
     paths = [Path(file) for file in files]
-    return {name: load_questions(path) for name, path in zip(dataset_names(paths), paths, strict=True)}
+    return {name: load_questions(path, options) for name, path in zip(dataset_names(paths), paths, strict=True)}
 
 
 def pooled(datasets: Datasets) -> list[Question]:

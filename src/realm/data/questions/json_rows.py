@@ -66,6 +66,9 @@ def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions
     answers = first(options.answers_column, "answers", "answer")
     if isinstance(answers, str) and "answers" not in value:
         answers = [answers]
+    starts = value.get("starts")
+    if isinstance(answers, dict):  # Hugging Face's columns
+        answers, starts = answers.get("text"), answers.get("answer_start")
     name = first(options.id_column, "id", "qId")
     return Row(
         line,
@@ -74,6 +77,9 @@ def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions
         answers,
         value.get("positive_ids", []),
         value.get("answer_type", "string"),
+        value.get("context") or "",
+        value.get("title") or "",
+        starts if isinstance(starts, list) else [],
     )
 
 
@@ -95,12 +101,18 @@ def read_triviaqa(path: Path, options: QuestionOptions) -> Rows:
 
 
 def read_squad(path: Path, options: QuestionOptions) -> Rows:
-    """SQuAD's official documents, without their paragraphs: the open form. Questions of version 2 that have no answer are skipped."""
+    """SQuAD's official documents, each question with its paragraph; those of version 2 that have no answer say so by an empty list."""
     for line, article in listed_objects(path, "data"):
         for paragraph in article.get("paragraphs") or [{}]:
             for qa in paragraph.get("qas") or [{}]:
-                if qa.get("is_impossible"):
+                answers = [answer for answer in qa.get("answers") or [] if isinstance(answer, dict)]
+                context = paragraph.get("context") or ""
+                if qa.get("is_impossible") and not context:
                     yield Skipped(line, UNANSWERABLE)
                     continue
-                texts = [answer.get("text") for answer in qa.get("answers") or [] if isinstance(answer, dict)]
-                yield Row(line, qa.get("id"), qa.get("question"), distinct(texts))
+                placed = [] if qa.get("is_impossible") else answers
+                texts, starts = (
+                    [answer.get("text") for answer in placed],
+                    [answer["answer_start"] for answer in placed if "answer_start" in answer],
+                )
+                yield Row(line, qa.get("id"), qa.get("question"), texts, context=context, title=article.get("title") or "", starts=starts)

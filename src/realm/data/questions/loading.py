@@ -10,6 +10,7 @@ from typing import Any
 
 from realm.corpus.streams import read_head
 from realm.data.questions import json_rows, natural_questions, tables
+from realm.data.questions.json_rows import UNANSWERABLE
 from realm.data.questions.options import FORMATS, QuestionOptions
 from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
 from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
@@ -128,6 +129,9 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
         if isinstance(row, Skipped):
             found.skipped[row.reason] += 1
             continue
+        if row.unanswerable and not options.unanswerable:
+            found.skipped[UNANSWERABLE] += 1
+            continue
         question = question_of(row, path)
         if question.id in seen:
             raise DataError(f"the id '{question.id}' occurs twice", path=path, line=row.line, cure="Give every question its own id.")
@@ -222,4 +226,9 @@ def write_questions(path: Path, questions: Sequence[Question]) -> None:
             row: dict[str, Any] = {"id": question.id, "question": question.text, "answers": list(question.answers)}
             row |= {"positive_ids": list(question.positive_ids)} if question.positive_ids else {}
             row |= {"answer_type": question.answer_type} if question.answer_type != "string" else {}
+            row |= {"context": question.context} if question.context else {}
+            row |= {"title": question.title} if question.title else {}
+            if question.places:
+                marked = [question.context[start:end] for start, end in question.places]
+                row |= {"answers": marked, "starts": [start for start, _ in question.places]}
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))

@@ -21,6 +21,8 @@ class QuestionOptions:
     """Column or key with the id; empty: id; questions without one are numbered."""
     separator: str = ""
     """What separates the answers in a cell of a table; empty: a cell is one answer, or a list in brackets."""
+    unanswerable: bool = False
+    """Keep the questions whose paragraph does not answer them; otherwise they are counted and skipped."""
 
     def __post_init__(self) -> None:
         if self.format and self.format not in FORMATS:

@@ -25,6 +25,14 @@ class Row:
     answers: Any
     positive_ids: Any = field(default_factory=list)
     answer_type: Any = "string"
+    context: Any = ""
+    title: Any = ""
+    starts: list[Any] = field(default_factory=list)
+
+    @property
+    def unanswerable(self) -> bool:
+        """Whether the row has a paragraph and says that it holds no answer."""
+        return bool(self.context) and self.answers == []
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,28 @@ def question_of(row: Row, path: Path) -> Question:
     if not isinstance(row.question, str) or not row.question.strip():
         raise wrong("no question")
     answers = row.answers
-    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+    if not isinstance(answers, list) or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise wrong("no answers")
+    if not answers and not row.context:
         raise wrong("no answers")
     if row.answer_type not in ("string", "regex"):
         raise wrong(f"answer_type '{row.answer_type}' is neither string nor regex")
     if not isinstance(row.positive_ids, list):
         raise wrong("positive_ids is not a list", "Give a list of document ids, or leave it out.")
-    return Question(str(row.id), row.question.strip(), tuple(answers), tuple(map(str, row.positive_ids)), row.answer_type)
+    if not isinstance(row.context, str) or not isinstance(row.title, str):
+        raise wrong("context or title is not a text", "Give the paragraph and its title as strings, or leave them out.")
+    named, kind = tuple(map(str, row.positive_ids)), row.answer_type
+    if not row.context:
+        return Question(str(row.id), row.question.strip(), tuple(distinct(answers)), named, kind)
+    places = []
+    for start, answer in zip(row.starts, answers, strict=True) if len(row.starts) == len(answers) else ():
+        if not isinstance(start, int) or start < 0 or row.context[start : start + len(answer)] != answer:
+            cure = "Correct answer_start, in characters from 0, or leave it out: then every occurrence counts."
+            raise wrong(f"the paragraph does not have '{answer[:40]}' at {start}", cure)
+        places.append((start, start + len(answer)))
+    return Question(
+        str(row.id), row.question.strip(), tuple(distinct(answers)), named, kind, row.context, row.title, tuple(distinct(places))
+    )
 
 
 def distinct(answers: Iterable[Any]) -> list[Any]:

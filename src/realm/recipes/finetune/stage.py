@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from realm.candidates import DenseCandidates
 from realm.generative import SEQ2SEQ
@@ -18,6 +19,7 @@ from realm.recipes.context import (
 )
 from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
+from realm.recipes.finetune.given import finetune_given
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.finetune.training import train_reader
 from realm.recipes.starting import with_new_reader
@@ -31,6 +33,11 @@ def run_finetune(context: StageContext) -> None:
         return
     if context.recipe.finetune.reader == "generative":
         _finetune_generative(context, mark)
+        return
+    if context.recipe.finetune.passages == "given":
+        model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
+        facts = finetune_given(context, model.to(context.device), mark)
+        _publish(context, model, mark, {**facts, "generation": stage_facts(context.paths, "pretrain")["generation"]})
         return
     points = context.recipe.finetune.presence > 0
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=points).to(context.device)
@@ -46,8 +53,12 @@ def run_finetune(context: StageContext) -> None:
     else:
         task = ReadingTask("finetune", context, source, model.reader, questions, dev)
         facts = train_reader(context, task, mark)
+    _publish(context, model, mark, {**facts, **task.calibration(), "generation": number})
+
+
+def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
     model.reader.spec = replace(model.reader.spec, taught=True, slope=None, bias=0.0, abstain_below=0.0)  # those were another reader's
-    publish_stage(context, "finetune", model, mark, {**facts, **task.calibration(), "generation": number})
+    publish_stage(context, "finetune", model, mark, facts)
 
 
 def _finetune_generative(context: StageContext, mark: str) -> None:

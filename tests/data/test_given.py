@@ -1,0 +1,127 @@
+"""Questions with their paragraphs: how rows bring them, where answers are marked, how long paragraphs are cut, what is refused."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from realm.data.featurize import Featurizer
+from realm.data.given import GivenParagraphs, answer_places
+from realm.data.questions import QuestionOptions, load_questions, read_questions
+from realm.data.questions.loading import write_questions
+from realm.data.types import Question
+from realm.errors import DataError
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
+
+PARAGRAPH = "The boiler was replaced on 14 March 2024 by Hartmann Heating. Hartmann Heating also fitted a pump in 2024."
+ROWS: dict[str, tuple[dict[str, Any], tuple[tuple[int, int], ...]]] = {
+    "every occurrence": ({"answers": ["Hartmann Heating"]}, ()),
+    "marked": ({"answers": ["Hartmann Heating"], "starts": [44]}, ((44, 60),)),
+    "Hugging Face": ({"answers": {"text": ["2024", "2024"], "answer_start": [36, 101]}}, ((36, 40), (101, 105))),
+    "starts that are not the answers'": ({"answers": ["2024", "in 2024"], "starts": [36]}, ()),
+}
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps({"question": "Who?", "context": PARAGRAPH, **row}) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_bring_their_paragraph(name: str, tmp_path: Path) -> None:
+    row, places = ROWS[name]
+    (question,) = load_questions(write(tmp_path / "q.jsonl", row | {"title": "Notes"}))
+    assert (question.context, question.title, question.places) == (PARAGRAPH, "Notes", places)
+    write_questions(tmp_path / "again.jsonl", [question])
+    assert load_questions(tmp_path / "again.jsonl") == [question]
+
+
+@pytest.mark.parametrize("start", [0, 45, -1, "44"])
+def test_an_offset_that_does_not_fit_is_named(start: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"does not have 'Hartmann Heating' at .*answer_start") as caught:
+        load_questions(
+            write(
+                tmp_path / "q.jsonl",
+                {"answers": {"text": ["2024"], "answer_start": [36]}},
+                {"answers": ["Hartmann Heating"], "starts": [start]},
+            )
+        )
+    assert caught.value.line == 2
+
+
+def test_unanswerable_questions_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", {"answers": []}, {"answers": ["2024"]})
+    assert sum(read_questions(path).skipped.values()) == 1 and len(load_questions(path)) == 1
+    kept = load_questions(path, QuestionOptions(unanswerable=True))
+    assert [question.answers for question in kept] == [(), ("2024",)]
+
+
+def test_no_paragraph_and_no_answers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answers": []}\n')
+    with pytest.raises(DataError, match="no answers"):
+        load_questions(tmp_path / "q.jsonl", QuestionOptions(unanswerable=True))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return train_wordpiece([PARAGRAPH * 3], 200)
+
+
+def given(tokenizer: TextTokenizer, question: Question, block_length: int = 288, max_span: int = 10) -> GivenParagraphs:
+    special = tokenizer.special
+    features = Featurizer(special.cls, special.sep, special.mask, special.pad, 32, block_length)
+    return GivenParagraphs([question], tokenizer, features, max_span)
+
+
+@pytest.mark.parametrize(
+    ("answers", "places", "said"),
+    [
+        (("Hartmann Heating",), (), ["Hartmann Heating", "Hartmann Heating"]),
+        (("2024",), ((101, 105),), ["2024"]),
+        (("hartmann heating", "pump"), (), ["Hartmann Heating", "Hartmann Heating", "pump"]),
+        (("Hartmann Cooling",), (), []),
+        ((), (), []),
+        (("14 March 2024 by",), (), ["14 March 2024 by"]),
+        (("(",), (), []),
+    ],
+)
+def test_answers_are_spans_of_wordpieces(tokenizer: TextTokenizer, answers: Any, places: Any, said: list[str]) -> None:
+    question = Question("1", "Who?", answers, context=PARAGRAPH, places=places)
+    found = given(tokenizer, question)
+    (window,) = found.windows_of(0)
+    offsets = found.paragraph(0).offsets
+    assert [PARAGRAPH[offsets[start, 0] : offsets[end - 1, 1]] for start, end in window.gold.tolist()] == said
+    assert len(found.windows) == (1 if said or not answers else 0), "what has an answer that is not there teaches nothing"
+
+
+def test_punctuation_alone_is_found_as_it_is_written() -> None:
+    assert answer_places(Question("1", "?", ("%",), context="90 % of it")) == [(3, 4)]
+
+
+@pytest.mark.parametrize("title", ["", "House notes"])
+@pytest.mark.parametrize("block_length", [20, 24, 31, 40])
+def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer: TextTokenizer, block_length: int, title: str) -> None:
+    question = Question("1", "Who?", ("pump",), context=PARAGRAPH, title=title)
+    found = given(tokenizer, question, block_length)
+    windows = found.windows_of(0)
+    length = len(found.paragraph(0).ids)
+    assert {at for window in windows for at in range(window.first, window.last)} == set(range(length))
+    assert windows[-1].last == length and all(after.first < before.last for before, after in pairwise(windows))
+    assert any(len(window.gold) for window in windows)
+    for window in windows:
+        body = found.paragraph(0).ids[window.first : window.last].tolist()
+        sequence, start = found.features.titled([7] * 40, found.title(0), body)
+        assert sequence.ids[start:-1] == body and len(sequence) <= found.features.joint_length
+
+
+def test_spans_beyond_the_longest_answer_are_no_answers(tokenizer: TextTokenizer) -> None:
+    question = Question("1", "When?", ("14 March 2024 by Hartmann Heating",), context=PARAGRAPH)
+    assert len(given(tokenizer, question, max_span=30).windows) == 1 and not given(tokenizer, question, max_span=3).windows
+
+
+def test_an_empty_paragraph_has_one_empty_window(tokenizer: TextTokenizer) -> None:
+    (window,) = given(tokenizer, Question("1", "Who?", (), context=" ")).windows_of(0)
+    assert len(window) == 0 and window.gold.shape == (0, 2) and window.gold.dtype == np.int32

@@ -1,0 +1,197 @@
+"""Reading given paragraphs: the loss against enumeration, a stage that learns and resumes, what is refused."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from realm.config import Recipe, build_recipe
+from realm.data.given import GivenParagraphs
+from realm.data.types import Question
+from realm.errors import ConfigError, DataError
+from realm.nn.model import state_sha256
+from realm.nn.reader import SpanScores
+from realm.paths import RunPaths
+from realm.pipeline import run_recipe
+from realm.progress import Progress
+from realm.recipes.context import StageContext, load_stage, open_context
+from realm.recipes.finetune.given import GivenTask, given_scores, gold_spans, posterior_nll, read_given
+from realm.recipes.starting import with_new_reader
+
+TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    """Questions on who built which bridge; every fourth is asked of a paragraph about another town."""
+    found = []
+    for n in range(count):
+        town, name, year = TOWNS[n % 12], f"Karel Brandt{n % 7}", 1700 + n
+        context = f"Many people walk there. The bridge of {town} was built by {name} in {year}. It is long."
+        other = TOWNS[(n + 5) % 12]
+        asked, answers = (
+            (f"When was the bridge of {other} built?", []) if n % 4 == 3 else (f"When was the bridge of {town} built?", [str(year)])
+        )
+        found.append({"id": str(n), "question": asked, "answers": answers, "context": context, "title": town if n % 2 else ""})
+    return found
+
+
+def recipe_of(root: Path, towns: Callable[..., Recipe], questions: list[dict[str, Any]], **finetune: Any) -> Recipe:
+    (root / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    recipe = towns(root, steps=0, fill="mlm", masking="salient", shown=0.0, questions=0.0, reader_first=0)
+    values = {"sources": list(recipe.corpus.sources), "vocab_size": 400}
+    return build_recipe(
+        {
+            "corpus": values,
+            "run": {"threads": 1, "device": "cpu", "checkpoint_every": 5},
+            "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32, "dropout": 0.0},
+            "warm": {"steps": 1, "batch": 4},
+            "ict": {"steps": 1, "batch": 8},
+            "pretrain": {"steps": 0, "refresh": "inline"},
+            "finetune": {"passages": "given", "train": str(root / "train.jsonl"), "batch": 8, "lr": 3e-3, "warmup": 5, **finetune},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> Path:
+    """A run up to fine-tuning."""
+    root = tmp_path_factory.mktemp("given")
+    run_recipe(
+        recipe_of(root, towns, rows(64), steps=12),
+        root / "run",
+        stages=("corpus", "ict", "warm", "pretrain"),
+        progress=Progress(quiet=True),
+    )
+    return root
+
+
+def context_of(root: Path, towns: Callable[..., Recipe], **finetune: Any) -> StageContext:
+    return open_context(RunPaths(root / "run"), recipe_of(root, towns, rows(64), **finetune), lambda *_: None)
+
+
+def test_the_loss_is_the_mass_on_answers_or_on_not_here() -> None:
+    """Two windows of three wordpieces with spans of one or two: enumerated by hand, the second without an answer."""
+    generator = torch.Generator().manual_seed(0)
+    logits, none = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64), torch.randn(2, generator=generator, dtype=torch.float64)
+    valid = torch.tensor([[[True, True], [True, True], [True, False]], [[True, True], [True, False], [False, False]]])
+    scores = SpanScores(logits.requires_grad_(), valid, none.requires_grad_())
+    gold = torch.zeros_like(valid)
+    gold[0, 0, 1] = gold[0, 2, 0] = True
+    loss, learnt = posterior_nll(scores, gold, "marginal")
+    for window, right in enumerate(([(0, 1), (2, 0)], [])):
+        masses = {
+            place: math.exp(logits[window][place].item()) for place in ((t, w) for t in range(3) for w in range(2)) if valid[window][place]
+        }
+        everything = sum(masses.values()) + math.exp(none[window].item())
+        mass = sum(masses[place] for place in right) if right else math.exp(none[window].item())
+        assert loss[window].item() == pytest.approx(-math.log(mass / everything), abs=1e-12)
+    assert learnt.tolist() == [True, True]
+    loss.sum().backward()
+    assert logits.grad is not None and none.grad is not None
+    assert (logits.grad.flatten(1).sum(1) + none.grad).abs().max() < 1e-12, "shares of one: what one gains the others lose"
+    assert logits.grad[0, 0, 1] < 0 < none.grad[0] and none.grad[1] < 0 and not logits.grad[1, 2].any()
+
+
+def test_hard_em_raises_the_likeliest_answer_alone() -> None:
+    scores = SpanScores(torch.tensor([[[1.0], [2.0], [0.0]]]), torch.ones(1, 3, 1, dtype=torch.bool), torch.zeros(1))
+    gold = torch.tensor([[[True], [True], [False]]])
+    soft, hard = (posterior_nll(scores, gold, objective)[0].item() for objective in ("marginal", "hard-em"))
+    everything = sum(math.exp(x) for x in (1.0, 2.0, 0.0, 0.0))
+    assert hard == pytest.approx(-math.log(math.exp(2.0) / everything)) and soft < hard
+
+
+def test_gold_spans_are_those_of_each_window(start: Path, towns: Callable[..., Recipe]) -> None:
+    task = task_of(context_of(start, towns, steps=1))
+    drawn = task.windows[:6]
+    longest = max(map(len, drawn))
+    valid = torch.ones(6, longest, task.reader.max_span, dtype=torch.bool)
+    gold = gold_spans(drawn, SpanScores(valid.float(), valid, valid[:, 0, 0].float()))
+    for window, marks in zip(drawn, gold, strict=True):
+        assert [[t, t + w + 1] for t, w in marks.nonzero().tolist()] == window.gold.tolist()
+
+
+def task_of(context: StageContext) -> GivenTask:
+    from realm.recipes.finetune.given import given_questions
+
+    model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
+    return GivenTask(context, model.reader, *given_questions(context))
+
+
+def test_the_stage_learns_to_point_and_to_abstain(start: Path, towns: Callable[..., Recipe]) -> None:
+    """On paragraphs it has learnt from: hardly any is right before, most are after, and "not here" is told from the others."""
+    context = context_of(start, towns, steps=150)
+    task = task_of(context)
+    questions = task.given.questions
+    before = given_scores(task.read(list(questions)), questions)["em"]
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
+    task.model.train()
+    for step in range(150):
+        optimizer.zero_grad()
+        task.step(step).mean.backward()
+        optimizer.step()
+    answers = task.read(list(questions))
+    after = given_scores(answers, questions)["em"]
+    assert before < 0.4 and after > before + 0.4 and after > 0.75
+    none = {
+        bool(q.answers): [a.not_here for a, one in zip(answers, questions, strict=True) if bool(one.answers) == bool(q.answers)]
+        for q in questions
+    }
+    assert sum(none[False]) / len(none[False]) > sum(none[True]) / len(none[True]) + 0.2
+    assert all(0 <= answer.p + answer.not_here <= 1 + 1e-6 for answer in answers)
+
+
+def test_a_killed_stage_resumes_to_the_same_weights(start: Path, towns: Callable[..., Recipe], tmp_path: Path) -> None:
+    import shutil
+
+    class Killed(Exception):
+        pass
+
+    def until(run: Path, last: int) -> None:
+        def report(_stage: str, _step: int, _steps: int, _values: Any) -> None:
+            raise Killed
+
+        from realm.recipes.finetune.stage import run_finetune
+
+        recipe = recipe_of(start, towns, rows(64), steps=25)
+        context = open_context(RunPaths(run), recipe, report if last else (lambda *_: None))
+        run_finetune(context)
+
+    runs = [shutil.copytree(start / "run", tmp_path / name) for name in ("whole", "cut")]
+    until(runs[0], 0)
+    with pytest.raises(Killed):  # the first row is logged at step 20, after the checkpoint of step 15
+        until(runs[1], 1)
+    assert list((RunPaths(runs[1]).checkpoints("finetune")).iterdir())
+    until(runs[1], 0)
+    whole, cut = (load_stage(open_context(RunPaths(run), recipe_of(start, towns, rows(64)), lambda *_: None), "finetune") for run in runs)
+    assert state_sha256(whole) == state_sha256(cut)
+    assert whole.reader.spec.titles and whole.reader.spec.pointer and whole.reader.spec.taught
+
+
+def test_long_paragraphs_share_their_probability(start: Path, towns: Callable[..., Recipe]) -> None:
+    """A paragraph of many windows: equal strings of several windows are one answer, and p stays below what "not here" leaves."""
+    context = context_of(start, towns, steps=1)
+    task = task_of(context)
+    text = " ".join(row["context"] for row in rows(40))
+    long = Question("1", "When was the bridge of Oslo built?", ("1700",), context=text)
+    given = GivenParagraphs([long], context.store.tokenizer, context.inputs.featurizer, task.reader.max_span)
+    assert len(given.windows_of(0)) > 2
+    (answer,) = read_given(task.reader, given)
+    assert answer.text in text and 0 < answer.p <= 1 - answer.not_here + 1e-6
+
+
+def test_questions_without_paragraphs_are_refused(start: Path, towns: Callable[..., Recipe]) -> None:
+    bare = [{key: value for key, value in row.items() if key != "context"} for row in rows(8) if row["answers"]]
+    context = open_context(RunPaths(start / "run"), recipe_of(start, towns, bare, steps=1), lambda *_: None)
+    with pytest.raises(DataError, match="no question has a paragraph that holds its answer") as caught:
+        task_of(context)
+    assert caught.value.path is not None and "context" in str(caught.value)
+
+
+@pytest.mark.parametrize("section", [{"documents": "trained"}, {"reader": "generative", "seq2seq": "somewhere"}])
+def test_given_paragraphs_teach_the_span_reader_alone(section: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"finetune\.passages"):
+        build_recipe({"finetune": {"passages": "given", "train": "q.jsonl", **section}})
