@@ -3,10 +3,10 @@
     python released/prepare.py DATA --out runs/reader-data
 
 Out come given-train.jsonl and given-dev.jsonl (questions with their paragraphs; dev is of SQuAD articles of its own), paragraphs.jsonl
-(the paragraphs of the SQuAD articles that are learnt from), few.jsonl (the first of them), open-train.jsonl and open-dev.jsonl (questions without paragraphs), and
-data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that is also a test question,
-shares eight words in a row with one, or is one of the demo's is left out, and so is a paragraph of which more than 30 % of the
-eight-word sequences stand in a test's paragraphs. The last line is one JSON object.
+(the paragraphs of the SQuAD articles that are learnt from), few.jsonl (the first of them), open-train.jsonl and open-dev.jsonl (questions
+without paragraphs), and data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that is
+also a test question, shares eight words in a row with one, or is one of the demo's is left out, and so is a paragraph of which more than
+30 % of the eight-word sequences occur in a test's paragraphs. The last line is one JSON object.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""People's ways to ask: a question as it might have been typed into a search box, or by somebody who is at home in the documents.
+"""Everyday forms of questions: as typed into a search box, or asked by a person whom the documents are about.
 
 "When was the boiler replaced?" becomes "when was our boiler replaced", "boiler replaced when", "When was the bolier replaced?".
 """

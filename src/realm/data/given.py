@@ -103,7 +103,7 @@ class GivenParagraphs:
 
 
 def answer_places(question: Question) -> list[tuple[int, int]]:
-    """(start, end) code points of a question's answers in its paragraph: where they were marked, or wherever their words stand."""
+    """(start, end) code points of a question's answers in its paragraph: where they were marked, or wherever their words occur."""
     if question.places:
         return list(question.places)
     return normalised_ranges(question.context, question.answers) or raw_ranges(question.context, question.answers)

@@ -63,7 +63,7 @@ def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions
     def first(asked: str, *usual: str) -> Any:
         return next((value[name] for name in ([asked] if asked else usual) if name in value), None)
 
-    answers = first(options.answers_column, "answers", "answer")
+    answers: Any = first(options.answers_column, "answers", "answer")
     if isinstance(answers, str) and "answers" not in value:
         answers = [answers]
     starts = value.get("starts")
@@ -110,7 +110,7 @@ def read_squad(path: Path, options: QuestionOptions) -> Rows:
                 if qa.get("is_impossible") and not context:
                     yield Skipped(line, UNANSWERABLE)
                     continue
-                placed = [] if qa.get("is_impossible") else answers
+                placed: list[dict[str, Any]] = [] if qa.get("is_impossible") else answers
                 texts, starts = (
                     [answer.get("text") for answer in placed],
                     [answer["answer_start"] for answer in placed if "answer_start" in answer],
