@@ -36,13 +36,13 @@ from realm.cli import main as realm
 from realm.config import load_recipe
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
-from realm.corpus.mending import corpus_damage
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import RealmError
 from realm.index.snapshot import Snapshot
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
+from realm.pipeline.mending import corpus_damage
 from realm.progress import Progress
 from realm.storage import files
 from realm.storage.files import sha256_file, write_json
@@ -203,7 +203,6 @@ def _damage(run: RunPaths) -> None:
         _flipped(path)
     _flipped(run.corpus / "segments" / "000001.documents.npy")
     (run.corpus / "CURRENT").unlink()
-    (run.root / "run.json").write_bytes(b"")
 
 
 def _ask(run: RunPaths, scratch: Path) -> int:

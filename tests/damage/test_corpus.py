@@ -9,10 +9,10 @@ import pytest
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents
-from realm.corpus.mending import corpus_damage
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version, manifest_path
 from realm.errors import CorpusError
+from realm.pipeline.mending import corpus_damage
 
 from .subjects import about_corpus
 
@@ -108,7 +108,7 @@ def test_what_is_in_force_in_another_corpus_is_not_so_here(corpus: Path, other: 
     with pytest.raises(CorpusError, match=r"of another corpus.*realm repair"):
         add_documents(corpus, [other.parent / "Estrag.jsonl"])
     assert sorted(corpus.rglob("*.*")) == files
-    (found,) = corpus_damage(corpus)
+    (found,) = list(corpus_damage(corpus))
     assert found.mend is not None
     found.mend()
     assert about_corpus(corpus) == whole

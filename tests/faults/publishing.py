@@ -15,7 +15,6 @@ from torch import nn
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change.compaction import compact_corpus, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
-from realm.corpus.mending import corpus_damage
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError
@@ -25,6 +24,7 @@ from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
+from realm.pipeline.mending import corpus_damage
 from realm.recipes.context import is_published, publish_stage
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, prune_run, publish_parameters, read_facts, request_index

@@ -33,30 +33,15 @@ def generation(run: Path) -> str:
     return f"{read_current(run / 'index'):06d}"
 
 
-def _newest_manifest(run: Path) -> Path:
-    return max((run / "corpus").glob("manifest-*.json"))
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "vectors": lambda run: flipped(run / "index" / generation(run) / "vectors-00000.npy"),
     "parameters": lambda run: flipped(run / "params" / generation(run) / "model.safetensors"),
     "both are gone": lambda run: [shutil.rmtree(run / part / generation(run)) for part in ("params", "index")],
     "look-up files": lambda run: [flipped(path) for path in (run / "corpus" / "segments").glob("000001.*.npy")],
-    "tokenizer of the corpus": lambda run: flipped(run / "corpus" / "tokenizer" / "tokenizer.json"),
-    "tokenizer of a stage": lambda run: flipped(run / "stages" / "finetune" / "tokenizer.json"),
     "CURRENT of the corpus": lambda run: (run / "corpus" / "CURRENT").unlink(),
-    "manifest in force": lambda run: flipped(_newest_manifest(run)),
     "CURRENT of the index": lambda run: (run / "index" / "CURRENT").write_bytes(b"?"),
-    "run.json": lambda run: (run / "run.json").write_bytes(b""),
-    "results": lambda run: flipped_json(run / "results" / "finetune.json"),
 }
-DAMAGES["many things"] = lambda run: [
-    DAMAGES[name](run) for name in ("vectors", "parameters", "look-up files", "CURRENT of the corpus", "tokenizer of a stage", "run.json")
-]
-
-
-def flipped_json(path: Path) -> None:
-    path.write_bytes(b"{" + path.read_bytes())
+DAMAGES["many things"] = lambda run: [DAMAGES[name](run) for name in ("vectors", "parameters", "look-up files", "CURRENT of the corpus")]
 
 
 @pytest.fixture(scope="session")

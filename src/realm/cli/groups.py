@@ -41,14 +41,12 @@ def _opened(run: Path, progress: Progress) -> Any:
     """A run, its index built again where it is damaged or gone and what it is made of is whole."""
     from realm.errors import SnapshotError
     from realm.opening import open_run
-    from realm.pipeline.needed_index import restore_index
+    from realm.pipeline.needed_index import whole_index
 
     try:
         return open_run(run)
-    except SnapshotError as error:
-        show.note(f"{error.problem}: it is built again")
-        if not restore_index(run, progress):
-            raise
+    except SnapshotError:
+        whole_index(run, progress, show.note)
     return open_run(run)
 
 

@@ -1,7 +1,7 @@
 """``realm verify`` and ``realm repair``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,18 +19,11 @@ def verify(place: Place, /, *, json: Json = False) -> None:
 
     with Progress() as progress:
         found = mending.verify(place, progress)
-    aside = mending.put_aside(place)
-    show.result(
-        {"place": str(place), "damage": [damage.facts() for damage in found], "put_aside": aside}, json, lambda _: show.damage(found, aside)
-    )
-    if found:
-        mendable = sum(damage.mend is not None for damage in found)
-        cure = f"{mendable} of them can be repaired: realm repair {place}" if mendable else "None of them can be rebuilt here"
-        raise RunError(f"{len(found)} damaged", path=place, cure=cure)
+    _end(place, found, {"put_aside": mending.put_aside(place)}, f"realm repair {place}", json)
 
 
 def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
-    """Rebuild the damaged parts of a run or a corpus that can be derived from undamaged ones: look-up tables, CURRENT, the index, and more.
+    """Rebuild the damaged parts of a run or a corpus that are derived from others: look-up tables, CURRENT, the index.
 
     Args:
         yes: do it; without this, only show what would be done.
@@ -38,13 +31,15 @@ def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
     from realm.pipeline import mending
 
     with Progress() as progress:
-        if yes:
-            mended, left = mending.repair(place, progress, show.note)
-        else:
-            mended, left = [], mending.verify(place, progress)
-    found = {"place": str(place), "mended": [damage.facts() for damage in mended], "damage": [damage.facts() for damage in left]}
-    show.result(found, json, lambda _: show.damage(left, []))
-    if left:
-        mendable = sum(damage.mend is not None for damage in left)
-        cure = f"{mendable} of them can be repaired: add --yes" if mendable else "The rest cannot be rebuilt here"
-        raise RunError(f"{len(left)} damaged", path=place, cure=cure)
+        mended, left = mending.repair(place, progress, show.note) if yes else ([], mending.verify(place, progress))
+    _end(place, left, {"mended": [damage.facts() for damage in mended]}, "add --yes", json)
+
+
+def _end(place: Path, found: list[Any], more: dict[str, Any], how: str, json: bool) -> None:
+    """Show what is damaged. Raises RunError: something is."""
+    said = {"place": str(place), **more, "damage": [damage.facts() for damage in found]}
+    show.result(said, json, lambda _: show.damage(found, more.get("put_aside", [])))
+    mendable = sum(damage.mend is not None for damage in found)
+    if found:
+        cure = f"{mendable} of them can be repaired: {how}" if mendable else "None of them can be rebuilt here"
+        raise RunError(f"{len(found)} damaged", path=place, cure=cure)

@@ -1,58 +1,83 @@
-"""``realm verify`` and ``realm repair``: read all of a run or a corpus, compare it with its checksums, and rebuild what can be rebuilt."""
+"""``realm verify`` and ``realm repair``: read all of a run, corpus or datastore, compare it with its checksums, rebuild what is derived.
+
+Derived are the index and its parameters, look-up files and ``CURRENT``. All else is named with its place and its cure.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.mending import corpus_damage
-from realm.corpus.store.manifest import CURRENT_FILE, TOKENIZER_DIRECTORY
+import pyarrow as pa
+
+from realm.config import load_recipe
+from realm.corpus.store import manifest as manifests
+from realm.corpus.store.lookup import check_lookup, companions, write_lookup
+from realm.corpus.store.manifest import CorpusManifest, SegmentInfo, damage, writer_lock
+from realm.corpus.store.sums import read_whole
+from realm.corpus.store.views import Segment
+from realm.corpus.tagging.specs import corpus_tagger
 from realm.decoding import json_value
-from realm.errors import RealmError, RunError
+from realm.errors import CorpusError, RealmError, RunError
+from realm.index.sparse import DIRECTORY as SPARSE
 from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.cached import MARK
-from realm.pipeline.needed_index import index_parts
+from realm.pipeline.needed_index import NeededIndex
 from realm.progress import Progress
-from realm.refresh.mending import index_damage
-from realm.stages import DAMAGED, check_run_format, stage_facts, write_run_format
-from realm.storage.damage import Damage
-from realm.storage.files import write_atomic
-from realm.storage.generations import QUARANTINE_SUFFIX
+from realm.refresh.generation import read_through
+from realm.refresh.locks import publishing
+from realm.stages import DAMAGED, check_run_format, stage_facts
+from realm.storage import files, generations
+from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.manifests import CHECKSUM, unsealed
-from realm.storage.sealed import SUMS, is_sealed, sealed_problems
-from realm.storage.sums import file_sum
+from realm.storage.sealed import is_sealed, sealed_problems
+from realm.text.tokenizer import TextTokenizer
 from realm.train.checkpoint import checkpoint_problem
 
-ROUNDS = 4
-"""How often what was mended may show what could not be looked at before: a manifest, then what it names, then the index of that."""
+ROUNDS = 3
+"""How often what was rebuilt may show what could not be read before: ``CURRENT``, then look-up files, then the index of that corpus."""
+AGAIN = "Build the corpus again from its sources"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged file or directory; ``problem`` is without a final full stop.
+
+    Attributes:
+        cure: what ``mend`` does; without it, what is left to do by hand.
+        mend: rebuilds it from what is intact; None: nothing here can.
+        documents: ids of the documents that are affected, where that is known.
+    """
+
+    path: Path
+    problem: str
+    cure: str
+    mend: Callable[[], object] | None = None
+    documents: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """What ``--json`` says of it."""
+        said = {"path": str(self.path), "problem": self.problem, "cure": self.cure}
+        return {**said, "repairable": self.mend is not None, "documents": list(self.documents)}
 
 
 def verify(place: Path, progress: Progress) -> list[Damage]:
-    """Read everything in a run, a corpus or a kNN datastore. Nothing is changed.
-
-    Raises:
-        RunError: none is there.
-    """
-    if _is_corpus(place):
-        return corpus_damage(place)
+    """Read everything in a run, a corpus or a kNN datastore. Nothing is changed. Raises RunError: none is there."""
+    if (place / manifests.CURRENT_FILE).exists() or any(place.glob("manifest-*.json")):
+        return list(corpus_damage(place))
     if (place / DATASTORE).exists():
-        return _datastore_damage(place)
+        return list(_found(lambda: Datastore.open(place), place))  # read whole, and compared, whenever it is opened
     if not place.is_dir() or not any((place / name).exists() for name in ("config.toml", "run.json", "stages", "corpus")):
         raise RunError("no run, corpus or datastore is here", path=place, cure="Name the directory of one.")
     return list(_run_damage(RunPaths(place), progress))
 
 
 def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple[list[Damage], list[Damage]]:
-    """Repair what can be repaired.
-
-    Args:
-        say: gets a line for each.
-
-    Returns:
-        What was mended, and what is left.
+    """Rebuild what can be rebuilt; ``say`` gets a line for each. Returns what was rebuilt, and what is left.
 
     Raises:
         RealmError: nothing of the kind is there; another process is changing it.
@@ -60,143 +85,199 @@ def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple
     mended: list[Damage] = []
     for _ in range(ROUNDS):
         found = verify(place, progress)
-        now = [damage for damage in found if damage.mend is not None]
-        if not now:
-            break
-        for damage in now:
-            say(f"{damage.path}: {damage.problem}; now: {damage.cure}")
-            assert damage.mend is not None
-            damage.mend()
-        mended += now
-    return mended, verify(place, progress) if mended else found
+        if not any(one.mend for one in found):
+            return mended, found
+        for one in found:
+            if one.mend is not None:
+                say(f"{one.path}: {one.problem}; now: {one.cure}")
+                one.mend()
+                mended.append(one)
+    return mended, verify(place, progress)
 
 
 def put_aside(place: Path) -> list[str]:
     """Names of index generations that were moved aside as damaged and are no longer needed."""
-    return sorted(path.name for path in (place / "index").glob(f"*{QUARANTINE_SUFFIX}"))
+    return sorted(path.name for path in (place / "index").glob(f"*{generations.QUARANTINE_SUFFIX}"))
 
 
-def _datastore_damage(place: Path) -> list[Damage]:
-    """A kNN datastore is read whole, and compared, whenever it is opened."""
+def _found(check: Callable[[], object], path: Path, cure: str | None = None, mend: Callable[[], object] | None = None) -> Iterator[Damage]:
+    """The error that a check ends with, by default with its own cure."""
     try:
-        Datastore.open(place)
+        check()
     except RealmError as error:
-        return [Damage(error.path or place, error.problem, error.cure or "")]
-    return []
+        yield Damage(error.path or path, error.problem, cure or error.cure or "", mend)
+    except (OSError, ValueError) as error:
+        yield Damage(path, f"damaged: {error}", cure or "", mend)
 
 
-def _is_corpus(place: Path) -> bool:
-    return (place / CURRENT_FILE).exists() or any(place.glob("manifest-*.json"))
+def corpus_damage(corpus: Path) -> Iterator[Damage]:
+    """Read everything in a corpus directory. Nothing is changed."""
+    try:
+        manifest = manifests.read_manifest(corpus)
+    except CorpusError as error:
+        yield _without_manifest(corpus, error)
+        return
+    copied = f"Copy it from a stage of the same corpus. Without one: {AGAIN}"
+    yield from _found(lambda: _check_tokenizer(corpus / manifests.TOKENIZER_DIRECTORY, manifest), corpus, copied)
+    works = "Answers work without it; to add documents, build the corpus again from its sources"
+    yield from _found(lambda: corpus_tagger(corpus, manifest), corpus / manifests.TAGGER_FILE, works)
+    removed = f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}"
+    yield from _found(lambda: manifests.read_tombstones(corpus, manifest), corpus, removed)
+    for info in manifest.segments:
+        yield from _segment(corpus, corpus / manifests.SEGMENTS_DIRECTORY / info.name, info)
+    if (rejected := corpus / manifests.REJECTED_FILE).exists():
+        yield from _found(lambda: _check_json(rejected), rejected, "No command reads it: remove it, or leave it")
+
+
+def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
+    """``CURRENT`` or the manifest that it names cannot be read."""
+    version = max((int(number) for path in corpus.glob("manifest-*.json") if (number := path.stem[9:]).isdigit()), default=0)
+    try:
+        manifest = manifests.read_manifest(corpus, version)
+    except CorpusError as newest:
+        return Damage(newest.path or corpus, newest.problem, f"The newest manifest is stored nowhere else. {AGAIN}")
+
+    def point() -> None:
+        with writer_lock(corpus):
+            manifests.point_at(corpus, version)
+
+    return Damage(error.path or corpus, error.problem, f"make version {version} with {manifest.documents} documents the current one", point)
+
+
+def _check_tokenizer(directory: Path, manifest: CorpusManifest) -> None:
+    for path, problem in sealed_problems(directory, damage("tokenizer")) if is_sealed(directory) else []:
+        raise CorpusError(problem, path=path)
+    if TextTokenizer.load(directory).sha256 != manifest.tokenizer_sha256:
+        raise CorpusError("it is not the one the corpus was built with", path=directory)
+
+
+def _segment(corpus: Path, path: Path, info: SegmentInfo) -> Iterator[Damage]:
+    """A segment that has changed, with the documents in its changed record batches where that can be told; or its look-up files."""
+    try:
+        problem = None if files.sha256_file(path) == info.sha256 else "changed since it was published (SHA-256 differs)"
+    except OSError as error:
+        problem = f"damaged segment: {error.strerror}"
+    if problem is None:
+        for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks), strict=True):
+            yield from _found(
+                partial(check_lookup, file, expected), file, "rebuild it from its segment", partial(_make_lookup, corpus, path)
+            )
+        return
+    affected: dict[str, None] = {}
+    try:
+        for view in Segment(path.parent, info).batches:
+            if not view.is_whole():
+                affected.update(dict.fromkeys(view.strings("doc_id")))
+    except CorpusError:  # what says which documents they are has changed
+        affected = {}
+    what = "those documents" if affected else f"any of its {info.rows} blocks"
+    yield Damage(path, problem, f"The text of {what} is stored nowhere else. {AGAIN}", documents=tuple(affected))
+
+
+def _make_lookup(corpus: Path, path: Path) -> None:
+    """Write both look-up files of a whole segment. Who has one open keeps it."""
+    with writer_lock(corpus):
+        for file in companions(path):
+            file.unlink(missing_ok=True)
+        reader = pa.ipc.open_file(pa.BufferReader(read_whole(path)))
+        write_lookup(path, [reader.get_batch(number) for number in range(reader.num_record_batches)])
+        files.fsync_tree(path.parent)
 
 
 def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
-    yield from _format(paths)
-    for corpus in (paths.corpus, paths.sentences):
-        if corpus.is_dir():
-            yield from corpus_damage(corpus, sorted((paths.root / "stages").glob("*")))
-    for stage in sorted((paths.root / "stages").glob("*")):
-        if stage.is_dir():
-            yield from _stage(paths, stage)
-    yield from _index(paths, progress)
-    for directory in sorted((paths.root / "checkpoints").glob("*/step-*")):
-        if directory.is_dir() and (problem := checkpoint_problem(directory)) is not None:
-            yield Damage(directory, problem, "remove it: an older one, or none, is used", partial(shutil.rmtree, directory))
-    yield from _notes(paths)
-
-
-def _format(paths: RunPaths) -> Iterator[Damage]:
-    from realm import __version__
-
+    again = "Remove it: realm run writes it again"
     try:
         check_run_format(paths)
     except RunError as error:
         damaged = error.problem.startswith(("cannot be read", "damaged"))
-        mend = partial(write_run_format, paths, __version__) if damaged and paths.config.is_file() else None
-        yield Damage(error.path or paths.root, error.problem, "write it again" if damaged else error.cure or "", mend)
-    try:
-        _recipe(paths)
-    except RealmError as error:
-        yield Damage(error.path or paths.config, error.problem, "Restore config.toml: its missing values are stored nowhere else")
-
-
-def _recipe(paths: RunPaths) -> Any:
-    from realm.config import load_recipe
-
-    return load_recipe(paths.config)
+        yield Damage(error.path or paths.root, error.problem, again if damaged else error.cure or "")
+    yield from _found(lambda: load_recipe(paths.config), paths.config, "Restore config.toml: its missing values are stored nowhere else")
+    for corpus in (paths.corpus, paths.sentences):
+        if corpus.is_dir():
+            yield from corpus_damage(corpus)
+    for stage in sorted((paths.root / "stages").glob("*/")):
+        yield from _stage(paths, stage)
+    if paths.index.is_dir():
+        yield from _index(paths, progress)
+    for directory in sorted((paths.root / "checkpoints").glob("*/step-*/")):
+        if (problem := checkpoint_problem(directory)) is not None:
+            yield Damage(directory, problem, "Remove it: an older one, or none, is used")
+    for path in sorted(
+        {*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json")} - {paths.root / "run.json"}
+    ):
+        derived = path.parent != paths.root or path.name in ("seconds.json", paths.profile.name)
+        yield from _found(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
+    for path in sorted(paths.root.glob("*.jsonl")):
+        yield from _found(partial(_check_json, path), path, "Training does not use it; the report leaves out damaged parts")
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
-    again = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
+    cure = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
     if (paths.root / MARK).exists():
-        again = "Run realm cache clear; the next question rebuilds everything"
-    try:
-        if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
-            stage_facts(paths, stage.name)
-            RealmModel.from_pretrained(stage)
-            return
-        problems = sealed_problems(stage, DAMAGED)
-    except RealmError as error:
-        yield Damage(error.path or stage, error.problem, again)
+        cure = "Run realm cache clear; the next question rebuilds everything"
+    if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
+        yield from _found(lambda: (stage_facts(paths, stage.name), RealmModel.from_pretrained(stage)), stage, cure)
         return
+    problems: list[tuple[Path, str]] = []
+    yield from _found(lambda: problems.extend(sealed_problems(stage, DAMAGED)), stage, cure)
     for path, problem in problems:
-        copy = paths.corpus / TOKENIZER_DIRECTORY / path.name
-        if _is_listed(stage, path, copy):
-            yield Damage(path, problem, f"copy {copy}", partial(_copy_file, copy, path))
-        else:
-            yield Damage(path, problem, again if path.name != "README.md" else "No command reads it: restore it, or leave it")
-
-
-def _is_listed(stage: Path, path: Path, copy: Path) -> bool:
-    """Whether a file has the bytes that a stage's list says of one of its own."""
-    listed = json_value((stage / SUMS).read_text("utf-8"))["files"].get(path.relative_to(stage).as_posix(), {})
-    return copy.is_file() and file_sum(copy) == listed.get("xxh3")
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    write_atomic(target, source.read_bytes())
+        others = {"README.md": "No command reads it: restore it, or leave it"}
+        if path.name.startswith("tokenizer"):
+            others[path.name] = f"Copy it from {paths.corpus / manifests.TOKENIZER_DIRECTORY} or another stage"
+        yield Damage(path, problem, others.get(path.name, cure))
 
 
 def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
-    if not paths.index.is_dir():
-        return
     try:
-        parts = index_parts(paths, progress)
+        needed = NeededIndex.of(paths)
     except RealmError:  # said above; the index is looked at when that is mended
         yield Damage(paths.index, "not read: it needs the recipe, the corpus and the last stage", "Mend these first")
         return
-    if parts is not None:
-        yield from index_damage(parts)
+    if needed is None:
+        return
+    if (numbers := generations.generation_numbers(paths.index)) and generations.read_current(paths.index) is None:
+        whole = (number for number in reversed(numbers) if not read_through(paths, needed.inputs, number)[1])
+        newest = next(whole, needed.number) or 0
+
+        def point() -> None:
+            with publishing(paths.index):
+                generations.advance_current(paths.index, newest)
+
+        cure = f"make generation {newest} the current one" if newest else "No generation can be read. Run: realm index build RUN"
+        problem = "missing or not a number: the published generation is unknown"
+        yield Damage(paths.index / generations.CURRENT, problem, cure, point if newest else None)
+        return
+    published = generations.published_generations(paths.index)
+    missing = [] if needed.number is None or needed.number in published else [needed.number]
+    for number in (*published, *missing):
+        yield from _generation(needed, number, progress)
 
 
-def _notes(paths: RunPaths) -> Iterator[Damage]:
-    """Small files that say something of the run, and its logs."""
-    for path in sorted((*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json"))):
-        if path.name != "run.json" and (problem := _note_problem(path)) is not None:
-            derived = path.parent in (paths.results, paths.answers) or path.name in ("seconds.json", paths.profile.name)
-            cure = "remove it: realm run rebuilds it" if derived else "Restore it; realm run rewrites it if needed"
-            yield Damage(path, problem, cure, path.unlink if derived else None)
-    for path in sorted(paths.root.glob("*.jsonl")):
-        lines = path.read_bytes().splitlines()[:-1]  # the last one may be on its way
-        if (problem := _json_problem(lines)) is not None:
-            yield Damage(path, problem, "Training does not use it; the report leaves out damaged parts")
+def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterator[Damage]:
+    path = generations.generation_path(needed.paths.index, number)
+    for error in read_through(needed.paths, needed.inputs, number)[1]:
+        if says_nothing_of_the_file(error):
+            raise error
+        place, problem = error.path or path, error.problem
+        if SPARSE in place.parts:
+            mend = partial(shutil.rmtree, path / SPARSE, ignore_errors=True)
+            yield Damage(place, problem, "remove the sparse index: the next search rebuilds it", mend)
+        elif number != needed.number:
+            yield Damage(place, problem, f"No stage searches this generation: remove {path}")
+        else:
+            if not path.is_dir():
+                place, problem = path, "the generation that the last stage searches is missing"
+            lost = "Its parameters are damaged too. Remove the stages from the damaged one on and run: realm run RECIPE --out"
+            whole = needed.can_be_rebuilt()
+            cure = f"rebuild it, as generation {number}" if whole else f"{lost} {needed.paths.root}"
+            yield Damage(place, problem, cure, partial(needed.rebuild, progress) if whole else None)
 
 
-def _note_problem(path: Path) -> str | None:
-    """What is wrong with a small file of JSON, which may have a checksum over itself."""
-    if (problem := _json_problem([path.read_bytes()])) is not None:
-        return problem
-    value = json_value(path.read_bytes())
-    try:
-        unsealed(value, DAMAGED, path) if isinstance(value, dict) and CHECKSUM in value else None
-    except RunError as error:
-        return error.problem
-    return None
-
-
-def _json_problem(texts: list[bytes]) -> str | None:
-    try:
-        for text in texts:
-            json_value(text)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    return None
+def _check_json(path: Path) -> None:
+    """Read JSON, which may have a checksum over itself, or lines of it. Raises ValueError, OSError, RunError: it is damaged."""
+    data = path.read_bytes()
+    if path.suffix == ".jsonl":  # the last line of a log may be on its way
+        for line in (data if path.name == manifests.REJECTED_FILE else data[: data.rfind(b"\n") + 1]).splitlines():
+            json_value(line)
+    elif isinstance(value := json_value(data), dict) and CHECKSUM in value:
+        unsealed(value, DAMAGED, path)

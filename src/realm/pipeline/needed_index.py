@@ -1,59 +1,109 @@
-"""The generation of the index that a run's last stage searches: what it is made of, and how it is rebuilt if it is damaged."""
+"""The generation of the index that a run's last stage searches, and how it is rebuilt if it is damaged.
+
+It is made of its parameters and the corpus; parameters are also in the stage that ended with them. Fine-tuned networks ask for it by its
+number: it is built again under the same one.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from realm.data.blocks import open_inputs
-from realm.errors import RunError, SnapshotError
-from realm.nn.model import RealmModel
+from realm.config import Recipe
+from realm.data.blocks import BlockInputs, open_inputs
+from realm.errors import RealmError, RunError, SnapshotError
+from realm.index.manifest import SnapshotManifest, read_manifest
+from realm.nn.model import RealmModel, state_sha256
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import EmbedOptions, open_generation
-from realm.refresh.mending import IndexParts, rebuild
+from realm.refresh.locks import publishing
+from realm.refresh.parameters import parameters_path, publish_parameters, read_facts
+from realm.refresh.refresher import build_generation
 from realm.stages import has_stage, stage_facts
+from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.generations import generation_path, quarantine
 
 STAGES = ("finetune", "pretrain")
 """Stages whose networks search, the last one first."""
 
 
-def index_parts(paths: RunPaths, progress: Progress) -> IndexParts | None:
-    """What the index of a run is made of; None in a run that has none.
+@dataclass(frozen=True)
+class NeededIndex:
+    """What the index of a run is made of; ``number``: the generation that ``stage``, the last one, searches; None: no stage has ended with
+    one."""
 
-    Raises:
-        RealmError: recipe, corpus or the facts of the last stage are damaged.
-    """
-    if not paths.corpus.is_dir():
-        return None
-    recipe = read_run_recipe(paths)
-    inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
-    needed = None if last is None else stage_facts(paths, last).get("generation")
-    networks = partial(_networks, paths, last, queries_alone=recipe.pretrain.queries_alone)
-    options = EmbedOptions(bf16=recipe.run.bf16, threads=recipe.run.threads)
-    return IndexParts(paths, inputs, needed, networks, options, partial(progress.count, "index: blocks embedded"))
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    stage: str | None
+    number: int | None
 
+    @classmethod
+    def of(cls, paths: RunPaths) -> "NeededIndex | None":
+        """That of a run; None in one without a corpus. Raises RealmError: recipe, corpus or the facts of the last stage are damaged."""
+        if not paths.corpus.is_dir():
+            return None
+        recipe = read_run_recipe(paths)
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
+        return cls(paths, recipe, inputs, last, None if last is None else stage_facts(paths, last).get("generation"))
 
-def _networks(paths: RunPaths, stage: str | None, *, queries_alone: bool) -> RealmModel:
-    """The embedder of the documents as the last stage has it."""
-    if stage is None or (stage == "pretrain" and queries_alone):
-        raise RunError("no stage holds the networks that embedded the documents", path=paths.root)
-    model = RealmModel.from_pretrained(paths.stage(stage))
-    return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
+    def can_be_rebuilt(self) -> bool:
+        """Whether its parameters, or the networks of the last stage, are whole."""
+        try:
+            return self._has_parameters() or self._networks() is not None
+        except RealmError:
+            return False
 
+    def _networks(self) -> RealmModel:
+        """The embedder of the documents as the last stage has it. Raises RealmError: it is damaged, or was another."""
+        if self.stage is None or (self.stage == "pretrain" and self.recipe.pretrain.queries_alone):
+            raise RunError("no stage holds the networks that embedded the documents", path=self.paths.root)
+        model = RealmModel.from_pretrained(self.paths.stage(self.stage))
+        return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
 
-def restore_index(run: Path, progress: Progress) -> bool:
-    """Build the generation that a run's last stage searches again, under its number.
+    def _has_parameters(self) -> bool:
+        """Whether its parameters are whole, and those that embedded it where that is known."""
+        directory, manifest = parameters_path(self.paths, self.number or 0), self._manifest()
+        try:
+            model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
+        except RealmError:
+            return False
+        embedded = manifest is None or state_sha256(model.documents) == manifest.document_embedder_sha256
+        return embedded and facts is not None and state_sha256(model) == facts.sha256
 
-    Returns:
-        Whether there is one.
+    def _manifest(self) -> SnapshotManifest | None:
+        try:
+            return read_manifest(generation_path(self.paths.index, self.number or 0), self.number or 0)
+        except SnapshotError:
+            return None
 
-    Raises:
-        RealmError: what it is made of is damaged, too.
-    """
-    parts = index_parts(RunPaths(run), progress)
-    return parts is not None and rebuild(parts)
+    def rebuild(self, progress: Progress) -> None:
+        """Publish damaged parameters again from the stage; if the generation is damaged, move it aside and embed all blocks again.
+
+        Raises:
+            RealmError: neither parameters nor networks are whole; another process builds the index.
+        """
+        number = self.number or 0
+        directory, path = parameters_path(self.paths, number), generation_path(self.paths.index, number)
+        with publishing(self.paths.index):
+            if not self._has_parameters():
+                manifest = self._manifest()
+                publish_parameters(self._networks(), directory, step=manifest.step if manifest else 0, exact=True)
+            try:
+                open_generation(self.paths, self.inputs, number)
+                return
+            except SnapshotError as error:
+                if says_nothing_of_the_file(error):
+                    raise
+                if path.is_dir():
+                    quarantine(path, error)
+            embedder, facts = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False), read_facts(directory)
+            options = EmbedOptions(bf16=self.recipe.run.bf16, threads=self.recipe.run.threads).lasting(embedder)
+            count = partial(progress.count, "index: blocks embedded")
+            build_generation(self.paths, self.inputs, number, embedder, facts.step if facts else 0, options, count)
 
 
 def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:
@@ -65,11 +115,11 @@ def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> No
     Raises:
         RealmError: what it is made of is damaged, too; or another process builds the index.
     """
-    parts = index_parts(RunPaths(run), progress)
-    if parts is None or parts.needed is None:
+    needed = NeededIndex.of(RunPaths(run))
+    if needed is None or needed.number is None:
         return
     try:
-        open_generation(parts.paths, parts.inputs, parts.needed)
+        open_generation(needed.paths, needed.inputs, needed.number)
     except SnapshotError as error:
-        say(f"index: {error.problem}; generation {parts.needed}, which the last stage searches, is rebuilt")
-        rebuild(parts)
+        say(f"index: {error.problem}; generation {needed.number}, which the last stage searches, is rebuilt")
+        needed.rebuild(progress)

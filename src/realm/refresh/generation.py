@@ -139,6 +139,29 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
     return published
 
 
+def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int | None, list[RealmError]]:
+    """Read every byte of a generation, of its parameters and of its sparse index.
+
+    Returns:
+        Its blocks, None if their number is not known, and what is wrong with it.
+    """
+    manifest = inputs.store.manifest
+    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
+    blocks: int | None = None
+    found: list[RealmError] = []
+    try:
+        snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
+        blocks = len(snapshot.block_ids)
+        load_parameters(paths, snapshot)
+    except RealmError as error:
+        found.append(error)
+    try:
+        verify_sparse(paths.index, number)
+    except RealmError as error:
+        found.append(error)
+    return blocks, found
+
+
 def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[str, Any]], list[str]]:
     """Read every byte of every published generation, of its sparse index and of its parameters.
 
@@ -146,17 +169,8 @@ def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[
         {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were moved aside earlier. "blocks" is None if
         their number is not known, "problem" if nothing is wrong, else one line.
     """
-    manifest = inputs.store.manifest
-    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
-    found = []
+    rows: list[dict[str, Any]] = []
     for number in published_generations(paths.index):
-        row: dict[str, Any] = {"generation": number, "blocks": None, "problem": None}
-        found.append(row)
-        try:
-            snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
-            row["blocks"] = len(snapshot.block_ids)
-            load_parameters(paths, snapshot)
-            verify_sparse(paths.index, number)
-        except RealmError as error:
-            row["problem"] = str(error)
-    return found, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))
+        blocks, found = read_through(paths, inputs, number)
+        rows.append({"generation": number, "blocks": blocks, "problem": str(found[0]) if found else None})
+    return rows, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))

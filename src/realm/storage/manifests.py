@@ -99,7 +99,7 @@ def read_note(path: Path) -> Any:
     try:
         values = read_sealed(path, _NOTES)
     except RealmError as error:
-        logger.warning("%s: damaged and skipped: %s. realm repair RUN removes it, realm run rebuilds it", path, error.problem)
+        logger.warning("%s: damaged and skipped: %s. Remove it: realm run rebuilds it", path, error.problem)
         return None
     return values[ITEMS] if values.keys() == {ITEMS} else values
 

@@ -179,6 +179,11 @@ def _open(path: Path) -> np.ndarray:
     return columns.view(np.ndarray)  # the same mapping; slices of numpy's memmap class are slow
 
 
+def check_lookup(path: Path, expected: str) -> None:
+    """Read a look-up file. Raises CorpusError: it is missing or damaged."""
+    _checked(_open(path), expected, path)
+
+
 class BlockKeys:
     """Keys of the live blocks: those of memory-mapped segments less the removed ones, and new ones. Used like a set of bytes.
 

@@ -84,6 +84,15 @@ class BatchView:
         """int64 [rows]."""
         return flat_view(self.column("block_id"))
 
+    def is_whole(self) -> bool:
+        """Whether every column holds what was published."""
+        try:
+            for name in self._batch.schema.names:
+                self.column(name)
+        except CorpusError:
+            return False
+        return True
+
     def select(self, keep: np.ndarray) -> pa.RecordBatch:
         """A copy of the rows for which ``keep`` (bool [rows]) is true."""
         for name in self._batch.schema.names:
