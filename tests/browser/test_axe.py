@@ -14,6 +14,7 @@ import pytest
 from realm import Realm
 from realm.paths import RunPaths
 from realm.report import write_report
+from realm.storage.manifests import write_note
 
 from .test_page import QUESTION, VIEWS
 from .tools import Browser, Server
@@ -101,7 +102,7 @@ def as_the_demo_does(paths: RunPaths) -> None:
         "explanation": explained,
     }
     for name, value in found.items():
-        (paths.results / f"{name}.json").write_text(json.dumps(value, default=vars), "utf-8")
+        write_note(paths.results / f"{name}.json", json.loads(json.dumps(value, default=vars)))
 
 
 @each_look
