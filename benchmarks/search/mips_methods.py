@@ -250,16 +250,10 @@ def searches(index: MipsIndex) -> Search:
 
 
 def ours(vectors: np.ndarray) -> dict[str, Search]:
-    """The compressed index, with the native kernel where one was built."""
+    """The compressed index; it needs the native kernel."""
     from realm.index.compressed import CompressedIndex
 
     return {OURS: searches(CompressedIndex(vectors, np.arange(len(vectors))))}
-
-
-def ours_without_kernel(vectors: np.ndarray) -> dict[str, Search]:
-    from realm.index.compressed import CompressedIndex
-
-    return {"realm-library": searches(CompressedIndex(vectors, np.arange(len(vectors)), library=True))}
 
 
 def serving(vectors: np.ndarray) -> dict[str, Search]:
@@ -350,7 +344,6 @@ def usearch_exact(vectors: np.ndarray) -> dict[str, Search]:
 
 BUILDERS: dict[str, Callable[[np.ndarray], dict[str, Search]]] = {
     OURS: ours,
-    "realm-library": ours_without_kernel,
     "realm-serving": serving,
     "realm-exact": exact,
     "torch-exact": torch_exact,

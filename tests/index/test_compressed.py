@@ -1,4 +1,4 @@
-"""Compressed search returns what ExactIndex returns, bit by bit, by every scan."""
+"""Compressed search returns what ExactIndex returns, bit by bit, at every level of the kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
-from realm.index import group_scan, listing
+from realm.index import listing
 from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
-from realm.index.library_scan import LibraryScan, fastest_type
+from realm.index.listing import CodeScan
 from realm.index.mips import Hits
-from realm.index.native.kernel import GROUP, Kernel
+from realm.index.native.kernel import Kernel
 
-SCANS = ["scalar", "avx2", "avx512-vnni", "library"]
+SCANS = ["scalar", "avx2", "avx512-vnni"]
 METRICS = ["ip", "l2"]
 NAMES = ["gaussian", "sorted", "all equal", "near ties", "duplicates", "one huge row", "overflow", "denormals", "zeros", "huge component"]
 Open = Callable[..., CompressedIndex]
@@ -65,8 +65,6 @@ def open_by(kernel: Callable[..., Kernel]) -> Callable[[str], Open]:
     """Name of SCANS -> CompressedIndex that uses it."""
 
     def opener(scan: str) -> Open:
-        if scan == "library":
-            return lambda *args, **kwargs: CompressedIndex(*args, library=True, **kwargs)
         at_level = kernel(scan)
         return lambda *args, **kwargs: CompressedIndex(*args, kernel=at_level, **kwargs)
 
@@ -112,37 +110,8 @@ def test_random_cases_of_few_different_numbers(kernel: Callable[..., Kernel], da
     exclude = [rng.choice(ids, data.draw(st.integers(0, n)), replace=False) for _ in range(b)]
     metric, k = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, n + 3))
     wanted = ExactIndex(vectors, ids, live, metric=metric).search(queries, k, exclude)
-    for choice in ({"library": True}, {"kernel": kernel("scalar")}):
-        assert_equal(CompressedIndex(vectors, ids, live, metric=metric, **choice).search(queries, k, exclude), wanted)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("metric", METRICS)
-def test_library_scan_of_a_type_that_is_not_this_processors(metric: str, dtype: torch.dtype) -> None:
-    rng = np.random.default_rng(0)
-    for name in NAMES:
-        vectors, ids, queries = hostile(name, 500, 24, rng), np.arange(500), queries_of(5, 24, rng)
-        index = CompressedIndex(vectors, ids, metric=metric, library=True)
-        index._scan = LibraryScan(index._vectors, index._bias(index._vectors), dtype)
-        index.set_live(None)
-        index._showing = (None, index._scan)
-        assert_equal(index.search(queries, 9), ExactIndex(vectors, ids, metric=metric).search(queries, 9))
-
-
-@pytest.mark.skipif(fastest_type(torch.device("cpu")) != torch.int8, reason="8-bit products of this processor saturate")
-@pytest.mark.parametrize("name", NAMES)
-def test_bounds_of_codes_hold_and_are_near(name: str) -> None:
-    """Of every group, by products of codes; the last group has 51 rows."""
-    rng = np.random.default_rng(NAMES.index(name))
-    vectors, queries = torch.from_numpy(hostile(name, 627, 40, rng)), queries_of(5, 40, rng)
-    scan = LibraryScan(vectors, None, torch.int8)
-    bounds = scan.sample(scan.prepare(queries))
-    best = torch.stack([part.amax(1) for part in (queries.double() @ vectors.double().T).split(GROUP, 1)], 1)
-    assert (bounds >= best).all()
-    lengths = torch.stack([part.norm(dim=1).amax() for part in vectors.double().split(GROUP)])
-    room = torch.outer(queries.double().norm(dim=1) + 1e-12, lengths + 1e-12)
-    near = bounds - best <= 0.06 * room
-    assert (bounds.isinf() if name == "overflow" else near).all(), "past the largest float32 no row is left out"
+    index = CompressedIndex(vectors, ids, live, metric=metric, kernel=kernel("scalar"))
+    assert_equal(index.search(queries, k, exclude), wanted)
 
 
 @pytest.mark.parametrize("scan", SCANS)
@@ -195,8 +164,7 @@ def test_info_says_what_is_searched(kernel: Callable[..., Kernel]) -> None:
     vectors = np.random.default_rng(0).standard_normal((6400, 128)).astype(np.float32)
     index = CompressedIndex(vectors, np.arange(6400), kernel=kernel("scalar"))
     facts = index.info()
-    assert facts["kind"] == "compressed" and facts["scan"] == "native scalar" and facts["bytes"] < vectors.nbytes / 4 * 1.1
-    assert CompressedIndex(vectors, np.arange(6400), library=True).info()["scan"].startswith("torch ")
+    assert facts["kind"] == "compressed" and facts["scan"] == "scalar" and facts["bytes"] < vectors.nbytes / 4 * 1.1
 
 
 @pytest.mark.parametrize("scan", SCANS)
@@ -220,7 +188,7 @@ def test_a_sample_of_the_groups_says_what_is_listed(
     open_by: Callable[[str], Open], scan: str, metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in an index of many groups; sorted rows are where a sample misleads."""
-    monkeypatch.setattr(group_scan, "LEAST_SAMPLE", 8)
+    monkeypatch.setattr(listing, "LEAST_SAMPLE", 8)
     rng = np.random.default_rng(7)
     for name in ("gaussian", "sorted", "duplicates"):
         vectors, ids, queries = hostile(name, 10_000, 8, rng), np.arange(10_000) * 3, queries_of(70, 8, rng)
@@ -231,18 +199,18 @@ def test_a_sample_of_the_groups_says_what_is_listed(
         assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
 
 
-@pytest.mark.parametrize("guess", [-1e9, 20.0, 1e9])
+@pytest.mark.parametrize("guess", [-1e9, 0.0, 20.0, 30.0, 1e9])
 def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(
     kernel: Callable[..., Kernel], guess: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(8)
     vectors, ids, queries = hostile("gaussian", 3000, 16, rng), np.arange(3000), queries_of(6, 16, rng)
-    right = group_scan.NativeScan.thresholds
+    right = CodeScan.thresholds
 
-    def wrong(scan: group_scan.NativeScan, prepared: Any, bounds: torch.Tensor, stride: int, rank: int, sure: bool) -> np.ndarray:
+    def wrong(scan: CodeScan, prepared: Any, bounds: np.ndarray, stride: int, rank: int, sure: bool) -> np.ndarray:
         found = right(scan, prepared, bounds, stride, rank, sure)
         return found if sure else np.where(np.arange(len(bounds)) % 2, found, np.float32(guess))
 
-    monkeypatch.setattr(group_scan.NativeScan, "thresholds", wrong)
+    monkeypatch.setattr(CodeScan, "thresholds", wrong)
     index = CompressedIndex(vectors, ids, kernel=kernel("scalar"))
     assert_equal(index.search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))

@@ -9,9 +9,12 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
+from realm.index import choice, compressed
 from realm.index.base import RowIndex
 from realm.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
+from realm.index.compressed import CompressedIndex, exact_index
 from realm.index.mips import Hits, Metric
+from realm.index.native.kernel import installed_kernel
 
 EXACT = ("exact", "compressed")
 """Kinds that need no faiss."""
@@ -22,6 +25,8 @@ METRICS: tuple[Metric, ...] = ("ip", "l2")
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param not in EXACT:
         pytest.importorskip("faiss")
+    if request.param == "compressed" and installed_kernel() is None:
+        pytest.skip("no kernel")
     return str(request.param)
 
 
@@ -264,12 +269,31 @@ def test_bad_queries_are_refused(kind: str) -> None:
         index.set_live(np.ones(3, np.int64))
 
 
-def test_the_rule_of_auto() -> None:
-    cpu = torch.device("cpu")
-    assert chosen_kind(EXACT_ENTRIES // 128, 128, cpu) == "exact"
-    assert chosen_kind(EXACT_ENTRIES // 128 + 1, 128, cpu) == "compressed"
-    assert chosen_kind(13_353_718, 128, torch.device("cuda", 0)) == "exact"
-    assert make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)).kind == "exact"
+@pytest.mark.parametrize("kernel", [True, False])
+def test_the_rule_of_auto(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "installed_kernel", lambda: object() if kernel else None)
+    cpu, cuda, many = torch.device("cpu"), torch.device("cuda", 0), EXACT_ENTRIES // 128 + 1
+    assert chosen_kind("auto", EXACT_ENTRIES // 128, 128, cpu) == ("exact", "2,097,152 components: up to 2,097,152 are scanned whole")
+    for kind, why in (("auto", "more than 2,097,152 components"), ("compressed", "asked for")):
+        used, said = chosen_kind(kind, many, 128, cpu)
+        assert (used, said.startswith(why)) == (("compressed", True) if kernel else ("exact", False))
+        assert kernel or "python -m realm.index.native.build" in said
+        assert chosen_kind(kind, 13_353_718, 128, cuda) == ("exact", "the vectors are on cuda:0, which scans them whole")
+    assert chosen_kind("clustered", 3, 8, cpu) == ("clustered", "asked for")
+    index = make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64))
+    assert index.kind == "exact" and index.info()["why"] == "24 components: up to 2,097,152 are scanned whole"
+
+
+def test_without_a_kernel_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, ids = hostile("clusters", 900, 16, np.random.default_rng(4)), np.arange(900, dtype=np.int64)
+    queries = torch.from_numpy(vectors[:7] + np.float32(0.1))
+    for module in (choice, compressed):
+        monkeypatch.setattr(module, "installed_kernel", lambda: None)
+    index = make_index(vectors, ids, kind="compressed")
+    assert index.info()["kind"] == "exact" and exact_index(vectors, ids).kind == "exact"
+    check(index, index.search(queries, 9), brute_force(vectors, queries.numpy(), "ip"), ids)
+    with pytest.raises(ValueError, match="needs the native kernel"):
+        CompressedIndex(vectors, ids)
 
 
 def test_faiss_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,8 @@ class RowIndex(ABC):
     """
 
     kind: ClassVar[str]
+    why = "asked for"
+    """Why it is of this kind, for people."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class RowIndex(ABC):
 
     def info(self) -> dict[str, Any]:
         removed = 0 if self._removed is None else int(self._removed.sum())
-        facts = {"kind": self.kind, "rows": len(self), "removed": removed, "dim": self.dim, "metric": self.metric}
+        facts = {"kind": self.kind, "why": self.why, "rows": len(self), "removed": removed, "dim": self.dim, "metric": self.metric}
         return {**facts, "bytes": self._bytes()}
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from realm.errors import MissingExtra
 from realm.index.base import ExactIndex, Hidden, RowIndex
 from realm.index.checks import checked_queries
-from realm.index.compressed import CompressedIndex
+from realm.index.compressed import CompressedIndex, exact_index
 from realm.index.mips import Metric
 from realm.index.quality import share_found
 from realm.index.scan import SAFE_PRODUCT, Best
@@ -81,7 +81,7 @@ class ClusteredIndex(RowIndex):
         if not self._usable or not self._reaches_floor(self._made_up_queries() if sample is None else sample):
             self._usable = False
             self._index = None
-            self._exact = CompressedIndex(self._vectors, self._ids, metric=metric)
+            self._exact = exact_index(self._vectors, self._ids, metric=metric)
 
     @property
     def approximate(self) -> bool:
@@ -154,7 +154,7 @@ class ClusteredIndex(RowIndex):
     def _reaches_floor(self, sample: torch.Tensor) -> bool:
         """Look into as few lists as reach the floor on the sample, if that is a small share of the rows: whether it is."""
         live = None if self._removed is None else ~self._removed.numpy()
-        exact = CompressedIndex(self._vectors, self._ids, live, metric=self._metric)
+        exact = exact_index(self._vectors, self._ids, live, metric=self._metric)
         halves = sample[: len(sample) // 2], sample[len(sample) // 2 :]
         wanted = [exact.search(half, DEPTH) for half in halves]
         self._probed = self._least_probed(DEPTH)

@@ -45,7 +45,7 @@ class MipsIndex(Protocol):
         """n, all rows, removed ones included."""
 
     def info(self) -> dict[str, Any]:
-        """What this index is: {"kind", "rows", "removed", "dim", "metric", "bytes"}; a kind may tell more.
+        """What this index is: {"kind", "why", "rows", "removed", "dim", "metric", "bytes"}; a kind may tell more.
 
         ``bytes`` is the memory that searches go through, memory-mapped files that every search reads included, those that only serve to
         score single rows again not.

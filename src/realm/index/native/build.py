@@ -68,7 +68,7 @@ def main() -> int:
     except (RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(built or "no C compiler found (cc, gcc, clang or $CC): searches use PyTorch instead")
+    print(built or "no C compiler found (cc, gcc, clang or $CC): searches multiply whole vectors instead")
     return 0 if built else 1
 
 

@@ -243,7 +243,7 @@ class Kernel:
 def installed_kernel() -> Kernel | None:
     """The kernel built with the package, at the best level of this processor.
 
-    None where it was not built, cannot be loaded, or would not run faster than PyTorch (a processor without AVX2).
+    None where it was not built, cannot be loaded, or would be no faster than a product of matrices (a processor without AVX2).
     """
     path = library_path()
     if not path.exists():
