@@ -13,9 +13,10 @@ from realm import open_documents
 from realm.cli import main
 from realm.cli.places import parted
 from realm.errors import ConfigError, DataError
-from realm.opening import open_run
+from realm.opening import OpenRun, open_run
+from realm.paths import RunPaths
 from realm.pipeline import cached
-from realm.pipeline.cached import cached_run, cached_runs, clear_cache
+from realm.pipeline.cached import cached_runs, clear_cache, open_cached
 from realm.progress import Progress
 from realm.refresh import embedding
 
@@ -51,6 +52,10 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(embedding, "embed_corpus", count)
     return counts
+
+
+def cached_run(sources: list[Path], body: str, progress: Progress) -> Path:
+    return open_cached(sources, body, progress).paths.root
 
 
 def ids(run: Path) -> set[str]:
@@ -94,14 +99,8 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes: Path, body: str,
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
-    plain = cached.run_recipe
-
-    def killed(recipe: Any, root: Path, *, stages: Any, progress: Any) -> None:
-        plain(recipe, root, stages=("corpus",), progress=progress)
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cached, "run_recipe", killed)
+        patch.setattr(cached, "publish_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
     assert cached_runs() == []
     if changed:
@@ -113,10 +112,10 @@ def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkey
 
 def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cached_run([notes], body, QUIET)
-    before = json.loads((run / cached.MARK).read_text())["state"]
+    before = json.loads(RunPaths(run).wrapped.read_text())["state"]
     (notes / "new.txt").write_text("Novaria has no currency at all.")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cached, "open_run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(OpenRun, "with_added", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
     assert open_run(run).unsearchable == 1
     with monkeypatch.context() as patch:
@@ -248,7 +247,7 @@ def test_damaged_weights_are_not_shared(notes: Path, body: str, tmp_path: Path) 
 def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Its weights are a copy of the body's: cleared, it is made again."""
     run = cached_run([notes], body, QUIET)
-    weights = run / "stages" / "pretrain" / "model.safetensors"
+    weights = run / "params" / "000001" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 64
     weights.write_bytes(data)

@@ -44,6 +44,7 @@ from benchmarks.training.step_work import (
     step_flops,
     way_loss,
 )
+from realm.body_models import spec_of
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
@@ -54,7 +55,6 @@ from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16
 from realm.nn.published.config import published_config
 from realm.nn.published.names import export_tensors
-from realm.recipes.starting import spec_of
 from realm.retrieval import Retriever
 
 QUERY, BLOCK, K = 64, 288, 8

@@ -1,6 +1,8 @@
 """Answers that a generative reader writes, with the evidence it read: the same object as the span reader's answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,13 +99,22 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
         RunError: the stage has no reader.
     """
     facts = stage_facts(paths, stage)
-    confidence, below = Confidence.stated(facts), facts.get("abstain_below", 0.0)
     directory = paths.stage(stage) / SEQ2SEQ
     if directory.is_dir():
         check_sealed(directory.parent, DAMAGED, SEQ2SEQ)
-        return StageReader(FusionReader.load(directory).to(device), confidence, below)
+        return StageReader(FusionReader.load(directory).to(device), Confidence.stated(facts), facts.get("abstain_below", 0.0))
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
-    own = model.reader.spec  # a reader that came so: the stage fitted nothing
-    rounded = rounded_once(model.reader, device.type) if bf16 else None
-    return StageReader(model.reader, confidence or Confidence.stated(vars(own)), below or own.abstain_below, bf16, rounded)
+    return own_reader(model, facts, device=device, bf16=bf16)
+
+
+def own_reader(model: RealmModel, facts: Mapping[str, Any], *, device: torch.device, bf16: bool) -> StageReader:
+    """The reader of a model with what a stage fitted to it, or else with what it came with.
+
+    Args:
+        facts: of the stage; empty where there was none.
+        device, bf16: as for ``load_reader``.
+    """
+    own = model.reader.spec
+    confidence, below = Confidence.stated(facts) or Confidence.stated(vars(own)), facts.get("abstain_below", 0.0) or own.abstain_below
+    return StageReader(model.reader, confidence, below, bf16, rounded_once(model.reader, device.type) if bf16 else None)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from realm.answerer import Answerer
+from realm.body_models import body_model
 from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source, search_weights
 from realm.config import Recipe, load_recipe
 from realm.corpus.entities import Entities
@@ -17,7 +18,7 @@ from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.explain import explain
-from realm.generative import StageReader, load_reader
+from realm.generative import StageReader, load_reader, own_reader
 from realm.index.hybrid import PLAIN, HybridSearch, Weights
 from realm.index.live import LiveIndex
 from realm.index.quality import recall_against
@@ -28,6 +29,7 @@ from realm.paths import RunPaths
 from realm.records import Explanation, Hit
 from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
+from realm.storage.generations import read_current
 
 RECALL_DEPTHS = (5, 20, 100)
 SAMPLE = 64
@@ -62,6 +64,9 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     """
     paths = RunPaths(Path(root))
     recipe = read_run_recipe(paths)
+    if paths.wrapped.exists():
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        return wrap_body(paths, recipe, inputs, body_model(recipe, inputs), device=device)
     facts = stage_facts(paths, "pretrain")
     networks = Networks(paths, torch.device(device), recipe.run.bf16)
     if has_stage(paths, "finetune"):
@@ -76,6 +81,22 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     return OpenRun(paths, recipe, inputs, generation, networks)
 
 
+def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: RealmModel, *, device: str = "cpu") -> "OpenRun":
+    """Open the documents of a cached folder under the recipe's body, for which no stage was trained.
+
+    Args:
+        model: the body, ``body_model``.
+        device: where it and the index live.
+
+    Raises:
+        SnapshotError: the index is damaged, missing or of another corpus.
+    """
+    generation = open_generation(paths, inputs, read_current(paths.index), device=device)
+    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, {})
+    own = model.to(torch.device(device)).eval()
+    return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weights=weights, body=own))
+
+
 @dataclass
 class Networks:
     """The networks of a run's stages: each is loaded once, when it is asked for first, and stays, whatever becomes of the stage on disk.
@@ -85,6 +106,7 @@ class Networks:
         bf16: whether what reads multiplies in bfloat16 where the hardware does.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
         weights: of what orders blocks, as the recipe states them or as the last stage fitted them.
+        body: the networks of a cached folder, which wraps them without a stage; None in a run.
     """
 
     paths: RunPaths
@@ -92,6 +114,7 @@ class Networks:
     bf16: bool
     tuned: RealmModel | None = None
     weights: Weights = PLAIN
+    body: RealmModel | None = None
     _pretrained: RealmModel | None = None
     _reader: StageReader | None = None
 
@@ -101,6 +124,8 @@ class Networks:
 
     def pretrained(self) -> RealmModel:
         """Embedder and encoder as pre-training left them: they explain masked sentences."""
+        if self.body is not None:
+            return self.body
         if self._pretrained is None:
             self._pretrained = self.load("pretrain")
         return self._pretrained
@@ -113,7 +138,7 @@ class Networks:
     @cached_property
     def first_reader(self) -> ReaderSpec | None:
         """What the reader is that pre-training left, taught to point or come with the body; None: it left none."""
-        return read_spec(self.paths.stage("pretrain") / "config.json").reader
+        return self.body.spec.reader if self.body is not None else read_spec(self.paths.stage("pretrain") / "config.json").reader
 
     def reader(self) -> StageReader:
         """What reads answers: the fine-tuned reader, or before that one which pre-training taught to point.
@@ -126,6 +151,8 @@ class Networks:
         return self._reader
 
     def _load_reader(self) -> StageReader:
+        if self.body is not None and self.pointing:
+            return own_reader(self.body, {}, device=self.device, bf16=self.bf16)
         if self.tuned is not None:
             return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
         if self.pointing:
@@ -173,7 +200,7 @@ class OpenRun:
     @property
     def own_em(self) -> float | None:
         """Share of questions made of held-out sentences that the reader answered right at the end of pre-training; None: not asked."""
-        facts: dict[str, float | None] = stage_facts(self.paths, "pretrain")
+        facts: dict[str, float | None] = {} if self.networks.body is not None else stage_facts(self.paths, "pretrain")
         return facts.get("own_em")
 
     @property

@@ -66,6 +66,11 @@ class RunPaths:
         """Where the answers of question files occur in the corpus: found once, kept."""
         return self.root / "answers"
 
+    @property
+    def wrapped(self) -> Path:
+        """In a cached folder, which wraps a body without training: its documents, the body, and when it was asked last."""
+        return self.root / "documents.json"
+
     def checkpoints(self, stage: str) -> Path:
         return self.root / "checkpoints" / stage
 

@@ -18,7 +18,7 @@ from realm.errors import RealmError, RunError
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline.cached import cached_run
+from realm.pipeline.cached import open_cached
 from realm.progress import Progress
 from realm.report.page import write_report
 from realm.report.read import read_run
@@ -110,7 +110,7 @@ def _state(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
 def about_cache(cache: Path, notes: Path, body: Path) -> Any:
     """What a question to a folder finds; the cache is brought up to date, or made anew, where it has to be."""
     os.environ["XDG_CACHE_HOME"] = str(cache)
-    opened = open_run(cached_run([notes], str(body), QUIET))
+    opened = open_cached([notes], str(body), QUIET)
     return [opened.explain_search("money of Arvad", 2), opened.documents]
 
 

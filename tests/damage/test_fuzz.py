@@ -20,7 +20,7 @@ from realm.knn.masked import MaskedNetwork, build_from_run
 from realm.knn.pruning import prune
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline.cached import cached_run
+from realm.pipeline.cached import open_cached
 from realm.pipeline.needed_index import whole_index
 from realm.stages import write_run_format
 from realm.storage.generations import current_generation, generation_path
@@ -57,7 +57,7 @@ def world(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "notes" / f"{name}.txt").write_text(f"People in {name} pay with the {money}. The winters are long.", "utf-8")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(root / "cache"))
-        cached_run([root / "notes"], str(root / "body"), QUIET)
+        open_cached([root / "notes"], str(root / "body"), QUIET)
     return root
 
 

@@ -16,7 +16,7 @@ from realm.errors import RealmError, SnapshotError
 from realm.nn import known_bodies
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline.cached import cached_run, cached_runs, clear_cache
+from realm.pipeline.cached import cached_runs, clear_cache, open_cached
 from realm.progress import Progress
 from realm.refresh.async_refresh import AsyncRefresh
 from realm.refresh.index_source import RefreshContext
@@ -136,12 +136,12 @@ def known(number: int) -> Exception:
 def test_documents_in_the_cache_are_followed(notes: Path, tiny_run: Path) -> None:
     body, quiet = str(tiny_run / "stages" / "pretrain"), Progress(quiet=True)
     written_tomorrow(notes)
-    run = cached_run([notes], body, quiet)
+    run = open_cached([notes], body, quiet).paths.root
     (notes / "arvad.txt").write_text("People in Arvad pay with the dollar. The winters are long.")  # as long, and before the old one
-    assert cached_run([notes], body, quiet) == run
+    assert open_cached([notes], body, quiet).paths.root == run
     texts = [hit.text for hit in open_run(run).search("Arvad", 2)]
     assert any("dollar" in text for text in texts) and not any("Tirel" in text for text in texts)
-    other = cached_run([notes / "belmor.txt"], body, quiet)
+    other = open_cached([notes / "belmor.txt"], body, quiet).paths.root
     assert {entry["directory"] for entry in cached_runs()} == {str(run), str(other)}
     assert clear_cache()["removed"] == 2
 

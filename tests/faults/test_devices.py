@@ -14,7 +14,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.index.sparse import open_sparse
 from realm.opening import open_run
 from realm.pipeline import cached
-from realm.pipeline.cached import cached_run
+from realm.pipeline.cached import open_cached
 from realm.progress import Progress
 
 QUIET = Progress(quiet=True)
@@ -28,7 +28,7 @@ def test_cached_runs_keep_weights_of_their_own(notes: Path, tiny_run: Path, monk
     """The cache of weights lies on another device than a run: each run has its own copy, and is searched as ever."""
     body = str(tiny_run / "stages" / "pretrain")
     monkeypatch.setattr(cached.os, "link", far)
-    first, second = cached_run([notes], body, QUIET), cached_run([notes / "arvad.txt"], body, QUIET)
+    first, second = (open_cached(places, body, QUIET).paths.root for places in ([notes], [notes / "arvad.txt"]))
     for run in (first, second):
         assert open_run(run).search("Arvad", 1)[0].doc_id == "arvad.txt" and not list(run.rglob("*.link"))
         assert all(file.stat().st_nlink == 1 for file in run.rglob("model.safetensors")) and main(["verify", str(run)]) == 0
@@ -37,17 +37,17 @@ def test_cached_runs_keep_weights_of_their_own(notes: Path, tiny_run: Path, monk
 
 def test_a_link_that_is_there_and_no_rename(notes: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body, plain = str(tiny_run / "stages" / "pretrain"), os.replace
-    cached_run([notes], body, QUIET)
+    open_cached([notes], body, QUIET)
 
     def replace(source: Any, target: Any) -> None:
         return far(source) if str(source).endswith(".link") else plain(source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", replace)
-        run = cached_run([notes / "arvad.txt"], body, QUIET)
+        run = open_cached([notes / "arvad.txt"], body, QUIET).paths.root
     assert open_run(run).search("Arvad", 1)
     (notes / "arvad.txt").write_text("People in Arvad pay with the dollar.")
-    cached_run([notes / "arvad.txt"], body, QUIET)
+    open_cached([notes / "arvad.txt"], body, QUIET)
     assert open_run(run).search("dollar", 1) and not [path for path in run.rglob("*.link") if path.stat().st_nlink == 1]
 
 

@@ -11,7 +11,7 @@ import tyro
 from realm import DEFAULT_BODY
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Place
-from realm.cli.places import Asked, Body, Served, parted, run_of
+from realm.cli.places import Asked, Body, Served, named_run, opened_documents, parted
 
 Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
 Answer = Callable[[str], dict[str, Any]]
@@ -37,12 +37,11 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
 
     require_share("--abstain-below", abstain_below or 0.0)
     places, question = parted(asked)
-    run = run_of(places, body)
-    opened = open_run(run)
+    run = named_run(places)
+    opened = opened_documents(places, body) if run is None else open_run(run)
     if opened.unsearchable:
-        show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {run}")
-    cached = run not in places
-    k = opened.require_k(min(k, opened.searchable) if cached else k)
+        show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
+    k = opened.require_k(min(k, opened.searchable) if run is None else k)
     if opened.without_questions:
         show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
 
@@ -53,7 +52,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
 
-    if cached and not opened.reads:
+    if run is None and not opened.reads:
         show.note(f"note: {body} has no reader; here are the nearest blocks:")
         return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():
@@ -147,8 +146,9 @@ def serve(
         if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
             raise
         raise MissingExtra("realm serve", "serve") from error
-    run = run_of(list(places), body)
-    if run not in places:
+    run = named_run(list(places))
+    if run is None:
+        run = opened_documents(list(places), body).paths.root
         show.note("note: documents added on the page disappear when the files change")
     listen(
         run,

@@ -1,13 +1,16 @@
 """What is asked or served: a run, or documents, which get a run of their own in the cache."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from realm.cli import show
 from realm.errors import ConfigError, DataError
 from realm.progress import Progress
+
+if TYPE_CHECKING:
+    from realm.opening import OpenRun
 
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
@@ -21,14 +24,14 @@ def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:
     return [Path(place) for place in asked[:-1]], asked[-1]
 
 
-def run_of(places: list[Path], body: str) -> Path:
-    """The run itself, or that of these documents in the cache, made or brought up to date.
+def named_run(places: list[Path]) -> Path | None:
+    """The run that is named; None where it is documents.
 
     Raises:
-        ConfigError: no run and no documents are named, or a run with something else.
-        DataError: there is no such file or folder, or nothing usable in it.
+        ConfigError: neither is named, or a run with something else.
+        DataError: there is no such file or folder.
     """
-    from realm.pipeline.cached import cached_run, is_run
+    from realm.pipeline.cached import is_run
 
     if not places:
         raise ConfigError(
@@ -42,5 +45,16 @@ def run_of(places: list[Path], body: str) -> Path:
     for place in places:
         if not place.exists():
             raise DataError("no such run, file or folder", path=place, cure="Check the path; put the question last, in quotes.")
+    return None
+
+
+def opened_documents(places: list[Path], body: str) -> "OpenRun":
+    """Open documents from the cache, indexed or brought up to date.
+
+    Raises:
+        DataError: nothing in them is usable.
+    """
+    from realm.pipeline.cached import open_cached
+
     with Progress(says=False) as progress:
-        return cached_run(places, body, progress, lambda text: show.note(f"note: {text}"))
+        return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))

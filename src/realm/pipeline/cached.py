@@ -1,7 +1,7 @@
-"""Files and folders that are asked directly: each set of them is a run of its own in the user's cache, made once and followed from then on.
+"""Files and folders that are asked directly: each set of them has a corpus and an index in the user's cache, made once and followed from
+then on, under a published body that is used as it is.
 
-The run holds the body as it is, trained on nothing: its corpus and its index. What changed in the documents since they were last asked is
-found by sizes and times of files; only what is new is embedded.
+What changed in the documents since they were last asked is found by sizes and times of files; only what is new is embedded.
 """
 
 import hashlib
@@ -19,25 +19,25 @@ from platformdirs import user_cache_path
 
 from realm import DEFAULT_BODY
 from realm.api import Realm
+from realm.body_models import body_model
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import sync_documents
 from realm.corpus.sources.recognition import recognition_directory, recognition_state
 from realm.corpus.store.manifest import REJECTED_FILE, read_manifest
 from realm.errors import ConfigError, CorpusError, DataError, RunError
 from realm.nn.known_bodies import WEIGHTS, known_body
-from realm.opening import open_run
+from realm.opening import OpenRun, open_run, wrap_body
 from realm.paths import RunPaths
-from realm.pipeline.directory import stat_digest
-from realm.pipeline.run import run_recipe
+from realm.pipeline.directory import build_run_corpus, claim_run, stat_digest
 from realm.progress import Progress
+from realm.recipes.context import open_context, publish_index, silent
 from realm.storage.files import make_directory, sha256_file
+from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
 from realm.storage.sums import file_sum
 
-MARK = "documents.json"
-"""In a cached run: what it is made of, the state of the files then, and when it was asked last; the latter once it is whole."""
-FORMAT = 2
+FORMAT = 3
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
@@ -55,8 +55,8 @@ def weights_directory() -> Path:
     return user_cache_path("realm") / "weights"
 
 
-def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> Path:
-    """The run of these files and folders under a published body, made or brought up to date where it is not.
+def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
+    """Open files and folders under a published body, indexed or brought up to date where they are not.
 
     Args:
         sources: files or folders of documents, of any kind that ``realm corpus build`` reads; their order does not count.
@@ -73,30 +73,44 @@ def cached_run(sources: Sequence[Path], body: str, progress: Progress, note: Cal
     body = body if own is None else str(own)
     named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    root = cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}"
-    make_directory(root)
-    with _alone(root):
-        state, known = stat_digest(places) + recognition_state(), read_note(root / MARK) or {}
+    paths = RunPaths(cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}")
+    make_directory(paths.root)
+    with _alone(paths.root):
+        state, known = stat_digest(places) + recognition_state(), read_note(paths.wrapped) or {}
+        changed = known.get("state") != state
         if "asked" not in known:
-            if known.get("state") != state:  # a start that was killed, and the documents have changed since
-                for left in root.iterdir():
+            if changed:  # a start that was killed, and the documents have changed since
+                for left in paths.root.iterdir():
                     if left.is_dir():
                         shutil.rmtree(left)
-            write_note(root / MARK, {"state": state})
-            run_recipe(_recipe(places, body), root, stages=("corpus", "pretrain"), progress=progress)
-            _share_weights(root)
-        elif known.get("state") != state:
-            write_note(root / MARK, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
-            sync_documents(root / "corpus", places, progress=progress.counting("corpus"))
-        if known.get("state") != state:  # else all of it was embedded, or this would be another state
-            if rejected := read_manifest(root / "corpus").rejected:
+            write_note(paths.wrapped, {"state": state})
+            opened = _make(paths, _recipe(places, body), progress)
+        else:
+            if changed:
+                write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
+                sync_documents(paths.corpus, places, progress=progress.counting("corpus"))
+            opened = open_run(paths.root)
+        if changed:  # else all of it was embedded, or this would be another state
+            if rejected := opened.inputs.store.manifest.rejected:
                 left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
-                note(f"left out of the documents: {left_out} ({root / 'corpus' / REJECTED_FILE} names them)")
-            opened = open_run(root)
+                note(f"left out of the documents: {left_out} ({paths.corpus / REJECTED_FILE} names them)")
             if opened.unsearchable:
-                opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
-        write_note(root / MARK, {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()})
-    return root
+                opened, _ = opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
+        facts = {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()}
+        write_note(paths.wrapped, facts)
+    return opened
+
+
+def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
+    """Build the corpus, embed its blocks under the recipe's body and publish the index; what a killed call has done is kept."""
+    claim_run(paths, recipe)
+    build_run_corpus(paths, recipe, progress)
+    context = open_context(paths, recipe, silent, count=progress.count_long)
+    model = body_model(recipe, context.inputs)
+    if read_current(paths.index) is None:
+        publish_index(context, model.to(context.device))
+    _share_weights(paths.root)
+    return wrap_body(paths, recipe, context.inputs, model)
 
 
 def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
@@ -119,7 +133,7 @@ def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
             raise DataError("no such file or folder", path=Path(source), cure="Check the path.")
     if not sources:
         raise ConfigError("no documents are named", cure="Name files or folders: open_documents('notes/').")
-    return Realm.open(cached_run([Path(source) for source in sources], body, Progress(quiet=True)))
+    return Realm(open_cached([Path(source) for source in sources], body, Progress(quiet=True)))
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:
@@ -167,7 +181,7 @@ def _weights(body: Path) -> list[list[Any]]:
 
 
 def _recipe(places: list[Path], body: str) -> Recipe:
-    """A body as it is over documents, for which nothing is tagged: nothing is to learn from them."""
+    """A body as it is over documents; nothing is tagged, since nothing is to learn from them."""
     return build_recipe(
         {
             "model": {"body": body, "projection": 0},
@@ -183,8 +197,8 @@ def cached_runs() -> list[dict[str, Any]]:
     """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}; the bytes
     without those of weights that it shares."""
     found = []
-    for mark in cache_directory().glob(f"*/{MARK}"):
-        facts, root = read_note(mark) or {}, mark.parent
+    for root in cache_directory().glob("*"):
+        facts = read_note(RunPaths(root).wrapped) or {}
         if "asked" not in facts:
             continue
         try:
@@ -206,7 +220,7 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
     wanted = {str(source.resolve()) for source in sources}
     removed = freed = 0
     for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
-        if wanted and not wanted & set((read_note(root / MARK) or {}).get("sources", ())):
+        if wanted and not wanted & set((read_note(RunPaths(root).wrapped) or {}).get("sources", ())):
             continue
         with _alone(root):
             freed += _own_bytes(root)

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from realm.body_models import spec_of
 from realm.config import Recipe
 from realm.nn.known_bodies import known_body, present_directory
 from realm.nn.model import RealmModel, part_sizes, published_spec
 from realm.nn.spec import PARTS, BodySpec
 from realm.paths import is_realm_model
-from realm.recipes.starting import spec_of
 
 WIKIPEDIA_BLOCKS = 13_353_718
 """Of the paper's corpus: English Wikipedia of 20 December 2018."""

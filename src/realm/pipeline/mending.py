@@ -25,7 +25,6 @@ from realm.index.sparse import DIRECTORY as SPARSE
 from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
-from realm.pipeline.cached import MARK
 from realm.pipeline.needed_index import NeededIndex
 from realm.progress import Progress
 from realm.refresh.generation import read_through
@@ -213,8 +212,6 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
     cure = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
-    if (paths.root / MARK).exists():
-        cure = "Run realm cache clear; the next question rebuilds everything"
     if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
         yield from _found(lambda: (stage_facts(paths, stage.name), RealmModel.from_pretrained(stage)), stage, cure)
         return
@@ -267,9 +264,10 @@ def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterato
         else:
             if not path.is_dir():
                 place, problem = path, "the generation that the last stage searches is missing"
-            lost = "Its parameters are damaged too. Remove the stages from the damaged one on and run: realm run RECIPE --out"
+            stages = f"Remove the stages from the damaged one on and run: realm run RECIPE --out {needed.paths.root}"
+            again = "Run realm cache clear; the next question rebuilds everything" if needed.paths.wrapped.exists() else stages
             whole = needed.can_be_rebuilt()
-            cure = f"rebuild it, as generation {number}" if whole else f"{lost} {needed.paths.root}"
+            cure = f"rebuild it, as generation {number}" if whole else f"Its parameters are damaged too. {again}"
             yield Damage(place, problem, cure, partial(needed.rebuild, progress) if whole else None)
 
 

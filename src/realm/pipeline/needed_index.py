@@ -23,7 +23,7 @@ from realm.refresh.parameters import parameters_path, publish_parameters, read_f
 from realm.refresh.refresher import build_generation
 from realm.stages import has_stage, stage_facts
 from realm.storage.disk import says_nothing_of_the_file
-from realm.storage.generations import generation_path, quarantine
+from realm.storage.generations import generation_path, quarantine, read_current
 
 STAGES = ("finetune", "pretrain")
 """Stages whose networks search, the last one first."""
@@ -32,7 +32,7 @@ STAGES = ("finetune", "pretrain")
 @dataclass(frozen=True)
 class NeededIndex:
     """What the index of a run is made of; ``number``: the generation that ``stage``, the last one, searches; None: no stage has ended with
-    one."""
+    one. A cached folder has no stage, and searches the newest."""
 
     paths: RunPaths
     recipe: Recipe
@@ -47,6 +47,8 @@ class NeededIndex:
             return None
         recipe = read_run_recipe(paths)
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        if paths.wrapped.exists():
+            return cls(paths, recipe, inputs, None, read_current(paths.index))
         last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
         return cls(paths, recipe, inputs, last, None if last is None else stage_facts(paths, last).get("generation"))
 
