@@ -79,13 +79,15 @@ def naive_spans(reader: Reader, sequence: Sequence, start: int) -> dict[tuple[in
 
     states = reader.body(pad_batch([sequence], 0))[0]
     projected = reader.dense(states)
-    begin, finish = projected[:, : reader.span_hidden], projected[:, reader.span_hidden :]
+    width = max(1, reader.span_hidden)
+    begin, finish = projected[:, :width], projected[:, width:]
     body = range(start, len(sequence) - 1)
     scores = {}
     for first in body:
         for last in range(first, min(first + reader.max_span, body.stop)):
-            hidden = reader.norm(torch.relu(begin[first] + finish[last]))
-            scores[first - start, last - start] = reader.score(hidden).item()
+            added = begin[first] + finish[last]
+            scored = reader.score(reader.norm(torch.relu(added))) if reader.span_hidden else added
+            scores[first - start, last - start] = scored.item()
     return scores
 
 
@@ -95,9 +97,17 @@ def as_dict(scores: SpanScores, row: tuple[int, ...]) -> dict[tuple[int, int], f
     return {(t, t + w): scores.logits[(*row, t, w)].item() for t, w in places}
 
 
-def test_reader_scores_exactly_the_spans_of_the_body(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+@pytest.mark.parametrize("added", [False, True], ids=["ORQA's head", "start and end"])
+def test_reader_scores_exactly_the_spans_of_the_body(
+    any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int, added: bool
+) -> None:
     reader = make_model(any_spec, "reader").reader
     assert reader is not None and reader.norm.eps == 1e-3
+    if added:
+        reader = Reader(reader.body, ReaderSpec(reader.body.spec, span_hidden=0, max_span=4)).eval()
+        assert sum(parameter.numel() for parameter in reader.parameters()) == sum(p.numel() for p in reader.body.parameters()) + 2 * (
+            reader.body.spec.hidden + 1
+        )
     sequences = ragged(7, 6, 40)
     starts = [2, 3, 4, 5, 3, 2, 4]
     scores = reader(sequences, starts)

@@ -110,8 +110,8 @@ class ModelConfig:
     """Do not train the table of word embeddings, which is half of a small body and has the largest gradient."""
     attention_dropout: Share = 0.0
     """Dropout of attention weights; above 0 it makes attention on a CPU several times slower."""
-    span_hidden: Annotated[int, Interval(ge=1, le=MOST_WIDTH)] = 64
-    """Width of the reader's span representation."""
+    span_hidden: Annotated[int, Interval(ge=0, le=MOST_WIDTH)] = 64
+    """Width of the reader's span representation; 0: none, a start and an end score are added, which learns faster (docs/finetuning.md)."""
     max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
     """Longest answer in wordpieces."""
     marks: bool = False

@@ -75,7 +75,7 @@ class ReaderSpec:
 
     Args:
         body: reads question and block.
-        span_hidden: width of the span representation.
+        span_hidden: width of the span representation; 0: none, a start score and an end score are added.
         max_span: longest answer in wordpieces.
         layer_norm_eps: of the span head; the released code's.
         marks: whether wordpieces of a block that stand in the question, too, have segments of their own (``featurize.marked``).

@@ -100,6 +100,8 @@ def _network_values(spec: NetworkSpec) -> dict[str, Any]:
             raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
         values["retriever_proj_size"] = spec.projection
     if isinstance(spec, ReaderSpec):
+        if not spec.span_hidden:
+            raise ConfigError("the published classes hold ORQA's span head only, not one of start and end scores", cure=OWN_FORM)
         values |= {"span_hidden_size": spec.span_hidden, "max_span_width": spec.max_span, "reader_layer_norm_eps": spec.layer_norm_eps}
     return values
 
