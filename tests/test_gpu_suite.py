@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 def rows_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Opens the rows of a part: rows_of(seconds, device)."""
     monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks.training.suite_rows import Rows
+    from benchmarks.training.gpu_parts import Rows
 
     return lambda seconds=60.0, device="cpu": Rows(tmp_path / "part.json", "part", device, seconds)
 
@@ -56,7 +56,7 @@ def test_a_failed_row_is_noted_and_tried_again(rows_of: Any, tmp_path: Path) -> 
 
 
 def test_nothing_is_begun_when_the_time_is_over(rows_of: Any, tmp_path: Path) -> None:
-    from benchmarks.training.suite_rows import OutOfTime
+    from benchmarks.training.gpu_parts import OutOfTime
 
     rows_of().measure("a", lambda: {"value": 1})
     late = rows_of(seconds=0.0)

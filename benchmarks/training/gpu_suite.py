@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.training.suite_rows import OutOfTime, Rows
+from benchmarks.training.gpu_parts import OutOfTime, Rows
 
 PARTS = ("parity", "step", "search", "refresh", "pretrain")
 GRACE = 60.0
