@@ -26,15 +26,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from benchmarks.common import result
-from realm.knn.building import Progress
-from realm.knn.datastore import Datastore
-from realm.knn.evaluation import perplexities
+from realm.knn.datastore import Datastore, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import ScoredTokens, score_windows
+from realm.knn.session import perplexities, tune, with_gate
 from realm.knn.settings import Mixing
-from realm.knn.texts import TextOptions, build_from_texts, windows_of_texts
-from realm.knn.tuning import tune, with_gate
-from realm.knn.windows import WindowSet
+from realm.knn.windows import TextOptions, windows_of_texts
 from realm.storage.files import publish_directory, write_json
 
 JOINED = ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" n't", "n't"), (" \n", "\n"))
@@ -234,15 +231,13 @@ def measure_seed(work: Path, files: dict[str, Path], seed: int) -> dict[str, Any
         store = build_from_texts(
             work / f"lm-{seed}-{domain}", network, [files[f"store {domain}"]], OPTIONS, progress=telling(f"lm-{seed} {domain} keys")
         )
-        settings = kept.get(
-            f"{domain}: settings", lambda store=store, domain=domain: _tuned(work, network, store, files[f"dev {domain}"], seed)
-        )
+        settings = kept.get(f"{domain}: settings", lambda store=store, domain=domain: _tuned(network, store, files[f"dev {domain}"], seed))
         mixing = Mixing(settings["k"], settings["a"], settings["temperature"])
         for test in ("simple", "english", "wikitext2 valid", "wikitext2 test"):
             gated = Mixing.load(work / f"lm-{seed}-{domain}.gate.json")
 
             def measured(test: str = test, store: Datastore = store, mixing: Mixing = mixing, gated: Mixing = gated) -> dict[str, Any]:
-                scored, words = _scored(work, network, store, files[test], f"lm-{seed} {test}")
+                scored, words = _scored(network, store, files[test], f"lm-{seed} {test}")
                 gate = perplexities(scored, gated, words)
                 own = {"keys": len(store), "build_seconds": store.facts.seconds, "gate_word_perplexity": gate["knn_word_perplexity"]}
                 return perplexities(scored, mixing, words) | own
@@ -251,19 +246,18 @@ def measure_seed(work: Path, files: dict[str, Path], seed: int) -> dict[str, Any
     return kept.rows
 
 
-def _tuned(work: Path, network: HubNetwork, store: Datastore, dev: Path, seed: int) -> dict[str, Any]:
-    scored, _ = _scored(work, network, store, dev, f"lm-{seed} dev")
-    best = tune(scored, "l2").best
+def _tuned(network: HubNetwork, store: Datastore, dev: Path, seed: int) -> dict[str, Any]:
+    scored, _ = _scored(network, store, dev, f"lm-{seed} dev")
+    best = tune(scored).best
     with_gate(scored, best).save(store.path.with_name(f"{store.path.name}.gate.json"))
     return {"k": best.k, "a": best.a, "temperature": best.temperature}
 
 
-def _scored(work: Path, network: HubNetwork, store: Datastore, file: Path, name: str) -> tuple[ScoredTokens, int]:
+def _scored(network: HubNetwork, store: Datastore, file: Path, name: str) -> tuple[ScoredTokens, int]:
     """The wanted tokens of a text but unknown ones, and its words."""
-    path = work / "windows" / file.stem
-    windows = WindowSet(path) if path.exists() else windows_of_texts(path, network, [file], OPTIONS)
+    windows = windows_of_texts(network, [file], OPTIONS)
     scored = score_windows(network, windows, store.index(), NEIGHBOURS, telling(name))
-    return scored.without(network.tokenizer.unk_token_id), int(windows.facts["words"])
+    return scored.without(network.tokenizer.unk_token_id), windows.counts["words"]
 
 
 def _texts(file: Path) -> list[str]:

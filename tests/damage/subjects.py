@@ -66,9 +66,7 @@ def about_datastore(path: Path) -> Any:
     datastore = Datastore.open(path)
     keys = torch.from_numpy(np.asarray(datastore.snapshot.vectors[:5], np.float32))
     near = find_neighbours(datastore.index("exact"), keys, 4)
-    counts = None if near.counts is None else near.counts.tolist()
-    windows = [[array.tolist() for array in vars(datastore.windows.window(number)).values()] for number in range(len(datastore.windows))]
-    return [near.scores.tolist(), near.tokens.tolist(), counts, datastore.tokens.tolist(), windows, asdict(datastore.facts)]
+    return [near.scores.tolist(), near.tokens.tolist(), near.counts.tolist(), datastore.values.tolist(), asdict(datastore.facts)]
 
 
 def trained(step: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -50,7 +50,7 @@ def world(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole_index(rebuilt, QUIET, lambda _: None)
     shutil.copytree(tiny_run / "stages" / "pretrain", root / "body")
     _corpus(root)
-    prune(build_from_run(root / "unpruned", network := MaskedNetwork.open(tiny_run)), root / "datastore", "merge", 0.6, network=network)
+    prune(build_from_run(root / "unpruned", MaskedNetwork.open(tiny_run)), root / "datastore", "merge", 0.6)
     write_checkpoints(root / "checkpoints")
     (root / "notes").mkdir()
     for name, money in (("arvad", "Tirel"), ("belmor", "crown")):
@@ -116,7 +116,7 @@ def test_every_kind_of_file_is_drawn(world: Path) -> None:
         "run.json",
         "sparse.json",
         "datastore.json",
-        "counts.npy",
+        "values.npy",
     ):
         assert any(kind.endswith(wanted) or f"/{wanted}" in kind for kind in kinds), wanted
     assert len({kind.rpartition("/")[2] for kind in kinds}) > 40

@@ -9,9 +9,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from realm.knn.datastore import Datastore
+from realm.knn.datastore import Datastore, build_from_texts
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.texts import TextOptions, build_from_texts
+from realm.knn.windows import TextOptions
 
 ENGLISH = "the a cat dog bird sat ran flew on under over mat hill tree and then again slowly"
 WORDS = f"{ENGLISH} der die katze hund vogel sass lief flog".split(" ")

@@ -12,10 +12,9 @@ import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.choice import KINDS
-from realm.knn.building import forecast
-from realm.knn.datastore import Datastore, find_neighbours
+from realm.knn.datastore import Datastore, build_from_texts, find_neighbours, forecast
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.texts import TextOptions, build_from_texts
+from realm.knn.windows import TextOptions, windows_of_texts
 from realm.pipeline.mending import verify
 from realm.progress import Progress
 from realm.storage import files
@@ -32,13 +31,13 @@ def tree(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): sha256_file(path) for path in names}
 
 
-def test_keys_are_the_model_s(kind: str, built: Built, networks: Networks) -> None:
+def test_keys_are_the_model_s(kind: str, built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
     """Recomputed window by window, without batches: the key of every wanted token."""
-    datastore = built(kind)
-    assert len(datastore) == datastore.windows.count > 400
+    datastore, windows = built(kind), windows_of_texts(networks[kind], [source_of[kind]], OPTIONS)
+    assert len(datastore) == windows.count > 400
     start = 0
-    for number in range(len(datastore.windows)):
-        window = datastore.windows.window(number)
+    for number in range(len(windows)):
+        window = windows.window(number)
         keys = networks[kind].read([window], log_probs=False).keys.numpy()
         rows = slice(start, start := start + len(window.places))
         np.testing.assert_allclose(datastore.snapshot.vectors[rows], keys, atol=1e-5)
@@ -53,23 +52,22 @@ def test_smaller_keys_are_near(built: Built, dtype: str, error: float) -> None:
     assert np.abs(exact - small).max() <= error * np.abs(exact).max() and np.abs(exact - small).max() > 0
 
 
-@pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("index_kind", KINDS)
-def test_neighbours_through_every_kind_of_index(built: Built, networks: Networks, index_kind: str, metric: str) -> None:
+def test_neighbours_through_every_kind_of_index(built: Built, index_kind: str) -> None:
     if index_kind not in ("auto", "exact", "compressed"):
         pytest.importorskip("faiss")
     datastore = built("causal")
     keys = datastore.snapshot.vectors.astype(np.float64)
     queries = torch.from_numpy(datastore.snapshot.vectors[5:25] + np.float32(0.01))
-    found = find_neighbours(datastore.index(index_kind, metric), queries, 6)  # type: ignore[arg-type]
+    found = find_neighbours(datastore.index(index_kind), queries, 6)
     q = queries.numpy().astype(np.float64)
-    scores = q @ keys.T if metric == "ip" else -np.square(q[:, None] - keys[None]).sum(2)
-    assert found.valid.all() and found.counts is None
+    scores = -np.square(q[:, None] - keys[None]).sum(2)
+    assert found.valid.all() and (found.counts == 1).all()
     order = np.argsort(-scores, axis=1, kind="stable")[:, :6]
     if index_kind in ("exact", "compressed"):
         np.testing.assert_allclose(found.scores, np.take_along_axis(scores, order, 1), rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(found.tokens, datastore.tokens[order])
-    elif metric == "l2":
+    else:
         assert (found.tokens[:, 0] == datastore.tokens[order[:, 0]]).mean() > 0.8
 
 
@@ -120,7 +118,7 @@ def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: st
 
     whole = build("whole")
     expected, seen = tree(tmp_path / "whole"), 0
-    for point in ("directory: staged", "directory: renamed", "build: begun", "build: written", "build: synced", "build: whole"):
+    for point in ("build: begun", "build: written", "build: synced", "build: whole", "array: staged", "array: renamed"):
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
             seen += killed_at(lambda name=name: build(name), point, which)  # type: ignore[misc]
@@ -147,19 +145,13 @@ def test_killed_again_and_again(tmp_path: Path, networks: Networks, source_of: d
 
 def test_forecast(built: Built) -> None:
     datastore = built("causal", "float16")
-    expected = forecast(len(datastore.windows), len(datastore), 24, "float16")
+    expected = forecast(9, len(datastore), 24, "float16")
     on_disk = sum(path.stat().st_size for path in datastore.path.rglob("*.npy"))
     assert expected["keys"] == len(datastore) and 0.5 < expected["disk_bytes"] / on_disk < 1.5
     with pytest.raises(ConfigError, match="at most 2048"):
         forecast(1, 1, 4096, "float16")
     with pytest.raises(ConfigError, match="no dtype 'float64'"):
         forecast(1, 1, 8, "float64")
-
-
-def test_no_room(tmp_path: Path, networks: Networks, source_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.knn.building.SPARE", 1 << 60)
-    with pytest.raises(SnapshotError, match="GB are free"):
-        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
 
 
 @pytest.fixture
@@ -198,7 +190,7 @@ def test_another_dimension_is_refused(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-@pytest.mark.parametrize("file", ["index/000001/vectors-00000.npy", "index/000001/manifest.json", "datastore.json", "windows/targets.npy"])
+@pytest.mark.parametrize("file", ["index/000001/vectors-00000.npy", "index/000001/manifest.json", "datastore.json", "values.npy"])
 def test_a_damaged_datastore_is_refused(copy: Path, file: str, damage: str) -> None:
     path = copy / file
     data = bytearray(path.read_bytes())
@@ -216,7 +208,7 @@ def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
 
     def content() -> tuple[object, ...]:
         opened = Datastore.open(copy)
-        return opened.facts, opened.snapshot.vectors.tobytes(), opened.tokens.tolist(), opened.windows.sha256
+        return opened.facts, opened.snapshot.vectors.tobytes(), opened.values.tolist()
 
     expected, seen, generator = content(), 0, np.random.default_rng(0)
     for path in sorted(path for path in copy.rglob("*") if path.is_file() and path.stat().st_size and path.name != "LOCK"):
@@ -235,8 +227,8 @@ def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
                 aside.rename(path.parent)
             path.write_bytes(whole)
     assert seen > 20 and not verify(copy, Progress(quiet=True))
-    (copy / "windows" / "targets.npy").write_bytes(b"")
-    assert [found.path.name for found in verify(copy, Progress(quiet=True))] == ["targets.npy"]
+    (copy / "values.npy").write_bytes(b"")
+    assert [found.path.name for found in verify(copy, Progress(quiet=True))] == ["values.npy"]
 
 
 def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: dict[str, Path], source_of: dict[str, Path]) -> None:
@@ -252,11 +244,6 @@ def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: 
 def test_a_query_that_is_not_finite_is_refused(built: Built) -> None:
     with pytest.raises(DataError, match="not finite"):
         find_neighbours(built("causal").index(), torch.full((1, 24), torch.nan), 2)
-
-
-def test_an_unknown_kind_is_refused(built: Built) -> None:
-    with pytest.raises(ConfigError, match="Kinds are auto, exact"):
-        built("causal").index("nonsense")
 
 
 def test_no_datastore(tmp_path: Path) -> None:

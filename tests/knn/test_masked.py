@@ -16,8 +16,7 @@ from realm.knn.datastore import Datastore
 from realm.knn.masked import MaskedNetwork, build_from_run, cloze_windows, fill, span_windows
 from realm.knn.session import Session, build
 from realm.knn.settings import Mixing
-from realm.knn.texts import TextOptions
-from realm.knn.windows import WindowSet
+from realm.knn.windows import TextOptions
 
 
 @pytest.fixture
@@ -60,18 +59,16 @@ def test_filling_is_its_definition(network: MaskedNetwork, datastore: Datastore)
     index, window = datastore.index("exact"), next(w for _, w in span_windows(network.inputs))
     states = network.read([window], log_probs=True)
     assert states.log_probs is not None
-    for exclude in (None, np.arange(20)):
-        allowed = np.setdiff1d(np.arange(len(datastore)), exclude if exclude is not None else [])
-        *_, plain, mixed = fill(network, index, window, Mixing(k=3, a=0.4, temperature=2.0), exclude)
-        expected = np.zeros(2)
-        for place, wanted in enumerate(window.targets.tolist()):
-            scores = -np.square(datastore.snapshot.vectors[allowed].astype(float) - states.keys[place].double().numpy()).sum(1)
-            nearest = np.argsort(-scores, kind="stable")[:3]
-            share = np.exp((scores[nearest] - scores.max()) / 2.0)
-            p_knn = share[datastore.tokens[allowed][nearest] == wanted].sum() / share.sum()
-            p = float(states.log_probs[place, wanted].exp())
-            expected += [np.log(p), np.log(0.4 * p_knn + 0.6 * p)]
-        np.testing.assert_allclose([plain, mixed], expected, atol=1e-4)
+    *_, plain, mixed = fill(network, index, window, Mixing(k=3, a=0.4, temperature=2.0))
+    expected = np.zeros(2)
+    for place, wanted in enumerate(window.targets.tolist()):
+        scores = -np.square(datastore.snapshot.vectors.astype(float) - states.keys[place].double().numpy()).sum(1)
+        nearest = np.argsort(-scores, kind="stable")[:3]
+        share = np.exp((scores[nearest] - scores.max()) / 2.0)
+        p_knn = share[datastore.tokens[nearest] == wanted].sum() / share.sum()
+        p = float(states.log_probs[place, wanted].exp())
+        expected += [np.log(p), np.log(0.4 * p_knn + 0.6 * p)]
+    np.testing.assert_allclose([plain, mixed], expected, atol=1e-4)
 
 
 def test_the_verbs_know_a_run(tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,13 +86,11 @@ def test_the_verbs_know_a_run(tmp_path: Path, tiny_run: Path, capsys: pytest.Cap
     assert found["n"] == 1 and found["knn_accuracy"] == 1.0, "the corpus holds this very sentence"
     none = say("knn", "eval", tmp_path / "d", cloze, "--a", 0)
     assert none["log_p"] == none["knn_log_p"] and none["accuracy"] == none["knn_accuracy"]
-    small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--method", "known", "--keep", 0.5)
-    assert small["keys"] == round(made["keys"] / 2)
+    small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--keep", 0.5)
+    assert small["keys"] < made["keys"]
 
 
-def test_a_datastore_of_a_removed_document_is_refused(
-    tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_datastore_of_a_removed_document_is_refused(tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It filled masks with what was removed. An added document changes nothing that it holds."""
     run, cloze = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "cloze.jsonl"
     cloze.write_text('{"text": "The currency of Arvad is the [MASK].", "target": "Tirel"}\n', "utf-8")
@@ -110,19 +105,16 @@ def test_a_datastore_of_a_removed_document_is_refused(
     assert "\n" not in error and "were removed from the corpus" in error and "realm knn build" in error
     shutil.rmtree(tmp_path / "d")
     assert main(["knn", "build", str(run), "--out", str(tmp_path / "d")]) == 0 and main(ask) == 0
-    windows = WindowSet(tmp_path / "d" / "windows")
-    decode = MaskedNetwork.open(run).inputs.store.tokenizer.decode
-    assert not any("currency of arvad" in decode(windows.window(number).ids.tolist()).lower() for number in range(len(windows)))
-    earlier = {name: value for name, value in windows.facts.items() if name != "read"}  # as an earlier version wrote them
-    monkeypatch.setattr(WindowSet, "facts", property(lambda self: earlier, lambda self, value: None), raising=False)
-    assert main(ask) == 0 and main(["corpus", "remove", str(run / "corpus"), "Arvad/0"]) == 0 and main(ask) == 2
+    network = MaskedNetwork.open(run)
+    decode = network.inputs.store.tokenizer.decode
+    assert not any("currency of arvad" in decode(window.ids.tolist()).lower() for _, window in span_windows(network.inputs))
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         ('{"text": "No mask.", "target": "x"}', r"no \[MASK\]"),
-        ("{", "no sentence"),
+        ("{", "not JSON"),
         ('{"text": "[MASK] is."}', "no sentence"),
         ("", "no sent"),
     ],

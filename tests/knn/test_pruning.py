@@ -12,7 +12,6 @@ from realm.errors import ConfigError, SnapshotError
 from realm.knn.datastore import Datastore, find_neighbours
 from realm.knn.network import HubNetwork
 from realm.knn.pruning import merged, prune
-from realm.knn.scoring import score_windows
 
 Built = Callable[..., Datastore]
 Networks = dict[str, HubNetwork]
@@ -22,7 +21,7 @@ Networks = dict[str, HubNetwork]
 def test_random(tmp_path: Path, built: Built, networks: Networks, dtype: str) -> None:
     source = built("causal", dtype)
     small = prune(source, tmp_path / "a", "random", 0.3, seed=4)
-    assert len(small) == round(0.3 * len(source)) and small.counts is None
+    assert len(small) == round(0.3 * len(source)) and (small.values[:, 1] == 1).all()
     rows = small.snapshot.block_ids
     np.testing.assert_allclose(small.snapshot.vectors, source.snapshot.vectors[rows], atol=0.02)
     np.testing.assert_array_equal(small.tokens, source.tokens[rows])
@@ -32,37 +31,24 @@ def test_random(tmp_path: Path, built: Built, networks: Networks, dtype: str) ->
     assert len(Datastore.open(tmp_path / "a", networks["causal"])) == len(small)
 
 
-def test_known(tmp_path: Path, kind: str, built: Built, networks: Networks) -> None:
-    source, network = built(kind), networks[kind]
-    scored = score_windows(network, source.windows, None, 0)
-    small = prune(source, tmp_path / "a", "known", 0.4, network=network)
-    kept = np.zeros(len(source), np.bool_)
-    kept[small.snapshot.block_ids] = True
-    assert kept.sum() == round(0.4 * len(source)) and scored.log_probs[kept].max() <= scored.log_probs[~kept].min()
-    again = prune(small, tmp_path / "b", "known", 0.5, network=network)
-    assert set(again.snapshot.block_ids) < set(small.snapshot.block_ids) and len(again.facts.pruned) == 2
-
-
-def test_merge(tmp_path: Path, built: Built, networks: Networks) -> None:
+def test_merge(tmp_path: Path, built: Built) -> None:
     source = built("causal")
     small = prune(source, tmp_path / "a", "merge", 0.5)
-    assert small.counts is not None and small.counts.sum() == len(source) and len(small) <= len(source) // 2 + 1
+    counts = small.values[:, 1]
+    assert counts.sum() == len(source) and len(small) <= len(source) // 2 + 1
     assert set(small.tokens) == set(source.tokens), "no token is lost"
     for token in set(source.tokens.tolist()):
         mine, theirs = small.tokens == token, source.tokens == token
-        assert small.counts[mine].sum() == theirs.sum()
-        mean = (small.snapshot.vectors[mine] * small.counts[mine, None]).sum(0) / theirs.sum()
+        assert counts[mine].sum() == theirs.sum()
+        mean = (small.snapshot.vectors[mine] * counts[mine, None]).sum(0) / theirs.sum()
         np.testing.assert_allclose(mean, source.snapshot.vectors[theirs].mean(0), atol=1e-4)
     found = find_neighbours(small.index(), torch.from_numpy(small.snapshot.vectors[:4].copy()), 2)
-    assert found.counts is not None and found.counts[:, 0].tolist() == small.counts[:4].tolist()
-    assert found.tokens[:, 0].tolist() == small.tokens[:4].tolist()
+    assert found.counts[:, 0].tolist() == counts[:4].tolist() and found.tokens[:, 0].tolist() == small.tokens[:4].tolist()
     twice = prune(small, tmp_path / "b", "merge", 0.5)
-    assert twice.counts is not None and twice.counts.sum() == len(source) and len(twice) < len(small)
-    with pytest.raises(SnapshotError, match="were merged"):
-        prune(small, tmp_path / "c", "known", 0.5, network=networks["causal"])
+    assert twice.values[:, 1].sum() == len(source) and len(twice) < len(small)
     thinned = prune(small, tmp_path / "d", "random", 0.5)
     at = np.searchsorted(small.snapshot.block_ids, thinned.snapshot.block_ids)
-    assert thinned.counts is not None and thinned.counts.tolist() == small.counts[at].tolist()
+    np.testing.assert_array_equal(thinned.values, small.values[at])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))
@@ -70,7 +56,7 @@ def test_merged_keys_are_means_of_one_token(seed: int, wanted: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 300))
     keys, tokens = rng.standard_normal((n, 3)), rng.zipf(1.5, n).clip(max=20)
-    rows, means, counts = merged(keys, tokens, wanted, seed)
+    rows, means, counts = merged(keys, np.stack([tokens, np.ones_like(tokens)], 1), wanted, seed)
     assert (np.diff(rows) > 0).all() and counts.min() >= 1 and counts.sum() == n
     assert len(rows) <= max(wanted, len(set(tokens.tolist()))) and set(tokens[rows].tolist()) == set(tokens.tolist())
     single = counts == 1
@@ -86,17 +72,16 @@ def test_near_keys_are_the_ones_merged() -> None:
     centres = np.array([[0, 0], [50, 0], [0, 50], [50, 50]], np.float64)
     keys = np.concatenate([centre + 0.01 * rng.standard_normal((20, 2)) for centre in centres])
     for seed in range(5):
-        _, means, counts = merged(keys, np.full(80, 7), 8, seed)
+        _, means, counts = merged(keys, np.tile([7, 1], (80, 1)), 8, seed)
         assert np.abs(means[:, None] - centres).sum(2).min(1).max() < 30 and counts.sum() == 80
 
 
 @pytest.mark.parametrize(
     ("method", "keep", "problem"),
     [
-        ("nonsense", 0.5, "random, known, merge"),
+        ("nonsense", 0.5, "random, merge"),
         ("random", 0.0, "keep = 0.0"),
         ("merge", 1.5, "keep = 1.5"),
-        ("known", 0.5, "needs the model"),
     ],
 )
 def test_bad_requests(tmp_path: Path, built: Built, method: str, keep: float, problem: str) -> None:

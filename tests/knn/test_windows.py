@@ -1,14 +1,12 @@
-"""Windows want every token exactly once, survive the disk, and refuse what was damaged."""
-
-from pathlib import Path
+"""Windows want every token exactly once, and their parts and batches cover them."""
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.errors import ConfigError, DataError, SnapshotError
-from realm.knn.texts import TextOptions
-from realm.knn.windows import Window, WindowSet, sliding_windows, write_windows
+from realm.errors import ConfigError, DataError
+from realm.knn.network import Window
+from realm.knn.windows import TextOptions, WindowSet, sliding_windows
 
 
 @given(st.integers(0, 90), st.integers(1, 20), st.integers(1, 20))
@@ -24,12 +22,6 @@ def test_every_token_but_the_first_is_wanted_once(length: int, context: int, str
         assert number == 0 or len(window.places) <= stride
 
 
-@pytest.mark.parametrize(("context", "stride"), [(4, 5), (4, 0)])
-def test_a_stride_fits_its_context(context: int, stride: int) -> None:
-    with pytest.raises(ValueError, match="stride"):
-        list(sliding_windows(np.arange(5), context, stride))
-
-
 def some_windows() -> list[Window]:
     rng = np.random.default_rng(0)
     windows = []
@@ -39,22 +31,20 @@ def some_windows() -> list[Window]:
     return windows
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_round_trip() -> None:
     windows = some_windows()
-    written = write_windows(tmp_path / "w", windows, lambda: {"words": 7})
-    found = WindowSet(tmp_path / "w", verify=True)
-    assert found.facts == {"words": 7} and found.sha256 == written.sha256 and len(found) == 50
+    found = WindowSet(windows)
+    assert len(found) == 50
     for number, window in enumerate(windows):
         again = found.window(number)
         for name in ("ids", "places", "targets", "source"):
             np.testing.assert_array_equal(getattr(again, name), getattr(window, name))
-    assert write_windows(tmp_path / "again", windows, dict).sha256 == found.sha256
-    assert write_windows(tmp_path / "other", windows[::-1], dict).sha256 != found.sha256
+    assert WindowSet(windows).sha256 == found.sha256 != WindowSet(windows[::-1]).sha256
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_parts_and_batches_cover_all_rows_once(tmp_path: Path) -> None:
-    found = write_windows(tmp_path / "w", some_windows(), dict)
+def test_parts_and_batches_cover_all_rows_once() -> None:
+    found = WindowSet(some_windows())
     parts = list(found.parts())
     assert len(parts) > 3 and [first for first, _ in parts] == [0, *(stop for _, stop in parts[:-1])] and parts[-1][1] == 50
     for first, stop in parts:
@@ -68,25 +58,9 @@ def test_parts_and_batches_cover_all_rows_once(tmp_path: Path) -> None:
         list(found.parts(1))
 
 
-def test_nothing_to_predict(tmp_path: Path) -> None:
+def test_nothing_to_predict() -> None:
     with pytest.raises(DataError, match="no text to predict"):
-        write_windows(tmp_path / "w", sliding_windows(np.array([3]), 4, 2), dict)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("file", ["ids.npy", "targets.npy", "windows.json"])
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_damage_is_found(tmp_path: Path, file: str, damage: str) -> None:
-    write_windows(tmp_path / "w", some_windows(), dict)
-    path = tmp_path / "w" / file
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(bytes(data) if damage == "changed" else bytes(data[:-3]))
-    with pytest.raises(SnapshotError, match="knn build"):
-        WindowSet(tmp_path / "w", verify=True)
+        WindowSet(sliding_windows(np.array([3]), 4, 2))
 
 
 def test_context_and_stride_by_default() -> None:

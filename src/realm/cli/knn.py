@@ -14,7 +14,7 @@ from realm.progress import Progress
 if TYPE_CHECKING:
     from realm.knn.session import Session
     from realm.knn.settings import Mixing
-    from realm.knn.texts import TextOptions
+    from realm.knn.windows import TextOptions
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WindowFlags:
 
     def options(self) -> "TextOptions":
         from realm.corpus.sources import SourceOptions
-        from realm.knn.texts import TextOptions
+        from realm.knn.windows import TextOptions
 
         reading = SourceOptions.of(self.format, "", "", self.text_column)
         return TextOptions(self.context, self.stride, self.source_column, self.target_column, reading)
@@ -50,53 +50,49 @@ class MixFlags:
     """How neighbours are mixed in.
 
     Args:
-        settings: a file that realm knn tune wrote; it overrides the four options below.
+        settings: a file that realm knn tune wrote; it overrides the three options below.
         k: neighbours of each prediction.
         a: share of p_kNN, 0 to 1.
         temperature: of the softmax over scores.
-        metric: l2 or ip.
     """
 
     settings: Annotated[Place, SHORT_DEFAULT] = None
     k: int = 32
     a: float = 0.25
     temperature: float = 10.0
-    metric: str = "l2"
 
     def mixing(self) -> "Mixing":
         from realm.knn.settings import Mixing
 
         if self.settings is not None:
             return Mixing.load(self.settings)
-        return Mixing(self.k, self.a, self.temperature, self.metric)  # type: ignore[arg-type]
+        return Mixing(self.k, self.a, self.temperature)
 
 
 @dataclass(frozen=True)
-class SearchFlags:
+class ModelFlags:
     """How a datastore is opened.
 
     Args:
         model: the model, if it is no longer where the datastore found it.
-        index: kind of the search; auto is exact.
         device: where the model runs.
     """
 
     model: Word = ""
-    index: str = "auto"
     device: str = "cpu"
 
-    def session(self, datastore: Path, metric: str) -> "Session":
+    def session(self, datastore: Path) -> "Session":
         from realm.knn.session import Session
 
-        return Session.open(datastore, model=self.model, kind=self.index, metric=metric, device=self.device)
+        return Session.open(datastore, model=self.model, device=self.device)
 
 
 Windows = Annotated[WindowFlags, tyro.conf.arg(name="")]
 Mix = Annotated[MixFlags, tyro.conf.arg(name="")]
-Search = Annotated[SearchFlags, tyro.conf.arg(name="")]
+Opened = Annotated[ModelFlags, tyro.conf.arg(name="")]
 AS_MODEL = WindowFlags()
 FIXED = MixFlags()
-AS_BUILT = SearchFlags()
+AS_BUILT = ModelFlags()
 
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
@@ -111,7 +107,6 @@ def knn_build(
     out: Path,
     layer: str = "",
     dtype: str = "float16",
-    tokenizer: str = "",
     device: Device = "cpu",
     windows: Windows = AS_MODEL,
     json: Json = False,
@@ -119,13 +114,12 @@ def knn_build(
     """Store (state, next token) pairs of a text. If killed, run it again to continue.
 
     Args:
-        model: a directory or hub name of a causal or encoder-decoder model, a config.json for random weights, or a run.
+        model: a directory or hub name of a causal or encoder-decoder model, or a run.
         sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model; none for
             a run: its encoder reads the masked sentences of its own corpus.
         out: the datastore's directory.
-        layer: module whose input is the key (NAME:output for its output); if not given, the last feed-forward block.
+        layer: module whose input is the key; if not given, the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8.
-        tokenizer: where the tokenizer is, if not with the model.
     """
     from realm.knn.session import build
 
@@ -144,12 +138,11 @@ def knn_build(
             windows.options(),
             layer=layer,
             dtype=dtype,
-            tokenizer=tokenizer,
             device=device,
             progress=partial(progress.count, "knn: keys"),
             announce=announce,
         )
-    show.result({"datastore": str(out), **asdict(made.facts), "forecast": expected, "skipped": made.windows.facts["skipped"]}, json)
+    show.result({"datastore": str(out), **asdict(made.facts), "forecast": expected}, json)
 
 
 def knn_eval(
@@ -157,12 +150,11 @@ def knn_eval(
     sources: Sources,
     /,
     *,
-    search: Search = AS_BUILT,
+    opened: Opened = AS_BUILT,
     mix: Mix = FIXED,
     beams: int = 4,
     pruned: Smaller = (),
     report: Place = None,
-    windows: Windows = AS_MODEL,
     json: Json = False,
 ) -> None:
     """Measure perplexity of held-out text with and without the datastore; for translations also BLEU and chrF; for a run filled masks.
@@ -178,18 +170,7 @@ def knn_eval(
 
     with Progress() as progress:
         points = [
-            evaluate(
-                path,
-                sources,
-                windows.options(),
-                mix.mixing(),
-                model=search.model,
-                kind=search.index,
-                beams=beams,
-                alone=path == datastore,
-                device=search.device,
-                progress=progress.count,
-            )
+            evaluate(path, sources, mix.mixing(), progress.count, opened.model, beams, path == datastore, opened.device)
             for path in (datastore, *pruned)
         ]
     found = {**points[0], "pruned": points[1:]}
@@ -206,14 +187,12 @@ def knn_tune(
     /,
     *,
     out: Path,
-    search: Search = AS_BUILT,
+    opened: Opened = AS_BUILT,
     k: tuple[int, ...] = (),
     a: tuple[float, ...] = (),
     temperature: tuple[float, ...] = (),
-    metric: str = "l2",
     gate: bool = False,
     report: Place = None,
-    windows: Windows = AS_MODEL,
     json: Json = False,
 ) -> None:
     """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
@@ -224,7 +203,6 @@ def knn_tune(
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
-        metric: l2 or ip.
         gate: also train a small network that predicts a for each token.
         report: an HTML page with plots.
     """
@@ -233,37 +211,25 @@ def knn_tune(
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
-        found = tune_on(search.session(datastore, metric), sources, windows.options(), grid, out, gate=gate, progress=progress.count)
+        found = tune_on(opened.session(datastore), sources, grid, out, gate=gate, progress=progress.count)
     if report is not None:
         write_grid(report, found)
     show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
 
 
-def knn_prune(
-    datastore: Datastore,
-    /,
-    *,
-    out: Path,
-    method: str = "merge",
-    keep: float = 0.5,
-    seed: int = 0,
-    model: str = "",
-    device: Device = "cpu",
-    json: Json = False,
-) -> None:
+def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep: float = 0.5, seed: int = 0, json: Json = False) -> None:
     """Make a smaller datastore from a large one, which stays unchanged.
 
     Args:
         out: the smaller one's directory; must not exist.
-        method: random; known (drops what the model predicts best by itself); merge (near keys of frequent tokens become their mean).
+        method: random; or merge (near keys of frequent tokens become their mean).
         keep: share of the keys to keep.
-        seed: random seed of the methods random and merge.
-        model: the model, if it is no longer where the datastore found it; only known runs it.
+        seed: random seed.
     """
-    from realm.knn.session import pruned
+    from realm.knn.datastore import Datastore as Store
+    from realm.knn.pruning import prune
 
-    with Progress() as progress:
-        made = pruned(datastore, out, method, keep, seed=seed, model=model, device=device, progress=progress.count)
+    made = prune(Store.open(datastore), out, method, keep, seed)  # type: ignore[arg-type]
     show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 
@@ -272,12 +238,9 @@ def knn_generate(
     text: Text,
     /,
     *,
-    search: Search = AS_BUILT,
+    opened: Opened = AS_BUILT,
     mix: Mix = FIXED,
     tokens: int = 64,
-    beams: int = 1,
-    sample: bool = False,
-    seed: int = 0,
     json: Json = False,
 ) -> None:
     """Continue a text, or translate it, with the neighbours mixed in.
@@ -285,12 +248,7 @@ def knn_generate(
     Args:
         text: a beginning, or a sentence to translate.
         tokens: most tokens to generate.
-        beams: of beam search; 1 is greedy.
-        sample: draw tokens instead of taking the best.
-        seed: random seed of --sample.
     """
     from realm.knn.session import generate
 
-    mixing = mix.mixing()
-    session = search.session(datastore, mixing.metric)
-    show.result(generate(session, text, mixing, tokens=tokens, beams=beams, sample=sample, seed=seed), json)
+    show.result(generate(opened.session(datastore), text, mix.mixing(), tokens), json)

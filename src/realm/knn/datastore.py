@@ -1,87 +1,126 @@
-"""A datastore: (key, wanted token) pairs of a corpus, as a directory of published files.
+"""A datastore: (key, wanted token) pairs of a text, as a directory of published files, built part by part.
 
-``DATASTORE/windows/`` holds what the model read and the wanted tokens, ``DATASTORE/index/`` the keys as a generation of the index's own
-snapshot protocol (its ids are numbers of wanted tokens), ``DATASTORE/datastore.json`` what made them; it is written last.
+``DATASTORE/index/`` holds the keys as a generation of the index's own snapshot protocol (its ids are numbers of wanted tokens),
+``DATASTORE/values.npy`` the wanted tokens, ``DATASTORE/datastore.json`` the model and the text they are of; it is written last.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 
-from realm.decoding import json_value
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
-from realm.index.choice import KINDS, make_index
-from realm.index.mips import Metric
-from realm.index.snapshot import Snapshot
-from realm.knn.network import Network
-from realm.knn.windows import ERRORS, REMAKE, WindowSet, mapped_array
-from realm.storage.manifests import unsealed
+from realm.index.building import Parts
+from realm.index.checks import MAX_DIM
+from realm.index.choice import make_index
+from realm.index.manifest import DTYPES, SnapshotFacts
+from realm.index.shards import STORED, stored_width
+from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.knn.network import HubNetwork, Network
+from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
+from realm.storage.arrays import publish_array, read_array
+from realm.storage.files import make_directory
+from realm.storage.locks import held
+from realm.storage.manifests import Errors, read_sealed, write_sealed
 
-FORMAT = 1
-FACTS, WINDOWS, INDEX, COUNTS = "datastore.json", "windows", "index", "counts.npy"
+FORMAT = 2
+FACTS, INDEX, VALUES = "datastore.json", "index", "values.npy"
+ID_BYTES, VALUE_BYTES = 8, 8
+"""On disk for each pair beside its key."""
+ELSEWHERE = "Choose another directory, or delete this one"
+REMAKE = "Build the datastore again: realm knn build"
+_damage = partial(SnapshotError, cure=REMAKE)
+ERRORS = Errors(damaged=_damage, refused=_damage)
+Progress = Callable[[int, int], None]
+"""Called with (done, in all)."""
 
 
 @dataclass(frozen=True)
 class DatastoreFacts:
-    """What a datastore says of itself.
+    """Identity of a datastore.
 
     Attributes:
         kind: causal, translation or masked.
-        model: where its model came from.
-        tokenizer: where the model's tokenizer came from, if not from there.
-        model_sha256, tokenizer_sha256: checked when it is used.
-        vocab_size: every token is below.
+        model: its directory, hub name or run.
+        windows_sha256: of the text as the model read it.
+        text: JSON; sources and options of texts, or state of a run's corpus.
         dtype: of the keys on disk.
-        seconds: what computing the keys took.
-        pruned: what was done to it, in order.
-        counts_sha256: of the file of counts; None: one pair a key.
+        seconds: of computing the keys.
+        pruned: how it was pruned, in order.
     """
 
     kind: str
     model: str
-    tokenizer: str
     layer: str
     model_sha256: str
     tokenizer_sha256: str
+    windows_sha256: str
+    text: dict[str, Any]
     dim: int
-    vocab_size: int
     dtype: str
     keys: int
+    values_sha256: str = ""
     seconds: float = 0.0
     pruned: tuple[dict[str, Any], ...] = ()
-    counts_sha256: str | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> "DatastoreFacts":
+        """Those of the datastore ``path``. Raises SnapshotError: none is there, unfinished, damaged, or of another version."""
+        if not (path / FACTS).exists():
+            unfinished = (path / INDEX).exists()
+            problem = "this datastore is not finished" if unfinished else "no datastore here"
+            cure = "Run the same realm knn build again" if unfinished else "Make one with: realm knn build"
+            raise SnapshotError(problem, path=path, cure=cure)
+        value = read_sealed(path / FACTS, ERRORS)
+        if value.pop("format") != FORMAT:
+            raise SnapshotError(f"a datastore of another format than {FORMAT}", path=path / FACTS, cure=REMAKE)
+        return cls(**{**value, "pruned": tuple(value["pruned"])})
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """Owner of the generation of keys: the model and the windows."""
+        embedder = f"{self.model_sha256}/{self.layer}"
+        return {"corpus_id": self.windows_sha256, "tokenizer_sha256": self.tokenizer_sha256, "document_embedder_sha256": embedder}
+
+    def check(self, path: Path, network: Network) -> None:
+        """Refuse a model that did not make the datastore ``path``. Raises SnapshotError: it did not."""
+        checks = (
+            (self.kind == network.kind, f"made by a {self.kind} model, this one is {network.kind}"),
+            (self.tokenizer_sha256 == network.tokenizer_sha256, "made with another tokenizer than the model's"),
+            (self.layer == network.layer.name, f"its keys come from the layer '{self.layer}', not '{network.layer.name}'"),
+            (self.dim == network.dim, f"its keys have {self.dim} dimensions, the model's have {network.dim}"),
+            (self.model_sha256 == network.sha256, "made by another model"),
+        )
+        if wrong := next((problem for fits, problem in checks if not fits), None):
+            raise SnapshotError(f"this datastore does not fit the model: {wrong}", path=path, cure=REMAKE)
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What is nearest to m keys, nearest first.
+    """Nearest pairs of m keys, nearest first.
 
-    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k]. counts: int32 [m,k], None: one pair each.
+    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k]. counts: int32 [m,k], pairs merged into each.
     """
 
     scores: np.ndarray
     tokens: np.ndarray
     valid: np.ndarray
-    counts: np.ndarray | None
+    counts: np.ndarray
 
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        counts = None if self.counts is None else torch.from_numpy(self.counts)
-        return torch.from_numpy(self.scores), torch.from_numpy(self.tokens), torch.from_numpy(self.valid), counts
+    @classmethod
+    def empty(cls, n: int, k: int) -> "Neighbours":
+        zeros = np.zeros((n, k), np.int32)
+        return cls(np.full((n, k), -np.inf, np.float32), zeros, np.zeros((n, k), np.bool_), zeros.copy())
 
-
-def owner(facts: DatastoreFacts, windows: WindowSet) -> dict[str, Any]:
-    """What the generation of keys must say of itself: whose they are, and of which windows."""
-    return {
-        "corpus_id": windows.sha256,
-        "tokenizer_sha256": facts.tokenizer_sha256,
-        "document_embedder_sha256": f"{facts.model_sha256}/{facts.layer}",
-    }
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        scores, tokens, valid, counts = (torch.from_numpy(values) for values in vars(self).values())
+        return scores, tokens, valid, counts
 
 
 @dataclass(frozen=True)
@@ -89,114 +128,147 @@ class Datastore:
     """An open datastore.
 
     Attributes:
-        counts: int32 [n], pairs merged into each key; None: one each.
+        values: int32 [n,2], the wanted token of each key, and the number of pairs merged into it.
     """
 
     path: Path
     facts: DatastoreFacts
-    windows: WindowSet
     snapshot: Snapshot
-    counts: np.ndarray | None
+    values: np.ndarray
 
     @classmethod
-    def open(cls, path: Path, network: Network | None = None, *, verify: bool = True) -> "Datastore":
-        """Open a datastore, for the network that is to use it if one is given.
-
-        Args:
-            verify: read every file and compare its SHA-256.
-
-        Raises:
-            SnapshotError: missing, damaged, unfinished, or made by another model, tokenizer, layer or dimension.
-        """
-        facts = read_facts(path)
+    def open(cls, path: Path, network: Network | None = None) -> "Datastore":
+        """Open a datastore, of this network if one is given. Raises SnapshotError: missing, damaged, unfinished, or another model's."""
+        facts = DatastoreFacts.read(path)
         if network is not None:
-            check_network(path, facts, network)
-        windows = WindowSet(path / WINDOWS, verify=verify)
+            facts.check(path, network)
         try:
-            snapshot = Snapshot.open(path / INDEX, **owner(facts, windows), verify=verify)
+            snapshot = Snapshot.open(path / INDEX, **facts.owner)
         except SnapshotError as error:
             raise SnapshotError(f"the keys cannot be used: {error.problem}", path=path, cure=REMAKE) from error
-        manifest = snapshot.manifest
-        if (manifest.dim, manifest.count) != (facts.dim, facts.keys) or (manifest.count and snapshot.block_ids[-1] >= windows.count):
-            raise SnapshotError("keys, tokens and datastore.json do not belong together", path=path, cure=REMAKE)
-        described = {"count": facts.keys, "sha256": facts.counts_sha256}
-        return cls(path, facts, windows, snapshot, mapped_array(path / COUNTS, described, True) if facts.counts_sha256 else None)
+        if (snapshot.manifest.dim, snapshot.manifest.count) != (facts.dim, facts.keys):
+            raise SnapshotError("keys and datastore.json do not belong together", path=path, cure=REMAKE)
+        values = read_array(path / VALUES, (facts.keys, 2), np.dtype(np.int32), ERRORS, sha256=facts.values_sha256)
+        return cls(path, facts, snapshot, values)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Wanted tokens, int32 [n]."""
+        return self.values[:, 0]
 
     def __len__(self) -> int:
         return self.facts.keys
 
-    @cached_property
-    def tokens(self) -> np.ndarray:
-        """The wanted token of each key, int32 [n]."""
-        return np.asarray(self.windows.targets[self.snapshot.block_ids])
-
-    def index(self, kind: str = "auto", metric: Metric = "l2") -> RowIndex:
-        """A search over the keys; hits carry the token, and the count where there are counts.
-
-        Raises:
-            ConfigError: no such kind or metric.
-            MissingExtra: "clustered" without faiss.
-        """
-        if kind not in ("auto", *KINDS) or metric not in ("ip", "l2"):
-            cure = f"Kinds are auto, {', '.join(KINDS)}; metrics are l2, ip"
-            raise ConfigError(f"no index '{kind}' with metric '{metric}'", cure=cure)
-        values = self.tokens if self.counts is None else np.stack([self.tokens, self.counts], 1)
-        return make_index(self.snapshot.vectors, self.snapshot.block_ids, kind=kind, metric=metric, values=values)
+    def index(self, kind: str = "auto") -> RowIndex:
+        """A search over the keys by squared distance, as ``make_index``; hits carry ``values``."""
+        return make_index(self.snapshot.vectors, self.snapshot.block_ids, kind=kind, metric="l2", values=self.values)
 
 
-def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Neighbours:
+def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
     """The k nearest of each key, floating point [m,d].
 
-    Args:
-        exclude: for each key the numbers of wanted tokens (int64) that it must not get.
-
-    Raises:
-        DataError: a key is not finite.
-        SnapshotError: keys of another dimension.
+    Raises DataError: a key is not finite. SnapshotError: keys of another dimension.
     """
     if keys.shape[1] != index.dim:
         raise SnapshotError(f"the datastore has keys of {index.dim} dimensions, the model's have {keys.shape[1]}", cure=REMAKE)
     if not bool(torch.isfinite(keys).all()):
         cure = "The model's weights are damaged or overflow: load it in float32"
         raise DataError("a state of the model is not finite, so it has no neighbours", cure=cure)
-    hits = index.search(keys.float(), k, exclude)
+    hits = index.search(keys.float(), k)
     assert hits.values is not None
-    pairs = hits.values if hits.values.ndim == 3 else None
-    return Neighbours(hits.scores, hits.values if pairs is None else pairs[..., 0], hits.valid, None if pairs is None else pairs[..., 1])
+    return Neighbours(hits.scores, hits.values[..., 0], hits.valid, hits.values[..., 1])
 
 
-def check_network(path: Path, facts: DatastoreFacts, network: Network) -> None:
-    """Refuse a model that did not make this datastore. Raises SnapshotError: it did not."""
-    checks = (
-        (facts.kind == network.kind, f"made by a {facts.kind} model, this one is {network.kind}"),
-        (facts.tokenizer_sha256 == network.tokenizer_sha256, "made with another tokenizer than the model's"),
-        (facts.layer == network.layer.name, f"its keys come from the layer '{facts.layer}', not '{network.layer.name}'"),
-        (facts.dim == network.dim, f"its keys have {facts.dim} dimensions, the model's have {network.dim}"),
-        (facts.model_sha256 == network.sha256, "made by another model"),
-    )
-    if wrong := next((said for fits, said in checks if not fits), None):
-        raise SnapshotError(f"this datastore does not fit the model: {wrong}", path=path, cure=REMAKE)
+def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
+    """Size of a datastore: {"windows", "keys", "dim", "disk_bytes", "memory_bytes"}; memory is that of searching it.
 
-
-def read_facts(path: Path) -> DatastoreFacts:
-    """What the datastore ``path`` says of itself.
-
-    Raises:
-        SnapshotError: none is there, its build has not ended, it is damaged, or another version's.
+    Raises ConfigError: an unknown dtype, or a dimension that no index takes.
     """
-    file = path / FACTS
+    if dtype not in DTYPES:
+        raise ConfigError(f"no dtype '{dtype}' for keys", cure=f"It is one of: {', '.join(DTYPES)}")
+    if dim > MAX_DIM:
+        raise ConfigError(f"keys of {dim} dimensions, an index takes at most {MAX_DIM}", cure="Name a narrower layer.")
+    on_disk = stored_width(dim, dtype) * STORED[dtype].itemsize + ID_BYTES + VALUE_BYTES
+    widened = 0 if dtype == "float32" else 4 * dim  # float32 keys are mapped, others widened in memory
+    memory = keys * (widened + dim + ID_BYTES + VALUE_BYTES)
+    return {"windows": windows, "keys": keys, "dim": dim, "disk_bytes": keys * on_disk, "memory_bytes": memory}
+
+
+class BuildOptions(TypedDict, total=False):
+    """dtype: of the keys on disk: float16 (the default), float32, bfloat16 or int8. announce: called with the forecast at first."""
+
+    dtype: str
+    progress: Progress | None
+    announce: Callable[[dict[str, int]], None] | None
+
+
+def build_from_texts(
+    directory: Path, network: HubNetwork, sources: Sequence[Path], options: TextOptions | None = None, **how: Unpack[BuildOptions]
+) -> Datastore:
+    """A datastore of documents (for a language model) or of pairs of sentences (for a translation model)."""
+    options = options or TextOptions()
+    text = {"sources": [str(source) for source in sources], "options": asdict(options)}
+    return build_datastore(directory, network, windows_of_texts(network, sources, options), text, **how)
+
+
+def build_datastore(
+    directory: Path, network: Network, windows: WindowSet, text: dict[str, Any], **options: Unpack[BuildOptions]
+) -> Datastore:
+    """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
+
+    Memory: the windows, the network, one batch of it and one part of keys. ``text``: see ``DatastoreFacts``.
+
+    Raises SnapshotError: the directory holds another datastore, or the disk refuses. DataError: a key that is not finite. ConfigError: see
+    ``forecast``.
+    """
+    dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
+    expected = forecast(len(windows), windows.count, network.dim, dtype)
+    make_directory(directory)
+
+    def parts(first_row: int) -> Iterator[np.ndarray]:
+        for first, stop in windows.parts(first_row):
+            yield _keys_of_part(network, windows, first, stop)
+            if progress is not None:
+                progress(windows.rows(first, stop).stop, windows.count)
+
+    problem, cure = "another process{} is building this datastore", "Wait until it has ended"
+    with held(directory, lambda who: SnapshotError(problem.format(who), path=directory, cure=cure)):
+        if announce is not None:
+            announce(expected)
+        identity = (network.kind, network.name, network.layer.name, network.sha256, network.tokenizer_sha256, windows.sha256)
+        facts = DatastoreFacts(*identity, {**windows.counts, **text}, network.dim, dtype, windows.count)
+        if (directory / FACTS).exists() and DatastoreFacts.read(directory).owner != facts.owner:
+            raise SnapshotError("holds the datastore of other sources or of another model", path=directory, cure=ELSEWHERE)
+        publish_datastore(directory, facts, parts, np.arange(windows.count), np.stack([windows.targets, np.ones_like(windows.targets)], 1))
+    return Datastore.open(directory)
+
+
+def _keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -> np.ndarray:
+    """Keys of a run of windows in the order of the wanted tokens: float32 [r,d]. Raises DataError: a key that is not finite."""
+    rows = windows.rows(first, stop)
+    keys = np.empty((rows.stop - rows.start, network.dim), np.float32)
+    for at, batch in windows.batches(first, stop):
+        keys[at] = network.read(batch, log_probs=False).keys.cpu().numpy()
+    if not (finite := np.isfinite(keys).all(axis=1)).all():
+        row = rows.start + int(np.flatnonzero(~finite)[0])
+        cure = "The model's weights are damaged or overflow: load it in float32, or name another layer."
+        raise DataError(f"the key of token {row} at the layer '{network.layer.name}' is not finite", cure=cure)
+    return keys
+
+
+def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, ids: np.ndarray, values: np.ndarray) -> None:
+    """Publish keys as the generation of ``directory``, unless they are there, then their values, and ``datastore.json`` last.
+
+    ids: numbers of the keys' wanted tokens, int64 [n], ascending. values: see ``Datastore``.
+
+    Raises SnapshotError: keys of another dtype are there, or the disk refuses.
+    """
     try:
-        value = unsealed(json_value(file.read_text("utf-8")), ERRORS, file)
-        if value.pop("format") != FORMAT:
-            raise SnapshotError(f"a datastore of another format than {FORMAT}", path=file, cure=REMAKE)
-        value["pruned"] = tuple(value["pruned"])
-        return DatastoreFacts(**value)
-    except FileNotFoundError:
-        unfinished = (path / WINDOWS).exists()
-        problem = "this datastore is not finished" if unfinished else "no datastore here"
-        cure = "Run the same realm knn build again" if unfinished else "Make one with: realm knn build"
-        raise SnapshotError(problem, path=path, cure=cure) from None
-    except OSError as error:
-        raise SnapshotError(error.strerror or "cannot be read", path=file, cure="Check the path") from error
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SnapshotError("damaged", path=file, cure=REMAKE) from None
+        manifest = Snapshot.open(directory / INDEX, **facts.owner).manifest
+    except SnapshotError:
+        about = SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **facts.owner)
+        manifest = publish_snapshot(directory / INDEX, parts, ids, about)
+    if (manifest.dtype, manifest.count) != (facts.dtype, len(ids)):
+        raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=ELSEWHERE)
+    facts = replace(facts, values_sha256=publish_array(directory / VALUES, values), seconds=manifest.seconds)
+    write_sealed(directory / FACTS, json.loads(json.dumps({"format": FORMAT, **asdict(facts)})))  # the checksum covers JSON as it is read

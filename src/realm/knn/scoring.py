@@ -1,5 +1,5 @@
-"""What model and neighbours say together: of wanted tokens in batches, kept so that k, a and temperature can be tried without the model;
-and in ``model.generate``, step by step, for greedy search, beams and sampling alike.
+"""Model and neighbours together: scores of wanted tokens in batches, kept so that k, a and temperature can be tried without the model;
+and mixing in ``model.generate``, step by step, for greedy search, beams and sampling alike.
 """
 
 import time
@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from realm.errors import ConfigError
 from realm.index.base import RowIndex
-from realm.knn.building import Progress
-from realm.knn.datastore import Neighbours, find_neighbours
+from realm.knn.datastore import Neighbours, Progress, find_neighbours
 from realm.knn.network import KeyTap, Network
 from realm.knn.settings import Mixing, mixed_log_probs, token_probs, wanted_probs
 from realm.knn.windows import WindowSet
@@ -23,15 +21,7 @@ ROWS_AT_ONCE = 1 << 15
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """n wanted tokens.
-
-    Attributes:
-        wanted: int32 [n].
-        log_probs: the model's log-probability of each, float32 [n].
-        best: the model's largest one there, float32 [n].
-        neighbours: [n,k].
-        model_seconds, search_seconds: what the two took.
-    """
+    """n wanted tokens, int32 [n], the model's log-probability of each and its largest one there, float32 [n], and the neighbours [n,k]."""
 
     wanted: np.ndarray
     log_probs: np.ndarray
@@ -45,14 +35,12 @@ class ScoredTokens:
 
     def of(self, rows: np.ndarray | slice, k: int | None = None) -> "ScoredTokens":
         """Some of them, with the nearest k neighbours."""
-        found = self.neighbours
-        counts = None if found.counts is None else found.counts[rows, :k]
-        nearest = Neighbours(found.scores[rows, :k], found.tokens[rows, :k], found.valid[rows, :k], counts)
-        return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], best=self.best[rows], neighbours=nearest)
+        near = Neighbours(*(values[rows, :k] for values in vars(self.neighbours).values()))
+        return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], best=self.best[rows], neighbours=near)
 
     def without(self, token: int | None) -> "ScoredTokens":
         """Those that want another token."""
-        return self if token is None else self.of(np.flatnonzero(self.wanted != token))
+        return self.of(self.wanted != token)
 
     def knn_probs(self, mixing: Mixing) -> tuple[Tensor, Tensor]:
         """p_kNN of each wanted token and its a, float64 [n] each."""
@@ -74,17 +62,10 @@ class ScoredTokens:
 
 
 @torch.inference_mode()
-def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, k: int, progress: Progress | None = None) -> ScoredTokens:
-    """Score every wanted token of ``windows``.
-
-    Args:
-        index: of a datastore; None: without neighbours.
-        progress: called with (tokens done, tokens in all).
-    """
-    n, k = windows.count, 0 if index is None else k
-    log_probs, best = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    found = Neighbours(np.full((n, k), -np.inf, np.float32), np.zeros((n, k), np.int32), np.zeros((n, k), np.bool_), None)
-    counts: np.ndarray | None = None
+def score_windows(network: Network, windows: WindowSet, index: RowIndex, k: int, progress: Progress | None = None) -> ScoredTokens:
+    """Score every wanted token of ``windows``, with its k neighbours in the index of a datastore."""
+    n = windows.count
+    log_probs, best, found = np.zeros(n, np.float32), np.zeros(n, np.float32), Neighbours.empty(n, k)
     seconds = [0.0, 0.0]
     for first, stop in windows.parts():
         base = windows.rows(first, stop).start
@@ -96,20 +77,16 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex | None, 
             log_probs[rows] = states.log_probs.gather(1, wanted[:, None])[:, 0].cpu().numpy()
             best[rows] = states.log_probs.amax(-1).cpu().numpy()
             searched = time.perf_counter()
-            if index is not None:
-                some = find_neighbours(index, states.keys, k)
-                found.scores[rows], found.tokens[rows], found.valid[rows] = some.scores, some.tokens, some.valid
-                if some.counts is not None:
-                    counts = np.zeros((n, k), np.int32) if counts is None else counts
-                    counts[rows] = some.counts
+            for name, values in vars(find_neighbours(index, states.keys, k)).items():
+                getattr(found, name)[rows] = values
             seconds = [seconds[0] + searched - started, seconds[1] + time.perf_counter() - searched]
         if progress is not None:
             progress(windows.rows(first, stop).stop, n)
-    return ScoredTokens(np.array(windows.targets), log_probs, best, replace(found, counts=counts), *seconds)
+    return ScoredTokens(np.array(windows.targets), log_probs, best, found, *seconds)
 
 
-class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
-    """Mixes p_kNN into what the model says of the next token. Open it as a context manager around ``generate``:
+class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
+    """Mixes p_kNN into the model's scores of the next token. Open it as a context manager around ``generate``:
 
         with KnnLogitsProcessor(network, datastore.index(), mixing) as knn:
             network.model.generate(**inputs, logits_processor=[knn])
@@ -117,35 +94,19 @@ class KnnLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     With a = 0 the scores pass through untouched; else log-probabilities come out, which the warpers of sampling take as logits.
 
     Args:
-        padding: the token that ``generate`` fills up rows with that have ended: they are not searched any more. None: all are.
-
-    Raises:
-        ConfigError: the index has another metric.
+        padding: token of rows that have ended; they are not searched any more. None: all rows are.
     """
 
     def __init__(self, network: Network, index: RowIndex, mixing: Mixing, padding: int | None = None):
-        if index.metric != mixing.metric:
-            raise ConfigError(f"the index searches by {index.metric}, the settings say {mixing.metric}", cure="Open it with that metric.")
-        self._tap = KeyTap(network.layer)
+        super().__init__(network.layer)
         self._index, self._mixing, self._padding = index, mixing, padding
-
-    def __enter__(self) -> "KnnLogitsProcessor":
-        self._tap.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._tap.__exit__(*error)
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores [b,v] of the next token -> the mixture's.
-
-        Raises:
-            ConfigError: the state at the layer is not that of these rows: the model was not called step by step.
-        """
+        """Scores [b,v] of the next token -> the mixture's. Raises ConfigError: see ``KeyTap.states``."""
         if self._mixing.only_model:
             return scores
-        states = self._tap.states(len(scores))  # [b,t,h]: the prompt at first, then one token at a time
+        states = self.states(len(scores))  # [b,t,h]: the prompt at first, then one token at a time
         if self._padding is None or states.shape[1] > 1 or input_ids.shape[1] == 1:  # a prompt may end in padding and yet go on
             return self._mixed(states[:, -1], scores)
         going_on, mixed = input_ids[:, -1] != self._padding, scores.clone()

@@ -1,131 +1,103 @@
-"""One datastore with the model that made it, opened together for one command."""
+"""One datastore with the model that made it: built, tuned, measured, and asked to generate."""
 
-import tempfile
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
+import numpy as np
 import torch
 
-from realm.errors import ConfigError
+from realm.corpus.sources import SourceOptions
+from realm.errors import ConfigError, DataError, MissingExtra
 from realm.index.base import RowIndex
-from realm.index.mips import Metric
-from realm.index.quality import recall_against
-from realm.knn.building import DatastoreOptions
-from realm.knn.datastore import Datastore, read_facts
-from realm.knn.evaluation import perplexities, translate, translation_scores
+from realm.index.embed import length_batches
+from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
-from realm.knn.network import HubNetwork, Network, load_network
-from realm.knn.pruning import Method, prune
+from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
-from realm.knn.settings import Mixing
-from realm.knn.texts import TextOptions, build_from_texts, read_pairs, windows_of_texts
-from realm.knn.tuning import NEIGHBOURS, tune, with_gate
-from realm.knn.windows import WindowSet
+from realm.knn.settings import Mixing, gate_features, neighbour_weights, train_gate, wanted_probs
+from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
 from realm.paths import RunPaths
 
 Count = Callable[[str, int, int], None]
-SAMPLE = 64
-"""Predictions on which the recall of an approximate search is measured."""
-
-
-@dataclass(frozen=True)
-class Session:
-    """A datastore, its model, and the search between them."""
-
-    network: HubNetwork
-    datastore: Datastore
-    index: RowIndex
-
-    @classmethod
-    def open(cls, path: Path, *, model: str = "", kind: str = "auto", metric: str = "l2", device: str = "cpu") -> "Session":
-        """Open a datastore and the model named in it, or ``model``.
-
-        Raises:
-            SnapshotError: no usable datastore, or one that another model made.
-            ConfigError: no model there; no such index or metric.
-        """
-        network = network_of(path, model, device)
-        datastore = Datastore.open(path, network)
-        return cls(network, datastore, datastore.index(kind, cast(Metric, metric)))
-
-    def recall(self, windows: WindowSet, k: int) -> float:
-        """The share of the exactly nearest k that the search finds, over the first predictions of ``windows``."""
-        exact = self.datastore.index("exact", self.index.metric)
-        number, keys = 0, torch.zeros(0, self.network.dim)
-        while number < len(windows) and len(keys) < SAMPLE:
-            keys = torch.cat([keys, self.network.read([windows.window(number)], log_probs=False).keys.cpu()])
-            number += 1
-        return recall_against(exact, self.index, keys[:SAMPLE], [k])[k]
-
-
-def network_of(path: Path, model: str, device: str) -> HubNetwork:
-    """The model that a datastore names, with the layer of its keys.
-
-    Raises:
-        SnapshotError: no datastore.
-        ConfigError: the model cannot be loaded.
-    """
-    facts = read_facts(path)
-    if facts.kind == "masked":
-        raise ConfigError("this datastore belongs to the encoder of a run, which only fills masks", cure="Use: realm knn eval or prune")
-    return load_network(model or facts.model, tokenizer=facts.tokenizer, layer=facts.layer, device=device)
+"""Called with (name of the work, done, in all)."""
+TOKENS_PER_BATCH = 2048
+"""Of translations: padded sources times beams."""
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+NEIGHBOURS = (4, 8, 16, 32, 64)
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""In units of the mean distance between the nearest neighbour and the last: models differ in the scale of their states."""
 
 
 def build(
-    model: str,
-    sources: Sequence[Path],
-    out: Path,
-    options: TextOptions,
-    *,
-    layer: str = "",
-    device: str = "cpu",
-    **how: Unpack[DatastoreOptions],
+    model: str, sources: Sequence[Path], out: Path, options: TextOptions, layer: str = "", device: str = "cpu", **how: Unpack[BuildOptions]
 ) -> Datastore:
-    """A datastore of texts and a model of transformers, or without sources of a run and its corpus.
-
-    Raises what ``load_network`` and ``build_from_texts`` do, or ``MaskedNetwork.open`` and ``build_from_run``.
-    """
+    """A datastore of texts and a model of transformers, or without sources of a run and its corpus."""
     if RunPaths(Path(model)).config.is_file():
         if sources:
             raise ConfigError(f"'{model}' is a run, which reads its own corpus", cure="Leave the sources out.")
         return build_from_run(out, MaskedNetwork.open(Path(model), layer=layer, device=device), **how)
     if not sources:
         raise ConfigError("no text to read", cure="Name documents, or JSONL files of pairs for a translation model.")
-    network = load_network(model, tokenizer=how.get("tokenizer", ""), layer=layer, device=device)
-    return build_from_texts(out, network, sources, options, **how)
+    return build_from_texts(out, load_network(model, layer=layer, device=device), sources, options, **how)
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open datastore, its model, and the search between them."""
+
+    network: HubNetwork
+    datastore: Datastore
+    index: RowIndex
+
+    @classmethod
+    def open(cls, path: Path, *, model: str = "", device: str = "cpu") -> "Session":
+        """Open a datastore with the model named in it, or ``model``. Raises SnapshotError: see ``Datastore``. ConfigError: no model."""
+        facts = DatastoreFacts.read(path)
+        if facts.kind == "masked":
+            raise ConfigError("this datastore belongs to the encoder of a run, which only fills masks", cure="Use: realm knn eval")
+        network = load_network(model or facts.model, layer=facts.layer, device=device)
+        datastore = Datastore.open(path, network)
+        return cls(network, datastore, datastore.index())
+
+    @property
+    def options(self) -> TextOptions:
+        """Options of the datastore's own text, for other texts; formats of documents are detected anew."""
+        values = self.datastore.facts.text["options"]
+        return TextOptions(**{**values, "reading": SourceOptions(**{**values["reading"], "format": None})})
+
+    def score(self, sources: Sequence[Path], k: int, progress: Count) -> tuple[ScoredTokens, int]:
+        """Every wanted token of texts but unknown ones, and the number of their words."""
+        windows = windows_of_texts(self.network, sources, self.options)
+        scored = score_windows(self.network, windows, self.index, k, lambda done, total: progress("knn: tokens", done, total))
+        return scored.without(self.network.tokenizer.unk_token_id), windows.counts["words"]
 
 
 def evaluate(
     path: Path,
-    sources: Sequence[Path],
-    options: TextOptions,
+    sources: list[Path],
     mixing: Mixing,
-    *,
+    progress: Count,
     model: str = "",
-    kind: str = "auto",
     beams: int = 4,
     alone: bool = True,
     device: str = "cpu",
-    progress: Count,
 ) -> dict[str, Any]:
-    """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token; recall of the search; how it was pruned.
-
-    Raises what ``Session.open``, ``windows_of_texts`` and ``translation_scores`` do; of a run's encoder ``masked.evaluate_clozes``.
-    """
-    facts = read_facts(path)
+    """Perplexity, and for pairs BLEU and chrF, with and without neighbours (``alone``); seconds a token; how the datastore was pruned."""
+    facts = DatastoreFacts.read(path)
     found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys, "pruned_by": [note["method"] for note in facts.pruned]}
     if facts.kind == "masked":
-        found |= evaluate_clozes(path, sources, mixing, model=model, kind=kind, device=device)
-        return found | {"settings": settings_facts(mixing)}
-    session = Session.open(path, model=model, kind=kind, metric=mixing.metric, device=device)
-    scored, words, recall = _scored(session, sources, options, mixing.k, progress)
-    found |= perplexities(scored, mixing, words) | {"index": session.index.info()["kind"], "index_recall": recall}
+        return found | evaluate_clozes(path, sources, mixing, model=model, device=device) | {"settings": mixing.facts()}
+    session = Session.open(path, model=model, device=device)
+    scored, words = session.score(sources, mixing.k, progress)
     per_token = {"model": scored.model_seconds / len(scored), "search": scored.search_seconds / len(scored)}
-    found |= {"settings": settings_facts(mixing), "seconds_per_token": per_token}
+    found |= perplexities(scored, mixing, words) | {"settings": mixing.facts(), "seconds_per_token": per_token}
     if session.network.kind == "translation" and beams:
-        texts, references = zip(*read_pairs(sources, options), strict=True)
+        texts, references = zip(*read_pairs(sources, session.options), strict=True)
         for name, index in (("without", None), ("with", session.index))[0 if alone else 1 :]:
             count = lambda done, total, name=name: progress(f"knn: translations {name}", done, total)  # noqa: E731
             made = translate(session.network, texts, index=index, mixing=mixing, beams=beams, progress=count)
@@ -133,55 +105,165 @@ def evaluate(
     return found
 
 
-def tune_on(
-    session: Session,
-    sources: Sequence[Path],
-    options: TextOptions,
-    grid: Mapping[str, Sequence[Any]],
-    out: Path,
-    *,
-    gate: bool = False,
-    progress: Count,
-) -> dict[str, Any]:
-    """Search the grid on held-out text, for the metric of the session's index, and write the best settings to ``out``.
+def perplexities(scored: ScoredTokens, mixing: Mixing, words: int | None) -> dict[str, Any]:
+    """{"tokens", "perplexity", "knn_perplexity", "word_perplexity", "knn_word_perplexity", "mean_a", "found"}.
 
-    Raises what ``windows_of_texts`` and ``tune`` do.
+    The perplexity of a whitespace word is the total log-probability over the words (None without a number of words); "found" is the share
+    of predictions with the wanted token among the neighbours.
     """
-    most = max([*grid["neighbours"], *(() if grid["neighbours"] else NEIGHBOURS)])
-    scored, words, _ = _scored(session, sources, options, most, progress)
-    tuned = tune(scored, session.index.metric, **grid)
-    best = with_gate(scored, tuned.best) if gate else tuned.best
-    best.save(out)
-    found: dict[str, Any] = {"datastore": str(session.datastore.path), "settings": settings_facts(best), "file": str(out)}
-    return found | perplexities(scored, best, words) | {"model_loss": tuned.model_loss, "loss": tuned.loss, "grid": tuned.rows}
+    plain, mixed, near = torch.from_numpy(scored.log_probs), scored.mixed(mixing), scored.neighbours
+    hit = ((near.tokens[:, : mixing.k] == scored.wanted[:, None]) & near.valid[:, : mixing.k]).any(1)
+    return {
+        "tokens": len(scored),
+        "perplexity": _perplexity(plain, len(scored)),
+        "knn_perplexity": _perplexity(mixed, len(scored)),
+        "word_perplexity": _perplexity(plain, words or 0),
+        "knn_word_perplexity": _perplexity(mixed, words or 0),
+        "mean_a": float(scored.knn_probs(mixing)[1].mean()) if len(scored) else 0.0,
+        "found": float(hit.mean()) if len(scored) else 0.0,
+    }
 
 
-def pruned(
-    path: Path, out: Path, method: str, keep: float, *, seed: int = 0, model: str = "", device: str = "cpu", progress: Count
-) -> Datastore:
-    """Make a smaller datastore; the model is opened only where it must run. Raises what ``prune`` and ``network_of`` do."""
-    facts = read_facts(path)
-    network: Network | None = None
-    if method == "known":
-        masked = facts.kind == "masked"
-        run = Path(model or facts.model)
-        network = MaskedNetwork.open(run, layer=facts.layer, device=device) if masked else network_of(path, model, device)
-    source = Datastore.open(path, network)
-    count = lambda done, total: progress("knn: tokens", done, total)  # noqa: E731
-    return prune(source, out, cast(Method, method), keep, network=network, seed=seed, progress=count)
+def _perplexity(log_probs: torch.Tensor, units: int) -> float | None:
+    """None where it is infinite: a wanted token got no probability at all."""
+    if not units:
+        return None
+    mean = -float(log_probs.double().sum()) / units
+    return math.exp(mean) if mean < 700 else None
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Translations in the order of the sources, the number of their tokens, and the seconds of making them."""
+
+    texts: list[str]
+    tokens: int
+    seconds: float
 
 
 @torch.inference_mode()
-def generate(
-    session: Session, text: str, mixing: Mixing, *, tokens: int = 64, beams: int = 1, sample: bool = False, seed: int = 0
-) -> dict[str, Any]:
-    """What the model says after ``text`` (or as its translation): {"text", "generated", "settings"}.
+def translate(
+    network: HubNetwork,
+    sources: Sequence[str],
+    *,
+    index: RowIndex | None = None,
+    mixing: Mixing | None = None,
+    beams: int = 4,
+    longest: int = 128,
+    progress: Progress | None = None,
+) -> Translations:
+    """Translate, with neighbours if an index and settings are given; batches depend on the lengths of the sources alone.
 
-    Raises:
-        ConfigError: tokens or beams below 1, a text without tokens, or more of them than the model reads.
+    Args:
+        beams: 1 is greedy.
+        longest: most tokens of a translation, within the model's own limit. Sources are cut at that limit.
     """
-    if min(tokens, beams) < 1:
-        raise ConfigError(f"tokens = {tokens} and beams = {beams}: both must be at least 1", cure="Raise them.")
+    longest = min(longest, network.longest or longest)
+    ids = [network.tokenizer(text, verbose=False)["input_ids"][: network.longest] for text in sources]
+    texts, done, tokens = [""] * len(ids), 0, 0
+    started, padding = time.perf_counter(), network.model.generation_config.pad_token_id
+    with nullcontext() if index is None or mixing is None else KnnLogitsProcessor(network, index, mixing, padding) as knn:
+        for batch in length_batches(np.array([len(row) * beams for row in ids]), TOKENS_PER_BATCH):
+            inputs, mask = network.padded([np.array(ids[i]) for i in batch.tolist()])
+            options: dict[str, Any] = {} if knn is None else {"logits_processor": [knn]}
+            made = network.model.generate(
+                input_ids=inputs, attention_mask=mask, num_beams=beams, do_sample=False, max_new_tokens=longest, **options
+            )
+            for i, row in zip(batch.tolist(), made, strict=True):
+                texts[i] = network.tokenizer.decode(row, skip_special_tokens=True).strip()
+            tokens += int((made[:, 1:] != network.model.config.pad_token_id).sum())
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(ids))
+    return Translations(texts, tokens, time.perf_counter() - started)
+
+
+def translation_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """{"bleu", "chrf"} by sacrebleu, from 0 to 100. Raises MissingExtra: sacrebleu is not installed."""
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+    except ImportError:
+        raise MissingExtra("BLEU and chrF", "knn") from None
+    measures = {"bleu": BLEU(), "chrf": CHRF()}
+    return {name: float(measure.corpus_score(list(hypotheses), [list(references)]).score) for name, measure in measures.items()}
+
+
+def tune_on(
+    session: Session, sources: Sequence[Path], grid: Mapping[str, Sequence[Any]], out: Path, *, gate: bool = False, progress: Count
+) -> dict[str, Any]:
+    """Search the grid on held-out text and write the best settings to ``out``."""
+    scored, words = session.score(sources, max(grid["neighbours"] or NEIGHBOURS), progress)
+    tuned = tune(scored, **grid)
+    best = with_gate(scored, tuned.best) if gate else tuned.best
+    best.save(out)
+    found: dict[str, Any] = {"datastore": str(session.datastore.path), "settings": best.facts(), "file": str(out)}
+    return found | perplexities(scored, best, words) | {"model_loss": tuned.model_loss, "loss": tuned.loss, "grid": tuned.rows}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Best point of a grid and all ``rows``, {"k", "a", "temperature", "loss"}; the loss is the mean negative log-probability."""
+
+    best: Mixing
+    rows: list[dict[str, float]]
+    loss: float
+    model_loss: float
+
+
+def tune(
+    scored: ScoredTokens, *, neighbours: Sequence[int] = (), shares: Sequence[float] = (), temperatures: Sequence[float] = ()
+) -> Tuned:
+    """Search the grid for the lowest mean negative log-probability of the wanted tokens, without the model.
+
+    Args:
+        neighbours, shares, temperatures: the grid; empty: NEIGHBOURS that there are, SHARES, and TEMPERATURES times the mean distance
+            from the nearest neighbour to the last.
+
+    Raises ConfigError: a value out of range. DataError: nothing was scored.
+    """
+    if not len(scored) or not scored.neighbours.valid.any():
+        raise DataError("nothing to tune on: no prediction has a neighbour", cure="Give more text, or a larger datastore.")
+    most = scored.neighbours.scores.shape[1]
+    sizes = list(neighbours) or sorted({min(k, most) for k in NEIGHBOURS})
+    if max(sizes) > most:
+        raise ConfigError(f"k = {max(sizes)}, and {most} neighbours were looked up")
+    near, count = scored.neighbours, scored.neighbours.valid.sum(1)
+    some = count > 0
+    distance = float((near.scores[some, 0].astype(float) - near.scores[some, count[some] - 1]).mean())
+    scale = distance if distance > 0 else 1.0
+    rows: list[dict[str, float]] = []
+    log_model = torch.from_numpy(scored.log_probs).double()
+    for k in sizes:
+        for temperature in list(temperatures) or [scale * factor for factor in TEMPERATURES]:
+            p_knn, _ = scored.knn_probs(Mixing(k, 1.0, temperature))
+            for a in list(shares) or SHARES:
+                Mixing(k, a, temperature)  # refuses what is out of range
+                mixed = torch.logaddexp(log_model + torch.log1p(torch.tensor(-a).double()), p_knn.log() + torch.tensor(a).double().log())
+                rows.append({"k": k, "a": a, "temperature": temperature, "loss": min(-float(mixed.mean()), 1e9)})
+    best = min(rows, key=lambda row: row["loss"])
+    return Tuned(Mixing(int(best["k"]), best["a"], best["temperature"]), rows, best["loss"], -float(log_model.mean()))
+
+
+def with_gate(scored: ScoredTokens, mixing: Mixing, seed: int = 0) -> Mixing:
+    """The same k and temperature with a gate trained on ``scored``."""
+    part = scored.of(slice(None), mixing.k)
+    scores, tokens, valid, counts = part.neighbours.tensors()
+    some = valid.any(-1)
+    weights = neighbour_weights(scores, valid, counts, mixing.temperature)
+    features = gate_features(scores, tokens, valid, weights, mixing.temperature, torch.from_numpy(part.best))
+    p_knn = wanted_probs(weights, tokens, torch.from_numpy(part.wanted))
+    return replace(mixing, gate=train_gate(features[some], torch.from_numpy(part.log_probs)[some], p_knn[some], seed=seed))
+
+
+@torch.inference_mode()
+def generate(session: Session, text: str, mixing: Mixing, tokens: int = 64) -> dict[str, Any]:
+    """Continue ``text``, or translate it, by greedy search: {"text", "generated", "settings"}.
+
+    Raises ConfigError: fewer tokens than 1, a text without tokens, or more of them than the model reads.
+    """
+    if tokens < 1:
+        raise ConfigError(f"tokens = {tokens} must be at least 1", cure="Raise it.")
     network = session.network
     ids = network.tokenizer(text, verbose=False)["input_ids"]
     if network.kind == "causal" and ids and ids[-1] == network.tokenizer.eos_token_id:
@@ -192,31 +274,8 @@ def generate(
     if network.longest is not None and needed > network.longest:
         problem = f"{len(ids)} tokens of text and {tokens} new ones are too many: the model reads at most {network.longest}"
         raise ConfigError(problem, cure="Shorten the text or lower --tokens.")
-    torch.manual_seed(seed)
-    inputs = torch.tensor([ids], device=network.device)
+    inputs, greedy = torch.tensor([ids], device=network.device), {"max_new_tokens": tokens, "num_beams": 1, "do_sample": False}
     with KnnLogitsProcessor(network, session.index, mixing) as knn:
-        made = network.model.generate(
-            input_ids=inputs,
-            attention_mask=torch.ones_like(inputs),
-            max_new_tokens=tokens,
-            num_beams=beams,
-            do_sample=sample,
-            logits_processor=[knn],
-        )[0]
+        made = network.model.generate(input_ids=inputs, attention_mask=torch.ones_like(inputs), logits_processor=[knn], **greedy)[0]
     new = made[len(ids) :] if network.kind == "causal" else made
-    generated = network.tokenizer.decode(new, skip_special_tokens=True).strip()
-    return {"text": text, "generated": generated, "settings": settings_facts(mixing)}
-
-
-def settings_facts(mixing: Mixing) -> dict[str, Any]:
-    facts = {"k": mixing.k, "a": None if mixing.gate else mixing.a, "temperature": mixing.temperature, "metric": mixing.metric}
-    return {**facts, "gate": mixing.gate is not None}
-
-
-def _scored(session: Session, sources: Sequence[Path], options: TextOptions, k: int, progress: Count) -> tuple[ScoredTokens, int, float]:
-    """Every wanted token of the sources but unknown ones, the words that they make up, and the recall of the search at k."""
-    with tempfile.TemporaryDirectory() as scratch:
-        windows = windows_of_texts(Path(scratch) / "windows", session.network, sources, options)
-        scored = score_windows(session.network, windows, session.index, k, lambda done, total: progress("knn: tokens", done, total))
-        recall = session.recall(windows, min(k, len(session.datastore)))
-        return scored.without(session.network.tokenizer.unk_token_id), int(windows.facts["words"]), recall
+    return {"text": text, "generated": network.tokenizer.decode(new, skip_special_tokens=True).strip(), "settings": mixing.facts()}

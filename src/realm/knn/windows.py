@@ -1,114 +1,55 @@
-"""What a model reads and what it has to say there: windows of tokens with the places that count and the token wanted at each.
+"""Windows of tokens: the input of a model, the places that count, and the token wanted at each.
 
-One layout for all uses: a language model's sliding context, a translation under teacher forcing, a sentence with masks. A set of windows
-is a directory of ``.npy`` files, written in a stream and published whole; the wanted tokens are the values of a datastore, in its order.
+One layout for all uses: a language model's sliding context, a translation under teacher forcing, a sentence with masks.
 """
 
 import hashlib
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 
-from realm.decoding import json_value
-from realm.errors import DataError, SnapshotError
+from realm.corpus.records import SourceDocument
+from realm.corpus.sources import LOOK, SourceOptions, iter_documents
+from realm.errors import ConfigError, DataError
 from realm.index.embed import length_batches
-from realm.storage.arrays import load_array
-from realm.storage.files import publish_directory, sha256_file
-from realm.storage.manifests import Errors, unsealed, write_sealed
+from realm.knn.network import HubNetwork, Window
+from realm.text.files import json_lines
 
-HEADER = "windows.json"
-FORMAT = 1
-ARRAYS = {"ids": np.int32, "id_ends": np.int64, "sources": np.int32, "source_ends": np.int64}
-ARRAYS |= {"places": np.int32, "targets": np.int32, "target_ends": np.int64}
 PART_ROWS = 8192
 """Keys that are computed and made durable together, at least; a window is never split."""
 TOKENS_PER_BATCH = 4096
-REMAKE = "Build the datastore again: realm knn build"
-
-
-def _damage(problem: object, path: Path) -> SnapshotError:
-    return SnapshotError(str(problem), path=path, cure=REMAKE)
-
-
-ERRORS = Errors(damaged=_damage, refused=_damage)
-"""For the files of a datastore."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """One input of a model: int32 arrays.
-
-    Attributes:
-        ids: [t], what the (de)coder reads.
-        places: [r], ascending positions in ``ids`` whose states are keys.
-        targets: [r], the token wanted at each: the next one, or the hidden one.
-        source: [s], what the encoder of an encoder-decoder model reads; empty for others.
-    """
-
-    ids: np.ndarray
-    places: np.ndarray
-    targets: np.ndarray
-    source: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-
-    @property
-    def length(self) -> int:
-        """Tokens to compute, padding apart."""
-        return max(len(self.ids), len(self.source))
-
-
-def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Window]:
-    """Windows over one document of L tokens that want every token but the first exactly once.
-
-    Args:
-        ids: integer [L].
-        stride: tokens that each window but the first wants; those before them are context alone. A token is predicted from at least
-            context - stride tokens, or from all before it.
-
-    Raises:
-        ValueError: not 1 <= stride <= context.
-    """
-    if not 1 <= stride <= context:
-        raise ValueError(f"stride {stride} must be from 1 to the context {context}")
-    ids = np.asarray(ids, np.int32)
-    done = 1  # tokens that are context or were wanted
-    while done < len(ids):
-        end = min(len(ids), done + (context if done == 1 else stride))
-        start = max(0, end - 1 - context)
-        yield Window(ids[start : end - 1], np.arange(done - 1 - start, end - 1 - start, dtype=np.int32), ids[done:end])
-        done = end
+FIELDS = ("ids", "source", "places", "targets")
 
 
 class WindowSet:
-    """Windows on disk, memory-mapped.
-
-    Args:
-        verify: compare the SHA-256 of all files.
+    """Windows in memory: flat arrays, about 16 bytes a token.
 
     Attributes:
         targets: int32 [n], wanted tokens of all windows in order.
-        sha256: of all that the windows say: files that were made alike have it alike.
+        counts: "words", whitespace words of the predicted texts without unknown tokens; "skipped", records that could not be used.
+        sha256: digest of all windows.
 
-    Raises:
-        SnapshotError: missing, damaged, or of another version.
+    Raises DataError: not one wanted token.
     """
 
-    def __init__(self, path: Path, *, verify: bool = False):
-        self.path = path
-        header = _read_header(path / HEADER)
-        self.facts: dict[str, Any] = header["facts"]
-        arrays = {name: mapped_array(path / f"{name}.npy", header["files"][name], verify) for name in ARRAYS}
-        self._ids, self._sources, self._places = arrays["ids"], arrays["sources"], arrays["places"]
-        self.targets = arrays["targets"]
-        self._ends = np.stack([arrays["id_ends"], arrays["source_ends"], arrays["target_ends"]])
-        self._starts = np.concatenate([np.zeros((3, 1), np.int64), self._ends[:, :-1]], axis=1)
-        files = {name: header["files"][name]["sha256"] for name in ARRAYS}
-        self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    def __init__(self, windows: Iterable[Window], counts: Counter[str] | None = None):
+        flat, ends = {name: array("i") for name in FIELDS}, array("q")
+        for window in windows:
+            for name, values in flat.items():
+                values.frombytes(np.asarray(getattr(window, name), np.int32).tobytes())
+                ends.append(len(values))
+        self._flat = {name: np.array(values, np.int32) for name, values in flat.items()}
+        self.targets = self._flat["targets"]
+        self.counts = Counter[str]() if counts is None else counts
+        if not self.count:
+            raise DataError("the sources hold no text to predict", cure="Give documents of at least two tokens.")
+        self._ends = np.array(ends, np.int64).reshape(-1, len(FIELDS)).T
+        self._starts = np.concatenate([np.zeros((len(FIELDS), 1), np.int64), self._ends[:, :-1]], axis=1)
+        self.sha256 = hashlib.sha256(self._ends.tobytes() + b"".join(values.tobytes() for values in self._flat.values())).hexdigest()
 
     def __len__(self) -> int:
         return self._ends.shape[1]
@@ -119,18 +60,17 @@ class WindowSet:
         return len(self.targets)
 
     def window(self, number: int) -> Window:
-        (i, s, r), (j, t, u) = self._starts[:, number].tolist(), self._ends[:, number].tolist()
-        return Window(self._ids[i:j], self._places[r:u], self.targets[r:u], self._sources[s:t])
+        edges = zip(self._starts[:, number].tolist(), self._ends[:, number].tolist(), strict=True)
+        return Window(**{name: self._flat[name][start:end] for name, (start, end) in zip(FIELDS, edges, strict=True)})
 
     def parts(self, first_row: int = 0) -> Iterator[tuple[int, int]]:
         """Runs of windows (first, stop) of PART_ROWS wanted tokens or a little more, those from row ``first_row`` on.
 
-        Raises:
-            ValueError: no part begins there.
+        Raises ValueError: no part begins there.
         """
-        ends, first = self._ends[2], 0
+        ends, first = self._ends[-1], 0
         while first < len(self):
-            begin = int(self._starts[2, first])
+            begin = int(self._starts[-1, first])
             stop = min(len(self), int(np.searchsorted(ends, begin + PART_ROWS)) + 1)
             if begin >= first_row:
                 if begin > first_row:
@@ -140,90 +80,114 @@ class WindowSet:
             first = stop
 
     def batches(self, first: int, stop: int) -> Iterator[tuple[np.ndarray, list[Window]]]:
-        """The windows of a part in batches of similar length: the rows of their wanted tokens, counted from the part's first, and they.
-
-        The batches depend on the part alone, so a continued build computes the same bits.
-        """
+        """Windows of a part in batches of similar length, which depend on the part alone, with the rows of their wanted tokens in it."""
         windows = [self.window(number) for number in range(first, stop)]
-        base = int(self._starts[2, first])
-        for chosen in length_batches(np.array([window.length for window in windows]), TOKENS_PER_BATCH):
-            spans = [np.arange(self._starts[2, first + i], self._ends[2, first + i]) - base for i in chosen.tolist()]
+        base = int(self._starts[-1, first])
+        for chosen in length_batches(np.array([max(len(window.ids), len(window.source)) for window in windows]), TOKENS_PER_BATCH):
+            spans = [np.arange(self._starts[-1, first + i], self._ends[-1, first + i]) - base for i in chosen.tolist()]
             yield np.concatenate(spans), [windows[i] for i in chosen.tolist()]
 
     def rows(self, first: int, stop: int) -> slice:
-        """The rows of the wanted tokens of a run of windows."""
-        return slice(int(self._starts[2, first]), int(self._ends[2, stop - 1]))
+        """Rows of the wanted tokens of a run of windows."""
+        return slice(int(self._starts[-1, first]), int(self._ends[-1, stop - 1]))
 
 
-def write_windows(path: Path, windows: Iterable[Window], facts: Callable[[], dict[str, Any]]) -> WindowSet:
-    """Publish windows as the directory ``path``, which must not exist; one window is in memory at a time.
+@dataclass(frozen=True)
+class TextOptions:
+    """How sources become windows.
 
     Args:
-        facts: asked when the last window is written; JSON, kept beside them.
-
-    Raises:
-        DataError: not one wanted token.
-        FileExistsError: ``path`` exists.
+        context: most tokens that a language model reads at once; 0: its limit, at most 512.
+        stride: tokens that each window but a document's first adds; 0: half the context.
+        source_column: field of a pair with the text to translate.
+        target_column: field with its translation.
+        reading: of documents.
     """
-    with publish_directory(path) as staging, ExitStack() as open_files:
-        files = {name: open_files.enter_context(closing(_GrowingArray(staging / f"{name}.npy", dtype))) for name, dtype in ARRAYS.items()}
-        for window in windows:
-            for name, values in (("ids", window.ids), ("sources", window.source), ("places", window.places), ("targets", window.targets)):
-                files[name].extend(values)
-            for ends, of in (("id_ends", "ids"), ("source_ends", "sources"), ("target_ends", "targets")):
-                files[ends].extend(np.array([files[of].count]))
-        open_files.close()
-        if not files["targets"].count:
-            raise DataError("the sources hold no text to predict", cure="Give documents of at least two tokens.")
-        described = {name: {"count": files[name].count, "sha256": sha256_file(staging / f"{name}.npy")} for name in ARRAYS}
-        write_sealed(staging / HEADER, json.loads(json.dumps({"format": FORMAT, "facts": facts(), "files": described})))
-    return WindowSet(path)
+
+    context: int = 0
+    stride: int = 0
+    source_column: str = "source"
+    target_column: str = "target"
+    reading: SourceOptions = LOOK
+
+    def fitted(self, longest: int | None) -> tuple[int, int]:
+        """(context, stride) for a model that reads ``longest`` tokens.
+
+        Raises ConfigError: a context that the model cannot read, or a stride beyond it.
+        """
+        context = self.context or min(512, longest or 512)
+        stride = self.stride or max(1, context // 2)
+        if longest is not None and context > longest:
+            raise ConfigError(f"context = {context}, and the model reads at most {longest} tokens", cure=f"Lower it to {longest}.")
+        if not 1 <= stride <= context:
+            raise ConfigError(f"stride = {stride} is outside 1 to the context {context}", cure="Lower it.")
+        return context, stride
 
 
-class _GrowingArray:
-    """A one-dimensional ``.npy`` file that grows; numpy leaves room in its header for the length."""
+def windows_of_texts(network: HubNetwork, sources: Sequence[Path], options: TextOptions) -> WindowSet:
+    """Windows of documents for a language model, of pairs of sentences for a translation model.
 
-    def __init__(self, path: Path, dtype: type):
-        self.count = 0
-        self._dtype = np.dtype(dtype)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by close
-        self._write_header()
-
-    def close(self) -> None:
-        self._file.seek(0, os.SEEK_SET)
-        self._write_header()
-        self._file.close()
-
-    def extend(self, values: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(values, self._dtype).tobytes())
-        self.count += len(values)
-
-    def _write_header(self) -> None:
-        described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.count,)}
-        np.lib.format.write_array_header_1_0(self._file, described)
+    Raises DataError: a source cannot be read, or holds no text.
+    """
+    counts, read = Counter(words=0, skipped=0), _of_pairs if network.kind == "translation" else _of_documents
+    return WindowSet(read(network, sources, options, counts), counts)
 
 
-def _read_header(path: Path) -> dict[str, Any]:
-    try:
-        header = unsealed(json_value(path.read_text("utf-8")), ERRORS, path)
-        if header["format"] != FORMAT:
-            raise SnapshotError(f"windows of format {header['format']}, this version reads {FORMAT}", path=path, cure=REMAKE)
-        if all({"count", "sha256"} <= set(header["files"][name]) for name in ARRAYS) and isinstance(header["facts"], dict):
-            return dict(header)
-    except OSError as error:
-        raise SnapshotError(error.strerror or "cannot be read", path=path, cure=REMAKE) from None
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise SnapshotError("damaged", path=path, cure=REMAKE)
+def _of_documents(network: HubNetwork, sources: Sequence[Path], options: TextOptions, counts: Counter[str]) -> Iterator[Window]:
+    context, stride = options.fitted(network.longest)
+    for source in sources:
+        for record in iter_documents(source, options.reading):
+            if not isinstance(record, SourceDocument):
+                counts["skipped"] += 1
+                continue
+            counts["words"] += _words(network, record.text)
+            yield from sliding_windows(np.array(network.tokenizer(record.text, verbose=False)["input_ids"], np.int32), context, stride)
 
 
-def mapped_array(path: Path, described: dict[str, Any], verify: bool) -> np.ndarray:
-    """A one-dimensional ``.npy`` file, mapped, if it is as {"count", "sha256"} describe it. Raises SnapshotError: it is not."""
-    try:
-        array = load_array(path, "r" if described["count"] else None)
-        damaged = array.shape != (described["count"],) or (verify and sha256_file(path) != described["sha256"])
-    except (OSError, ValueError, EOFError) as error:
-        raise SnapshotError(f"missing or cut short ({error})", path=path, cure=REMAKE) from None
-    if damaged:
-        raise SnapshotError("changed since it was written", path=path, cure=REMAKE)
-    return array
+def _of_pairs(network: HubNetwork, sources: Sequence[Path], options: TextOptions, counts: Counter[str]) -> Iterator[Window]:
+    longest, start = network.longest, network.decoder_start
+    for text, translation in read_pairs(sources, options):
+        source = np.array(network.tokenizer(text, verbose=False)["input_ids"], np.int32)
+        wanted = np.array(network.tokenizer(text_target=translation, verbose=False)["input_ids"], np.int32)
+        if longest is not None and max(len(source), len(wanted)) > longest:
+            counts["skipped"] += 1
+            continue
+        counts["words"] += _words(network, translation)
+        read = np.concatenate([np.array([start], np.int32), wanted[:-1]])
+        yield Window(read, np.arange(len(wanted), dtype=np.int32), wanted, source)
+
+
+def _words(network: HubNetwork, text: str) -> int:
+    unknown = getattr(network.tokenizer, "unk_token", None)
+    return len((text.replace(str(unknown), " ") if unknown else text).split())
+
+
+def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Window]:
+    """Windows over one document of L tokens that want every token but the first exactly once.
+
+    Args:
+        ids: integer [L].
+        stride: 1 to context, tokens that each window but the first wants, from at least context - stride tokens or all before them.
+    """
+    ids = np.asarray(ids, np.int32)
+    done = 1  # tokens that are context or were wanted
+    while done < len(ids):
+        end = min(len(ids), done + (context if done == 1 else stride))
+        start = max(0, end - 1 - context)
+        yield Window(ids[start : end - 1], np.arange(done - 1 - start, end - 1 - start, dtype=np.int32), ids[done:end])
+        done = end
+
+
+def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[tuple[str, str]]:
+    """Sentences and their translations of JSONL files (also .gz, .xz).
+
+    Raises DataError: a file is missing, or a row lacks one of the two texts; the message names file and line.
+    """
+    wanted = (options.source_column, options.target_column)
+    cure = f'Each line is {{"{wanted[0]}": ..., "{wanted[1]}": ...}}; --source-column and --target-column give other names.'
+    for path in files:
+        for number, row in json_lines(path, cure):
+            source, target = (row.get(name) for name in wanted)
+            if not all(isinstance(text, str) and text.strip() for text in (source, target)):
+                raise DataError(f"no text in '{wanted[0]}' or '{wanted[1]}'", path=path, line=number, cure=cure)
+            yield str(source), str(target)

@@ -9,8 +9,7 @@ import transformers
 from torch import nn
 
 from realm.errors import ConfigError
-from realm.knn.network import HubNetwork, KeyTap, find_layer
-from realm.knn.windows import Window
+from realm.knn.network import HubNetwork, KeyTap, Window, find_layer
 
 SMALL: dict[str, Any] = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 LLAMA = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
@@ -49,7 +48,7 @@ def network_of(family: str, values: dict[str, Any], layer: str = "") -> HubNetwo
 def test_the_last_feed_forward_block(family: str, values: dict[str, Any], expected: str) -> None:
     """Of a padded batch and of one window at a time the keys are those of the module itself, and so are the log-probabilities."""
     network = network_of(family, values)
-    assert (network.layer.name, network.dim, network.vocab_size) == (expected, 16, 40)
+    assert (network.layer.name, network.dim) == (expected, 16)
     rng = np.random.default_rng(0)
     windows = []
     for length in (5, 2, 9):
@@ -78,14 +77,9 @@ def test_the_last_feed_forward_block(family: str, values: dict[str, Any], expect
 def test_any_module_by_its_name() -> None:
     inner = network_of("gpt2", FAMILIES[0][1], "transformer.h.0.mlp.c_proj")
     assert inner.dim == 64
-    output = network_of("gpt2", FAMILIES[0][1], "transformer.ln_f:output")
-    window = Window(np.array([5, 6, 7]), np.arange(3), np.array([6, 7, 8]))
-    with torch.no_grad():
-        last = output.model(torch.tensor([[5, 6, 7]]), output_hidden_states=True).hidden_states[-1][0]
-    torch.testing.assert_close(output.read([window], log_probs=False).keys, last, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["transformer.h.9.mlp", "nonsense", ":output"])
+@pytest.mark.parametrize("name", ["transformer.h.9.mlp", "nonsense"])
 def test_an_unknown_layer_is_refused_with_the_choice(name: str) -> None:
     with pytest.raises(ConfigError, match=r"no layer .*transformer\.h\.0\.mlp, transformer\.h\.1\.mlp"):
         network_of("gpt2", FAMILIES[0][1], name)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
-from realm.knn.settings import mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
+from realm.knn.settings import Mixing, mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
 
 
 def brute_force(scores: np.ndarray, tokens: np.ndarray, valid: np.ndarray, counts: np.ndarray, temperature: float, v: int) -> np.ndarray:
@@ -45,12 +45,6 @@ def test_p_knn_is_its_definition(seed: int, temperature: float) -> None:
     np.testing.assert_allclose(wanted_probs(weights, torch.from_numpy(tokens), wanted), expected[np.arange(5), tokens[:, 0]], atol=1e-6)
 
 
-def test_without_counts_each_pair_counts_once() -> None:
-    scores, _, valid, counts = draw(3)
-    one = neighbour_weights(torch.from_numpy(scores), torch.from_numpy(valid), torch.from_numpy(counts * 0 + 1), 2.0)
-    assert torch.equal(one, neighbour_weights(torch.from_numpy(scores), torch.from_numpy(valid), None, 2.0))
-
-
 @given(st.integers(0, 10**6), st.floats(0, 1))
 def test_mixture_is_its_definition(seed: int, a: float) -> None:
     rng = np.random.default_rng(seed)
@@ -74,17 +68,11 @@ def test_the_ends_are_exact() -> None:
 
 
 def test_no_neighbours_at_all() -> None:
-    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), None, 1.0)
+    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(2, 0), 1.0)
     assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("a", [-0.1, 1.1, float("nan")])
-def test_a_is_a_share(a: float) -> None:
-    with pytest.raises(ConfigError, match="outside 0 to 1"):
-        share_of_neighbours(a, torch.ones(1, 1))
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
-def test_temperature_is_positive(temperature: float) -> None:
-    with pytest.raises(ConfigError, match="must be above 0"):
-        neighbour_weights(torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool), None, temperature)
+@pytest.mark.parametrize("values", [{"a": 1.5}, {"a": -0.1}, {"a": float("nan")}, {"k": 0}, {"temperature": 0.0}, {"temperature": -1.0}])
+def test_settings_out_of_range(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        Mixing(**values)  # type: ignore[arg-type]

@@ -9,11 +9,9 @@ import torch
 
 from realm.errors import ConfigError, DataError
 from realm.knn.datastore import Neighbours
-from realm.knn.evaluation import perplexities, translation_scores
-from realm.knn.gate import FEATURES, Gate, gate_features
 from realm.knn.scoring import ScoredTokens
-from realm.knn.settings import Mixing, neighbour_weights
-from realm.knn.tuning import tune, with_gate
+from realm.knn.session import perplexities, translation_scores, tune, with_gate
+from realm.knn.settings import FEATURES, Gate, Mixing, gate_features, neighbour_weights
 
 
 def made_up(n: int = 400, k: int = 8, seed: int = 0) -> ScoredTokens:
@@ -23,23 +21,25 @@ def made_up(n: int = 400, k: int = 8, seed: int = 0) -> ScoredTokens:
     scores = -np.sort(np.where(near[:, None], rng.random((n, k)), 50 + rng.random((n, k))), 1).astype(np.float32)
     tokens = np.where(near[:, None], 3, rng.integers(4, 9, (n, k))).astype(np.int32)
     model = np.full(n, np.log(0.2), np.float32)
-    return ScoredTokens(np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_), None))
+    return ScoredTokens(
+        np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_), np.ones((n, k), np.int32))
+    )
 
 
 def test_the_grid_finds_the_best_point() -> None:
     scored = made_up()
-    tuned = tune(scored, "l2", neighbours=(2, 8), shares=(0.1, 0.375, 0.9), temperatures=(1.0,))
-    assert (tuned.best.a, tuned.best.temperature, tuned.best.metric) == (0.375, 1.0, "l2") and len(tuned.rows) == 6
+    tuned = tune(scored, neighbours=(2, 8), shares=(0.1, 0.375, 0.9), temperatures=(1.0,))
+    assert (tuned.best.a, tuned.best.temperature) == (0.375, 1.0) and len(tuned.rows) == 6
     for row in tuned.rows:
         expected = -float(scored.mixed(Mixing(int(row["k"]), row["a"], row["temperature"])).double().mean())
         assert abs(row["loss"] - expected) < 1e-5
     assert tuned.loss < tuned.model_loss == pytest.approx(-np.log(0.2))
-    assert tune(scored, "l2").loss < tuned.model_loss
+    assert tune(scored).loss < tuned.model_loss
 
 
 def test_the_gate_learns_whom_to_trust() -> None:
     scored = made_up()
-    fixed = tune(scored, "l2").best
+    fixed = tune(scored).best
     gated = with_gate(scored, fixed)
     fresh = made_up(seed=1)
     _, a = fresh.knn_probs(gated)
@@ -52,7 +52,7 @@ def test_the_gate_learns_whom_to_trust() -> None:
 def test_features_are_their_definition() -> None:
     scores = torch.tensor([[-1.0, -2.0, -4.0], [-1.0, -1.0, -9.0], [0.0, 0.0, 0.0]])
     tokens, valid = torch.tensor([[5, 6, 5], [4, 4, 0], [1, 2, 3]]), torch.tensor([[True] * 3, [True, True, False], [False] * 3])
-    weights = neighbour_weights(scores, valid, None, 2.0)
+    weights = neighbour_weights(scores, valid, torch.ones_like(tokens), 2.0)
     found = gate_features(scores, tokens, valid, weights, 2.0, torch.tensor([-0.5, -0.1, -3.0]))
     share = np.exp([-0.5, -1.0, -2.0]) / np.exp([-0.5, -1.0, -2.0]).sum()
     first = [-0.5, -0.5 + 3.5 / 3, -(share * np.log(share)).sum(), share[0] + share[2], 2 / 3, np.exp(-0.5)]
@@ -63,8 +63,8 @@ def test_features_are_their_definition() -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    gated = with_gate(made_up(), Mixing(4, 0.3, 2.5, "ip"))
-    for mixing in (Mixing(7, 0.1, 0.5, "ip"), gated):
+    gated = with_gate(made_up(), Mixing(4, 0.3, 2.5))
+    for mixing in (Mixing(7, 0.1, 0.5), gated):
         mixing.save(tmp_path / "settings.json")
         assert Mixing.load(tmp_path / "settings.json") == mixing
     assert gated.gate is not None
@@ -72,9 +72,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
     assert torch.equal(Gate.from_dict(asdict(gated.gate))(features), gated.gate(features))
 
 
-@pytest.mark.parametrize(
-    "text", [None, "{", "[]", '{"k": 1}', '{"k": 4, "a": 0.5, "temperature": 1, "metric": "l2", "gate": {"mean": [1]}}']
-)
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"k": 1}', '{"k": 4, "a": 0.5, "temperature": 1, "gate": {"mean": [1]}}'])
 def test_damaged_settings(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "s.json").write_text(text)
@@ -84,11 +82,11 @@ def test_damaged_settings(tmp_path: Path, text: str | None) -> None:
 
 def test_nothing_to_tune_on() -> None:
     with pytest.raises(DataError, match="nothing to tune on"):
-        tune(made_up().of(np.zeros(0, np.int64)), "l2")
+        tune(made_up().of(np.zeros(0, np.int64)))
     with pytest.raises(ConfigError, match="k = 9, and 8 neighbours"):
-        tune(made_up(), "l2", neighbours=(9,))
+        tune(made_up(), neighbours=(9,))
     with pytest.raises(ConfigError, match=r"a = 1\.5"):
-        tune(made_up(), "l2", shares=(1.5,))
+        tune(made_up(), shares=(1.5,))
 
 
 def test_perplexity_of_tokens_and_words() -> None:

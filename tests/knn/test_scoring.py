@@ -1,21 +1,23 @@
 """Mixing in generate and in batch scoring: both equal a reference in plain steps, and a = 0 and a = 1 are the model and the neighbours."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from realm.errors import ConfigError
 from realm.index.base import RowIndex
 from realm.knn.datastore import Datastore, Neighbours, find_neighbours
-from realm.knn.evaluation import translate
 from realm.knn.network import HubNetwork
 from realm.knn.scoring import KnnLogitsProcessor, score_windows
+from realm.knn.session import translate
 from realm.knn.settings import Mixing
+from realm.knn.windows import TextOptions, windows_of_texts
 
 Built = Callable[..., Datastore]
 Networks = dict[str, HubNetwork]
+OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 WAYS = [{"num_beams": 1}, {"num_beams": 3}, {"num_beams": 1, "do_sample": True}, {"num_beams": 2, "do_sample": True}]
 
 
@@ -28,7 +30,7 @@ def generated(network: HubNetwork, datastore: Datastore | None, mixing: Mixing, 
     settings = {"max_new_tokens": 8, "pad_token_id": 0, "do_sample": False, **options}
     if datastore is None:
         return network.model.generate(**inputs, **settings)  # type: ignore[no-any-return]
-    with KnnLogitsProcessor(network, datastore.index("exact", mixing.metric), mixing) as knn:
+    with KnnLogitsProcessor(network, datastore.index("exact"), mixing) as knn:
         return network.model.generate(**inputs, **settings, logits_processor=[knn])  # type: ignore[no-any-return]
 
 
@@ -47,11 +49,10 @@ def test_neighbours_change_what_is_said(kind: str, way: dict[str, object], built
     assert first.shape != plain.shape or not torch.equal(first, plain)
 
 
-@pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("a", [0.3, 1.0])
-def test_greedy_generation_is_its_definition(kind: str, a: float, metric: str, built: Built, networks: Networks) -> None:
+def test_greedy_generation_is_its_definition(kind: str, a: float, built: Built, networks: Networks) -> None:
     """Step by step without a cache: the key of the whole prefix, brute force over all keys, the mixture, its best token."""
-    network, datastore, mixing = networks[kind], built(kind), Mixing(k=5, a=a, temperature=2.0, metric=metric)  # type: ignore[arg-type]
+    network, datastore, mixing = networks[kind], built(kind), Mixing(k=5, a=a, temperature=2.0)
     made = generated(network, datastore, mixing, num_beams=1)[1].tolist()
     ids = network.tokenizer("a bird")["input_ids"]
     prefix = ids if network.kind == "causal" else [2]
@@ -65,7 +66,7 @@ def test_greedy_generation_is_its_definition(kind: str, a: float, metric: str, b
             logits = network.model(**{name: torch.tensor(rows) for name, rows in inputs.items()}).logits[0, -1]
         handle.remove()
         query = seen[0].reshape(-1, 24)[-1].double().numpy()
-        scores = keys @ query if metric == "ip" else -np.square(keys - query).sum(1)
+        scores = -np.square(keys - query).sum(1)
         nearest = np.argsort(-scores, kind="stable")[:5]
         share = np.exp((scores[nearest] - scores.max()) / 2.0)
         mixed = (1 - a) * logits.double().softmax(-1).numpy()
@@ -78,14 +79,15 @@ def test_greedy_generation_is_its_definition(kind: str, a: float, metric: str, b
     assert made[start:][: len(said)] == said
 
 
-def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Networks) -> None:
+def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
     network, datastore = networks[kind], built(kind)
-    scored = score_windows(network, datastore.windows, datastore.index("exact"), 6)
+    windows = windows_of_texts(network, [source_of[kind]], OPTIONS)
+    scored = score_windows(network, windows, datastore.index("exact"), 6)
     keys, start = datastore.snapshot.vectors.astype(np.float64), 0
     assert torch.equal(scored.mixed(Mixing(k=4, a=0.0)), torch.from_numpy(scored.log_probs))
     half, alone = (scored.mixed(Mixing(k=4, a=a, temperature=3.0)).double().exp().numpy() for a in (0.5, 1.0))
-    for number in range(len(datastore.windows)):
-        window = datastore.windows.window(number)
+    for number in range(len(windows)):
+        window = windows.window(number)
         states = network.read([window], log_probs=True)
         assert states.log_probs is not None
         for place, (query, wanted) in enumerate(zip(states.keys.double().numpy(), window.targets.tolist(), strict=True)):
@@ -100,12 +102,12 @@ def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Netw
     assert start == len(scored)
 
 
-def test_a_neighbourhood_may_be_empty(built: Built, networks: Networks) -> None:
+def test_a_neighbourhood_may_be_empty(built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
     """All keys hidden: the model answers, whatever a says, in scoring and in generation."""
     network, datastore = networks["causal"], built("causal")
     index = datastore.index("exact")
     index.set_live(np.zeros(len(datastore), np.bool_))
-    scored = score_windows(network, datastore.windows, index, 4)
+    scored = score_windows(network, windows_of_texts(network, [source_of["causal"]], OPTIONS), index, 4)
     assert torch.equal(scored.mixed(Mixing(k=4, a=1.0)), torch.from_numpy(scored.log_probs))
     ids = torch.tensor([[2, 4, 6]])
     with KnnLogitsProcessor(network, index, Mixing(a=1.0)) as knn:
@@ -163,14 +165,3 @@ def test_rows_that_have_ended_are_not_searched(
         assert rows[1][1:] == (new[:, :-1] != 0).sum(0).tolist()
     if kind == "causal" and way == WAYS[0]:
         assert sum(rows[1]) < sum(rows[0]), "no row has ended: this shows nothing"
-
-
-def test_a_processor_wants_its_metric(built: Built, networks: Networks) -> None:
-    with pytest.raises(ConfigError, match="the index searches by l2, the settings say ip"):
-        KnnLogitsProcessor(networks["causal"], built("causal").index(), Mixing(metric="ip"))
-
-
-@pytest.mark.parametrize("values", [{"a": 1.5}, {"a": -0.1}, {"a": float("nan")}, {"k": 0}, {"temperature": 0.0}, {"metric": "cosine"}])
-def test_settings_out_of_range(values: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(values))):
-        Mixing(**values)  # type: ignore[arg-type]
