@@ -137,38 +137,10 @@ def test_what_is_left_out_is_said_once(notes: Path, body: str, capsys: pytest.Ca
         assert ("note: left out of the documents: 1 identical" in err or "note: left out of the documents: 1 duplicate id" in err) is said
 
 
-def test_weights_are_on_the_disk_once(notes: Path, body: str) -> None:
-    """Each run holds them; runs of one body share them, and what no run has any more goes with the last."""
-    first, second = cached_run([notes], body, QUIET), cached_run([notes / "arvad.txt"], body, QUIET)
-    files = [sorted(run.rglob("model.safetensors")) for run in (first, second)]
-    assert files[0] and [file.stat().st_ino for file in files[0]] == [file.stat().st_ino for file in files[1]]
-    weights = sum(file.stat().st_size for file in cached.weights_directory().iterdir())
-    assert weights == cached.shared_bytes() == sum({file.stat().st_ino: file.stat().st_size for file in files[0]}.values())
-    assert max(run["bytes"] for run in cached_runs()) < weights
-    clear_cache([notes])
-    assert cached.shared_bytes() == weights and open_run(second).search("Arvad", 1)
-    assert clear_cache()["bytes"] > weights and cached.shared_bytes() == 0
-
-
-@pytest.mark.parametrize("call", ["link", "replace"])
-def test_killed_while_weights_are_shared(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Before each of the system's calls: what is there can be searched, and the next question shares the weights."""
-    cached_run([notes / "arvad.txt"], body, QUIET)
-
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cached.os, call, killed if call == "link" else _replacing(os.replace, killed))
-        cached_run([notes], body, QUIET)
+def test_no_weights_are_copied(notes: Path, body: str) -> None:
     run = cached_run([notes], body, QUIET)
-    assert open_run(run).search("Arvad", 1) and not list(run.rglob("*.link"))
-    assert all(file.stat().st_nlink > 1 for file in run.rglob("model.safetensors"))
-
-
-def _replacing(plain: Callable[..., None], killed: Callable[..., None]) -> Callable[..., None]:
-    """``os.replace`` that is killed where a link takes a file's place."""
-    return lambda source, target: killed() if str(source).endswith(".link") else plain(source, target)
+    assert not list(run.rglob("*.safetensors")) and not (run / "stages").exists() and not (run / "report.html").exists()
+    assert main(["verify", str(run)]) == 0 and open_run(run).search("Arvad", 1)
 
 
 def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,27 +202,13 @@ def test_the_cache_is_shown_and_emptied(notes: Path, body: str, capsys: pytest.C
     assert main(["cache", "clear"]) == 0 and not second.exists() and cached_runs() == []
 
 
-def test_damaged_weights_are_not_shared(notes: Path, body: str, tmp_path: Path) -> None:
-    """A later run keeps its own right bytes, and those after it share them."""
-    cached_run([notes], body, QUIET)
-    kept = max(cached.weights_directory().iterdir(), key=lambda file: file.stat().st_size)
-    data = bytearray(kept.read_bytes())
-    data[-1] ^= 64
-    kept.write_bytes(data)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "a.txt").write_text("The currency of Arvad is the Tirel.")
-    assert ids(cached_run([other], body, QUIET)) == {"a.txt"}
-    assert kept.read_bytes() != bytes(data) and cached.sha256_file(kept) == kept.name
-
-
 def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its weights are a copy of the body's: cleared, it is made again."""
+    """All of it is derived: cleared, it is made again."""
     run = cached_run([notes], body, QUIET)
-    weights = run / "params" / "000001" / "model.safetensors"
-    data = bytearray(weights.read_bytes())
+    vectors = run / "index" / "000001" / "vectors-00000.npy"
+    data = bytearray(vectors.read_bytes())
     data[-1] ^= 64
-    weights.write_bytes(data)
+    vectors.write_bytes(data)
     assert main(["verify", str(run)]) == 2 and "realm cache clear" in capsys.readouterr().out
     clear_cache([notes])
     again = cached_run([notes], body, QUIET)

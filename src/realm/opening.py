@@ -20,8 +20,6 @@ from realm.errors import ConfigError, RunError
 from realm.explain import explain
 from realm.generative import StageReader, load_reader, own_reader
 from realm.index.hybrid import PLAIN, HybridSearch, Weights
-from realm.index.live import LiveIndex
-from realm.index.quality import recall_against
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import ReaderSpec, read_spec
@@ -30,10 +28,6 @@ from realm.records import Explanation, Hit
 from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
 from realm.stages import has_stage, require_run, stage_facts
 from realm.storage.generations import read_current
-
-RECALL_DEPTHS = (5, 20, 100)
-SAMPLE = 64
-"""Queries on which the recall of an index is measured."""
 
 
 def hit(block: Block, score: float) -> Hit:
@@ -91,9 +85,9 @@ def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: Realm
     Raises:
         SnapshotError: the index is damaged, missing or of another corpus.
     """
-    generation = open_generation(paths, inputs, read_current(paths.index), device=device)
+    own = model.to(torch.device(device)).eval().requires_grad_(False)
+    generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own)
     weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, {})
-    own = model.to(torch.device(device)).eval()
     return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weights=weights, body=own))
 
 
@@ -377,54 +371,3 @@ class OpenRun:
         if isinstance(found.source, HybridCandidates):
             found.source.search  # noqa: B018  # counts the words of the added blocks, before somebody asks
         return found, count
-
-    def index_facts(self) -> dict[str, Any]:
-        """What ``realm index build`` prints."""
-        manifest = self.generation.snapshot.manifest
-        size = sum(file.stat().st_size for file in (self.paths.index / f"{self.generation.number:06d}").rglob("*") if file.is_file())
-        return {
-            "generation": manifest.generation,
-            "step": manifest.step,
-            "blocks": int(np.sum(np.isin(self.inputs.store.block_ids[self.inputs.store.live], self.generation.snapshot.block_ids))),
-            "missing": self.unsearchable,
-            "dim": manifest.dim,
-            "dtype": manifest.dtype,
-            "bytes": size,
-            "document_embedder_sha256": manifest.document_embedder_sha256,
-            "versions": self.versions,
-        }
-
-    def searching_facts(self) -> dict[str, Any]:
-        """What ``realm index info`` prints besides: how blocks are searched, and how much of what exact search finds that finds.
-
-        Recall is measured now, on SAMPLE sentences spread evenly over the run's own blocks, each as a query without its own block.
-        """
-        index, store = self.generation.index, self.inputs.store
-        facts = index.info()
-        rows = np.flatnonzero(store.newest().is_live(store.block_ids) & store.live)
-        rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(np.int64)]
-        rows = rows[[len(store.sentences(int(row)).tokens) > 0 for row in rows]]
-        measured: dict[str, float] = {}
-        if len(rows):
-            ids = self.generation.snapshot.block_ids
-            exact = LiveIndex(self.generation.snapshot.vectors, ids, store, kind="exact")
-            own = [np.array([block_id]) for block_id in store.block_ids[rows]]
-            recall = recall_against(exact, index, self._sentence_queries(rows), RECALL_DEPTHS, own)
-            measured = {str(k): round(value, 4) for k, value in recall.items()}
-        return {
-            **{name: value for name, value in facts.items() if name not in ("dim", "bytes")},
-            "memory_bytes": facts["bytes"],
-            "recall": measured,
-            "recall_measured_on": f"{len(rows)} sentences of the run's own blocks, each searched without its block, against exact search",
-        }
-
-    @torch.inference_mode()
-    def _sentence_queries(self, rows: np.ndarray) -> torch.Tensor:
-        """Embedded queries [r,d]: the sentence in the middle of each block, which must have one."""
-        store, featurizer = self.inputs.store, self.inputs.featurizer
-        queries = []
-        for row in rows.tolist():
-            sentences = store.sentences(row).tokens
-            start, end = (int(place) for place in sentences[len(sentences) // 2])
-            queries.append(featurizer.query(store.token_ids(row)[start:end].tolist()))
-        return self.source.embedder(queries).float().cpu()

@@ -19,6 +19,7 @@ from realm.knn.datastore import Datastore, find_neighbours
 from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline.cached import open_cached
+from realm.pipeline.index_info import index_facts
 from realm.progress import Progress
 from realm.report.page import write_report
 from realm.report.read import read_run
@@ -40,7 +41,7 @@ def about_run(run: Path) -> Any:
     explained = opened.explain(SENTENCE, k=3).to_dict()
     record = read_run(RunPaths(run))
     write_report(RunPaths(run))
-    facts = opened.index_facts()
+    facts = index_facts(opened)
     facts.pop("bytes")
     stages = [(stage.name, stage.facts) for stage in record.stages]
     results = [{key: value for key, value in row.items() if key != "seconds"} for row in record.results]

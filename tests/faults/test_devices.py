@@ -12,43 +12,10 @@ import pytest
 from realm.cli import main
 from realm.corpus.store.blocks import BlockStore
 from realm.index.sparse import open_sparse
-from realm.opening import open_run
-from realm.pipeline import cached
-from realm.pipeline.cached import open_cached
-from realm.progress import Progress
-
-QUIET = Progress(quiet=True)
 
 
 def far(*arguments: Any, **options: Any) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(arguments[0]))
-
-
-def test_cached_runs_keep_weights_of_their_own(notes: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache of weights lies on another device than a run: each run has its own copy, and is searched as ever."""
-    body = str(tiny_run / "stages" / "pretrain")
-    monkeypatch.setattr(cached.os, "link", far)
-    first, second = (open_cached(places, body, QUIET).paths.root for places in ([notes], [notes / "arvad.txt"]))
-    for run in (first, second):
-        assert open_run(run).search("Arvad", 1)[0].doc_id == "arvad.txt" and not list(run.rglob("*.link"))
-        assert all(file.stat().st_nlink == 1 for file in run.rglob("model.safetensors")) and main(["verify", str(run)]) == 0
-    assert list(cached.weights_directory().iterdir()) == []
-
-
-def test_a_link_that_is_there_and_no_rename(notes: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body, plain = str(tiny_run / "stages" / "pretrain"), os.replace
-    open_cached([notes], body, QUIET)
-
-    def replace(source: Any, target: Any) -> None:
-        return far(source) if str(source).endswith(".link") else plain(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        run = open_cached([notes / "arvad.txt"], body, QUIET).paths.root
-    assert open_run(run).search("Arvad", 1)
-    (notes / "arvad.txt").write_text("People in Arvad pay with the dollar.")
-    open_cached([notes / "arvad.txt"], body, QUIET)
-    assert open_run(run).search("dollar", 1) and not [path for path in run.rglob("*.link") if path.stat().st_nlink == 1]
 
 
 def test_sparse_search_is_made_anew_where_it_cannot_be_linked(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ def index_build(
         int8: with --body, embed in 8-bit integers by ONNX Runtime: faster, most of all on processors without bfloat16.
         out: the run directory to make of the documents.
     """
+    from realm.pipeline.index_info import index_facts
+
     with Progress() as progress:
         if body:
             run = _index_documents(places, {"body": body, "projection": projection}, out, progress, int8=int8)
@@ -33,7 +35,7 @@ def index_build(
         else:
             run = places[0]
         opened, count = _opened(run, progress).with_added(partial(progress.count, "index: blocks"))
-    found = {"embedded": count, **opened.index_facts()}
+    found = {"embedded": count, **index_facts(opened)}
     show.result(found, json)
 
 
@@ -53,9 +55,10 @@ def _opened(run: Path, progress: Progress) -> Any:
 def index_info(run: Run, /, *, json: Json = False) -> None:
     """Show what the index of a run holds, how it is searched, and its recall against exact search on a sample."""
     from realm.opening import open_run
+    from realm.pipeline.index_info import index_facts, searching_facts
 
     opened = open_run(run)
-    found = {**opened.index_facts(), **opened.searching_facts()}
+    found = {**index_facts(opened), **searching_facts(opened)}
     show.result(found, json)
 
 
@@ -173,9 +176,9 @@ ABOUT = {
 
 def cache_info(*, json: Json = False) -> None:
     """List the documents in the cache of realm ask and realm serve, most recently used first."""
-    from realm.pipeline.cached import cache_directory, cached_runs, shared_bytes
+    from realm.pipeline.cached import cache_directory, cached_runs
 
-    show.result({"directory": str(cache_directory()), "runs": cached_runs(), "weights": shared_bytes()}, json, show.cached)
+    show.result({"directory": str(cache_directory()), "runs": cached_runs()}, json, show.cached)
 
 
 def cache_clear(places: Places = (), /, *, json: Json = False) -> None:

@@ -134,8 +134,6 @@ def cached(value: dict[str, Any]) -> None:
         _print(f"  {', '.join(run['sources'] or ())}", f"      {size}, {run['body']}; asked {when}")
     if not value["runs"]:
         _print("  the cache is empty")
-    elif value["weights"]:
-        _print(f"  weights, shared by all: {value['weights'] / 2**20:,.0f} MiB")
 
 
 def hits(value: dict[str, Any]) -> None:

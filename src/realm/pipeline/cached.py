@@ -6,12 +6,11 @@ What changed in the documents since they were last asked is found by sizes and t
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,16 @@ from realm.corpus.change.updates import sync_documents
 from realm.corpus.sources.recognition import recognition_directory, recognition_state
 from realm.corpus.store.manifest import REJECTED_FILE, read_manifest
 from realm.errors import ConfigError, CorpusError, DataError, RunError
-from realm.nn.known_bodies import WEIGHTS, known_body
+from realm.nn.known_bodies import known_body
 from realm.opening import OpenRun, open_run, wrap_body
 from realm.paths import RunPaths
 from realm.pipeline.directory import build_run_corpus, claim_run, stat_digest
 from realm.progress import Progress
 from realm.recipes.context import open_context, publish_index, silent
-from realm.storage.files import make_directory, sha256_file
+from realm.storage.files import make_directory
 from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
-from realm.storage.sums import file_sum
 
 FORMAT = 3
 NAME = 40
@@ -48,11 +46,6 @@ BLOCK_LENGTH = 160
 def cache_directory() -> Path:
     """Where cached runs lie; the environment's XDG_CACHE_HOME moves it on Linux."""
     return user_cache_path("realm") / "documents"
-
-
-def weights_directory() -> Path:
-    """Where each file of weights lies once, by its digest: the cached runs hold links to it."""
-    return user_cache_path("realm") / "weights"
 
 
 def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
@@ -109,7 +102,7 @@ def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
     model = body_model(recipe, context.inputs)
     if read_current(paths.index) is None:
         publish_index(context, model.to(context.device))
-    _share_weights(paths.root)
+    shutil.rmtree(paths.params, ignore_errors=True)  # the body itself is read
     return wrap_body(paths, recipe, context.inputs, model)
 
 
@@ -147,26 +140,8 @@ def _alone(root: Path) -> AbstractContextManager[None]:
     )
 
 
-def _share_weights(root: Path) -> None:
-    """Keep weights that other cached runs have, too, on the disk once. A run's files of weights are replaced, and never written into."""
-    weights_directory().mkdir(parents=True, exist_ok=True)
-    for file in sorted(root.rglob(WEIGHTS)):
-        kept, link = weights_directory() / sha256_file(file), file.with_suffix(".link")
-        with suppress(OSError):  # a file system without links: the run has a copy of its own
-            if kept.exists() and file_sum(kept) != file_sum(file):
-                kept.unlink()  # damaged on the disk: no run is given a link to it any more
-            if not kept.exists():
-                os.link(file, kept)
-            elif not kept.samefile(file):
-                link.unlink(missing_ok=True)  # of a process that was killed
-                os.link(kept, link)
-                os.replace(link, file)
-
-
-def _own_bytes(root: Path) -> int:
-    """What the files of a directory take that is in no other."""
-    found = [file.stat() for file in root.rglob("*") if file.is_file()]
-    return sum(stat.st_size for stat in found if stat.st_nlink == 1)
+def _bytes(root: Path) -> int:
+    return sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
 
 
 def _published(body: str) -> list[str]:
@@ -194,8 +169,7 @@ def _recipe(places: list[Path], body: str) -> Recipe:
 
 
 def cached_runs() -> list[dict[str, Any]]:
-    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}; the bytes
-    without those of weights that it shares."""
+    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
     found = []
     for root in cache_directory().glob("*"):
         facts = read_note(RunPaths(root).wrapped) or {}
@@ -205,7 +179,7 @@ def cached_runs() -> list[dict[str, Any]]:
             manifest = read_manifest(root / "corpus")
         except CorpusError:
             continue
-        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _own_bytes(root)}
+        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _bytes(root)}
         found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts})
     return sorted(found, key=lambda run: -(run["asked"] or 0))
 
@@ -223,22 +197,13 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
         if wanted and not wanted & set((read_note(RunPaths(root).wrapped) or {}).get("sources", ())):
             continue
         with _alone(root):
-            freed += _own_bytes(root)
+            freed += _bytes(root)
             shutil.rmtree(root)
             removed += 1
-    for kept in weights_directory().glob("*"):
-        if kept.stat().st_nlink == 1:  # no run has it any more
-            freed += kept.stat().st_size
-            kept.unlink()
     if not wanted:
-        freed += _own_bytes(recognition_directory())
+        freed += _bytes(recognition_directory())
         shutil.rmtree(recognition_directory(), ignore_errors=True)
     return {"removed": removed, "bytes": freed}
-
-
-def shared_bytes() -> int:
-    """What the weights of all cached runs take together."""
-    return sum(kept.stat().st_size for kept in weights_directory().glob("*"))
 
 
 def is_run(place: Path) -> bool:

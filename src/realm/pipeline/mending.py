@@ -264,10 +264,11 @@ def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterato
         else:
             if not path.is_dir():
                 place, problem = path, "the generation that the last stage searches is missing"
-            stages = f"Remove the stages from the damaged one on and run: realm run RECIPE --out {needed.paths.root}"
-            again = "Run realm cache clear; the next question rebuilds everything" if needed.paths.wrapped.exists() else stages
-            whole = needed.can_be_rebuilt()
-            cure = f"rebuild it, as generation {number}" if whole else f"Its parameters are damaged too. {again}"
+            lost = "Its parameters are damaged too. Remove the stages from the damaged one on and run: realm run RECIPE --out"
+            cached = needed.paths.wrapped.exists()
+            whole = not cached and needed.can_be_rebuilt()
+            cure = f"rebuild it, as generation {number}" if whole else f"{lost} {needed.paths.root}"
+            cure = "Run realm cache clear; the next question rebuilds everything" if cached else cure
             yield Damage(place, problem, cure, partial(needed.rebuild, progress) if whole else None)
 
 

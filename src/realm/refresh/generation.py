@@ -64,10 +64,17 @@ def open_generation(
     *,
     document_embedder_sha256: str | None = None,
     device: torch.device | str = "cpu",
+    model: RealmModel | None = None,
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
     A damaged index, or one whose parameters are damaged or gone, is moved aside, and the next older one is used unless ``number`` is given.
+
+    Args:
+        number: of the generation; None: the newest valid one.
+        document_embedder_sha256: of the embedder that it must belong to.
+        device: where the embedder and the index live.
+        model: holds the embedder; None: it is read from the published parameters.
 
     Raises:
         SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
@@ -82,7 +89,7 @@ def open_generation(
     )
     opened = snapshot.manifest.generation
     try:
-        published = load_parameters(paths, snapshot)
+        published = load_parameters(paths, snapshot) if model is None else model.only("embedder")
     except RealmError as error:
         older = [other for other in published_generations(paths.index) if other < opened]
         cause = error.__cause__
@@ -152,7 +159,8 @@ def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int
     try:
         snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
         blocks = len(snapshot.block_ids)
-        load_parameters(paths, snapshot)
+        if not paths.wrapped.exists():
+            load_parameters(paths, snapshot)
     except RealmError as error:
         found.append(error)
     try:
