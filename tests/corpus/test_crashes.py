@@ -1,8 +1,5 @@
-"""A change killed at any moment leaves the old version or the new one; writers exclude each other; readers read on. Real processes."""
+"""Writers exclude each other, a killed one is cleaned up after, readers read on. Real processes."""
 
-import contextlib
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,46 +16,11 @@ from realm.corpus.store import manifest as manifests
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
-from realm.storage import locks as locking, tails
+from realm.storage import locks as locking
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
 Change = Callable[[Path], object]
-
-
-class Killed(Exception):
-    """Stands for the end of the process."""
-
-
-class Fault:
-    """Lets ``survive`` calls that change the disk pass; at the next one copies the corpus, as a killed process would leave it.
-
-    What was written but not yet synced may be lost: in the copy, the file that was being synced has only its first half.
-    """
-
-    def __init__(self, corpus: Path, copy: Path, survive: int, patch: pytest.MonkeyPatch):
-        self.corpus, self.copy, self.left = corpus, copy, survive
-        for name in ("replace", "rename", "fsync", "unlink", "mkdir"):
-            patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-
-    def _wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*arguments: Any, **options: Any) -> Any:
-            if self.left == 0:
-                self.left = -1
-                shutil.rmtree(self.copy, ignore_errors=True)
-                shutil.copytree(self.corpus, self.copy)
-                if name == "fsync":
-                    self._tear(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")))
-                raise Killed
-            self.left -= self.left > 0
-            return call(*arguments, **options)
-
-        return guarded
-
-    def _tear(self, path: Path) -> None:
-        torn = self.copy / path.relative_to(self.corpus.resolve())
-        if torn.is_file():
-            os.truncate(torn, torn.stat().st_size // 2)
 
 
 def content(corpus: Path) -> list[tuple[int, str, str]]:
@@ -89,39 +51,6 @@ CHANGES: dict[str, Change] = {
     "purge": lambda corpus: compact_corpus(corpus, purge=True),
     "tidy": lambda corpus: tidy_corpus(corpus),
 }
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_killed_at_every_step(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Killed at the first call that changes the disk, at the second, ... until it runs through."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here, and hundreds of waits for a disk are saved
-    monkeypatch.setattr(tails, "MOST_SMALL", 1)
-    change, old_version, old = CHANGES[name], current_version(corpus), content(corpus)
-    whole = shutil.copytree(corpus, tmp_path / "whole")
-    change(whole)
-    new = content(whole)
-    seen = set()
-    for survive in range(200):
-        work, copy = tmp_path / "work", tmp_path / "copy"
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(corpus, work)
-        with monkeypatch.context() as patch:
-            fault = Fault(work, copy, survive, patch)
-            with contextlib.suppress(Killed):
-                change(work)
-            if fault.left >= 0:
-                break  # ran through
-        # An error that the command could clean up after, and a kill, which the next command cleans up after.
-        assert not list(work.glob("*.staging"))
-        for left in (work, copy):
-            seen.add(current_version(left))
-            assert content(left) == (old if current_version(left) == old_version else new)
-        remove_documents(copy, ["doc-2"])
-        version = compact_corpus(copy, purge=True).version
-        assert {path.name for path in copy.iterdir()} == KEPT | {f"manifest-{version:06d}.json"}
-        assert len(list((copy / "segments").iterdir())) == 3
-    assert survive > 8 and seen == {old_version, old_version + 1}
-    assert content(work) == new
 
 
 KEPT = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokenizer"}

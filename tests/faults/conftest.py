@@ -1,21 +1,24 @@
-"""One small corpus for all examples, and two notes with a cache of their own."""
+"""One small corpus and one changed run for all examples, and two notes with a cache of their own."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from .publishing import Example, corpus_of, examples
+from realm.cli import main
+from realm.corpus.change.updates import add_documents, remove_documents
+
+from .examples import Example, corpus_of, examples
 
 
 @pytest.fixture(scope="session")
-def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus_of(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture(scope="session")
-def published(small_corpus: Path) -> dict[str, Example]:
+def published(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Example]:
     """What is published, by its name."""
-    return examples(small_corpus)
+    run = Path(shutil.copytree(tiny_run, tmp_path_factory.mktemp("changed") / "run"))
+    add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
+    assert main(["index", "build", str(run)]) == 0
+    remove_documents(run / "corpus", ["Belmor/0"])
+    return examples(corpus_of(tmp_path_factory.mktemp("small")), run)
 
 
 @pytest.fixture

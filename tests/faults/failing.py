@@ -18,28 +18,21 @@ import realm
 from realm.nn import saving
 
 SOURCE = str(Path(realm.__file__).parent)
-OPENING, WRITING = ("open", "create"), ("create", "write", "fsync")
-NAMING, DELETING = ("replace", "rename", "link", "mkdir"), ("unlink", "rmdir")
+WRITING, NAMING, DELETING = ("create", "write", "fsync"), ("replace", "rename", "link", "mkdir"), ("unlink", "rmdir")
+ANYWHERE = "memory runs out in any function"
 KINDS = {
     "EIO": (errno.EIO, ("open", *WRITING, *NAMING, *DELETING)),
     "ENOSPC": (errno.ENOSPC, (*WRITING, *NAMING)),
-    "EMFILE": (errno.EMFILE, OPENING),
+    "EMFILE": (errno.EMFILE, ("open", "create")),
     "EXDEV": (errno.EXDEV, ("replace", "rename", "link")),
     "MemoryError": (0, ("open", *WRITING, *NAMING, *DELETING)),
+    ANYWHERE: (0, ("function",)),
 }
-"""What fails in which way."""
+"""What fails in which way; 0: with MemoryError."""
 
 
 class Failing:
-    """Lets the n-th call of a kind fail, from 0.
-
-    Args:
-        kind: of ``KINDS``.
-
-    Attributes:
-        calls: so many there were.
-        failed: name and path of the one that did.
-    """
+    """Lets the n-th call of a kind fail, from 0. ``calls``: so many there were; ``failed``: name and path of the one that did."""
 
     def __init__(self, kind: str, nth: int):
         self.code, self.names = KINDS[kind]
@@ -51,85 +44,65 @@ class Failing:
         if name not in self.names or self.failed is not None:
             return
         self.calls += 1
-        if self.calls - 1 != self.nth:
-            return
-        self.failed = f"{name} {path}"
-        if self.code == 0:
-            raise MemoryError
-        raise OSError(self.code, os.strerror(self.code), str(path))
+        if self.calls - 1 == self.nth:
+            self.failed = f"{name} {path}"
+            raise OSError(self.code, os.strerror(self.code), str(path)) if self.code else MemoryError
 
+    def counted(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.call(name, arguments[0])
+            return plain(*arguments, **options)
 
-class _File(io.FileIO):
-    """A file of which each write is a call."""
+        return counted
 
-    def __init__(self, failing: Failing, path: Any, mode: str):
-        self._failing = failing
-        super().__init__(path, mode)
+    def opened(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """``open``, of whose files each write in binary is a call."""
 
-    def write(self, data: Any) -> int:
-        self._failing.call("write", self.name)
-        return super().write(data)
+        class File(io.FileIO):
+            def write(file, data: Any) -> int:
+                self.call("write", file.name)
+                return super().write(data)
 
+        def opened(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **named: Any) -> Any:
+            if isinstance(file, int):
+                return plain(file, mode, buffering, *rest, **named)
+            self.call("create" if set(mode) & set("wax") else "open", file)
+            if "b" not in mode or not set(mode) & set("wax+"):
+                return plain(file, mode, buffering, *rest, **named)
+            raw = File(file, mode.replace("b", ""))
+            return raw if buffering == 0 else io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
 
-def _opened(failing: Failing, plain: Callable[..., Any]) -> Callable[..., Any]:
-    def opened(file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *rest: Any, **named: Any) -> Any:
-        if isinstance(file, int):
-            return plain(file, mode, buffering, encoding, *rest, **named)
-        failing.call("create" if set(mode) & set("wax") else "open", file)
-        if "b" not in mode or not set(mode) & set("wax+"):
-            return plain(file, mode, buffering, encoding, *rest, **named)
-        raw = _File(failing, file, mode.replace("b", ""))
-        return raw if buffering == 0 else io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+        return opened
 
-    return opened
+    def trace(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(SOURCE) and frame.f_code.co_name[0] != "<":
+            self.call("function", f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
 
 
 @contextmanager
 def failing_at(kind: str, nth: int) -> Iterator[Failing]:
-    """The n-th call of a kind fails."""
+    """The n-th call of a kind fails; of ``ANYWHERE`` that of a function of this package."""
     failing = Failing(kind, nth)
+    if kind == ANYWHERE:
+        before = sys.gettrace()
+        sys.settrace(failing.trace)
+        try:
+            yield failing
+        finally:
+            sys.settrace(before)
+        return
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fsync", "replace", "rename", "link", "unlink", "mkdir", "rmdir", "open"):
-            patch.setattr(os, name, _counted(failing, name, getattr(os, name)))
-        opened = _opened(failing, builtins.open)
-        patch.setattr(builtins, "open", opened)
-        patch.setattr(io, "open", opened)
-        arrow, save = pa.OSFile, saving.save_file
-
-        def arrow_file(path: str, mode: str = "r") -> Any:
-            return arrow(path, mode) if mode == "r" else pa.PythonFile(opened(path, "wb"), "w")
+            patch.setattr(os, name, failing.counted(name, getattr(os, name)))
+        opened, arrow, save = failing.opened(builtins.open), pa.OSFile, saving.save_file
 
         def save_tensors(tensors: Any, path: Any, **named: Any) -> None:
             failing.call("create", path)
             failing.call("write", path)
             save(tensors, path, **named)
 
-        patch.setattr(pa, "OSFile", arrow_file)
+        patch.setattr(builtins, "open", opened)
+        patch.setattr(io, "open", opened)
+        patch.setattr(pa, "OSFile", lambda path, mode="r": arrow(path, mode) if mode == "r" else pa.PythonFile(opened(path, "wb"), "w"))
         patch.setattr(saving, "save_file", save_tensors)
         yield failing
-
-
-def _counted(failing: Failing, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(*arguments: Any, **options: Any) -> Any:
-        failing.call(name, arguments[0])
-        return plain(*arguments, **options)
-
-    return counted
-
-
-@contextmanager
-def out_of_memory_at(nth: int) -> Iterator[Failing]:
-    """The n-th call of a function of this package ends in MemoryError, from 0."""
-    failing = Failing("MemoryError", nth)
-    failing.names = ("function",)
-
-    def trace(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(SOURCE) and frame.f_code.co_name[0] != "<":
-            failing.call("function", f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield failing
-    finally:
-        sys.settrace(before)

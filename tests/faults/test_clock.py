@@ -26,7 +26,7 @@ from realm.storage.generations import advance_current, published_generations
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog
 
-from .publishing import Example
+from .examples import Example
 
 QUESTION = "What is the currency of Arvad?"
 DAY = 86_400

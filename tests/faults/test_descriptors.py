@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +12,36 @@ import pytest
 
 from realm.cli import main
 
-from .publishing import tree
+from .examples import tree
+from .test_processes import ended, forked
 
 pytestmark = pytest.mark.own_process
 QUESTION = "What is the currency of Arvad?"
 ENOUGH = 60
+TIMED = (
+    "seconds.json", "profile.json", "metrics.jsonl", "manifest.json", "report.html", "stage.json", "checksums.json", "README.md",
+    "sources.json", "progress.json",
+)  # fmt: skip
 
 
 def with_few(count: int, says: Path, *command: object) -> int:
     """A command in a process that may open so many files more than are open; its exit code."""
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            with open(says, "wb", buffering=0) as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-            held = max(int(name) for name in os.listdir("/proc/self/fd"))
-            resource.setrlimit(resource.RLIMIT_NOFILE, (held + 1 + count, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-            for descriptor in all_taken()[:count]:
-                os.close(descriptor)
-            code = main([*map(str, command)])
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def work() -> int:
+        with open(says, "wb", buffering=0) as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        held = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held + 1 + count, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        for descriptor in all_taken()[:count]:
+            os.close(descriptor)
+        code = main([*map(str, command)])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+
+    return ended(forked(work))
 
 
 def all_taken() -> list[int]:
@@ -113,27 +113,11 @@ def needed(path: str) -> bool:
 
 def same(found: dict[str, bytes], expected: dict[str, bytes]) -> bool:
     """The same files of the same bytes, but for times that somebody measured."""
-    timed = (
-        "seconds.json",
-        "profile.json",
-        "metrics.jsonl",
-        "manifest.json",
-        "report.html",
-        "stage.json",
-        "checksums.json",
-        "README.md",
-        "sources.json",
-        "progress.json",
-    )
 
     def kept(files: dict[str, bytes]) -> dict[str, Any]:
         """Without what the next command deletes where there were too few descriptors to delete it."""
-        files = {path: data for path, data in files.items() if ".staging/" not in path and not path.startswith("checkpoints/")}
-        return {
-            path: data
-            for path, data in files.items()
-            if not path.endswith(timed) and "sparse" not in path and not path.startswith("results")
-        }
+        passing = [path for path in files if ".staging/" in path or "sparse" in path or path.startswith(("checkpoints/", "results"))]
+        return {path: data for path, data in files.items() if path not in passing and not path.endswith(TIMED)}
 
     return kept(found) == kept(expected)
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,21 +19,32 @@ from realm.corpus.change.updates import add_documents, remove_documents, sync_do
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError
+from realm.index.base import ExactIndex
 from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import Snapshot, publish_snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
+from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline.mending import corpus_damage
+from realm.pipeline import mending
+from realm.progress import Progress
 from realm.recipes.context import is_published, publish_stage
 from realm.refresh.locks import publishing
-from realm.refresh.parameters import forget_requests, parameters_path, prune_run, publish_parameters, read_facts, request_index
+from realm.refresh.parameters import (
+    forget_requests,
+    parameters_path,
+    prune_run,
+    publish_parameters,
+    read_facts,
+    request_index,
+    withdraw_requests,
+)
 from realm.stages import DAMAGED, stage_facts
 from realm.storage import tails
 from realm.storage.arrays import load_array, publish_array
-from realm.storage.files import publish_directory, publish_file, remove_staging, write_atomic, write_json
-from realm.storage.generations import CURRENT, advance_current, current_generation, published_generations
+from realm.storage.files import publish_directory, remove_staging, write_atomic
+from realm.storage.generations import CURRENT, advance_current, current_generation, next_generation, published_generations, read_current
 from realm.storage.manifests import Errors, read_sealed, write_sealed
 from realm.storage.sealed import check_sealed, is_sealed, seal
 from realm.train.best import BestWeights, shared_best
@@ -42,6 +54,9 @@ from realm.train.metrics import MetricsLog
 ERRORS = Errors(RealmError, RealmError)
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
 IDS = np.arange(10, 22, dtype=np.int64)
+QUESTION = "What is the currency of Arvad?"
+GENERATION_FILES = {"manifest.json", *(f"{what}-0000{number}.npy" for what in ("vectors", "block_ids") for number in (0, 1))}
+CORPUS_FILES = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokenizer"}
 HALF_WRITTEN = (".staging", ".building", ".removed", ".link")
 
 
@@ -64,6 +79,13 @@ class Example:
     follow: Callable[[Path], object] | None = None
 
 
+def flip(path: Path) -> None:
+    """Change a bit near the end of a file."""
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
 def left_over(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
 
@@ -79,34 +101,29 @@ def tree(root: Path) -> dict[str, bytes]:
 # Files and directories.
 
 
-def _file(write: Callable[[Path, str], object], read: Callable[[Path], Any], name: str = "new/deep/file") -> dict[str, Example]:
+def _files(place: str, write: Callable[[Path, str], object], read: Callable[[Path], Any]) -> dict[str, Example]:
     """The same file published first, into directories that are not there yet, and then again."""
     return {
-        "first": Example(lambda root: None, lambda root: write(root / name, "new"), lambda root: _none(read, root / name)),
-        "again": Example(lambda root: write(root / name, "old"), lambda root: write(root / name, "new"), lambda root: read(root / name)),
+        "first": Example(lambda root: None, lambda root: write(root / place, "new"), lambda root: _if_there(read, root / place)),
+        "again": Example(lambda root: write(root / place, "old"), lambda root: write(root / place, "new"), lambda root: read(root / place)),
     }
 
 
-def _none(read: Callable[[Path], Any], path: Path) -> Any:
+def _if_there(read: Callable[[Path], Any], path: Path) -> Any:
     return read(path) if path.exists() else None
 
 
-def _publish_file(path: Path, text: str) -> None:
-    with publish_file(path) as file:
-        file.write(text.encode() * 1000)
-
-
 def _publish_directory(path: Path, text: str) -> None:
-    with publish_directory(path) as staging:
-        (staging / "in" / "deep").mkdir(parents=True)
-        (staging / "in" / "deep" / "a").write_text(text * 1000)
-        (staging / "b").write_text(text)
-        seal(staging)
+    if not path.exists():
+        with publish_directory(path) as staging:
+            (staging / "in" / "deep").mkdir(parents=True)
+            (staging / "in" / "deep" / "a").write_text(text * 1000)
+            (staging / "b").write_text(text)
+            seal(staging)
+    remove_staging(path.parent)
 
 
 def _read_directory(path: Path) -> Any:
-    if not path.exists():
-        return None
     check_sealed(path, DAMAGED)
     return is_sealed(path), tree(path)
 
@@ -138,7 +155,7 @@ def content(corpus: Path) -> list[tuple[int, str, str]]:
 
 
 def _read_corpus(corpus: Path) -> Any:
-    return current_version(corpus), content(corpus), [(found.path.name, found.problem) for found in corpus_damage(corpus)]
+    return current_version(corpus), content(corpus), [(found.path.name, found.problem) for found in mending.corpus_damage(corpus)]
 
 
 def _corpus_changes(made: Path) -> dict[str, Example]:
@@ -147,7 +164,9 @@ def _corpus_changes(made: Path) -> dict[str, Example]:
     def one(change: Callable[[Path], object], promised: Callable[[Path], bool] = lambda root: True) -> Example:
         def follow(corpus: Path) -> None:
             remove_documents(corpus, ["doc-2"])
-            compact_corpus(corpus, purge=True)
+            version = compact_corpus(corpus, purge=True).version
+            assert {path.name for path in corpus.iterdir()} == {*CORPUS_FILES, f"manifest-{version:06d}.json"}
+            assert len(list((corpus / "segments").iterdir())) == 3
 
         return Example(lambda corpus: shutil.copytree(made, corpus, dirs_exist_ok=True), change, _read_corpus, promised, follow)
 
@@ -197,7 +216,7 @@ def _generation(index: Path, number: int) -> None:
     publish_snapshot(index, parts, IDS, facts, generation=number)
 
 
-def _next_generation(root: Path) -> None:
+def next_generation_of(root: Path) -> None:
     with publishing(root / "index"):
         _generation(root / "index", 1 + (current_generation(root / "index") or 0))
 
@@ -210,7 +229,7 @@ def _delta(root: Path) -> None:
 
 
 def _small_deltas(root: Path) -> None:
-    _next_generation(root)
+    next_generation_of(root)
     for first in range(100, 104):
         added = np.arange(first, first + 1, dtype=np.int64)
         append_delta(root / "index", 1, vectors(1, added), added, corpus_version=2)
@@ -232,6 +251,12 @@ def _read_index(root: Path) -> Any:
     shards = [shard.file for shard in snapshot.manifest.shards]
     found = snapshot.manifest.generation, snapshot.manifest.revision, snapshot.block_ids.tolist(), snapshot.vectors.tolist(), shards
     return (*found, [path.name for path in (root / "index").glob("*.quarantined")])
+
+
+def _two_generations_one_damaged(root: Path) -> None:
+    next_generation_of(root)
+    next_generation_of(root)
+    flip(root / "index" / "000002" / "vectors-00000.npy")
 
 
 def _prune(root: Path) -> None:
@@ -320,6 +345,12 @@ def _read_checkpoint(root: Path) -> Any:
     return restored.step, [parameter.tolist() for parameter in module.parameters()]
 
 
+def _checkpoint_damaged(root: Path) -> None:
+    _checkpoint(root, 1)
+    _checkpoint(root, 2)
+    flip(RunPaths(root).checkpoints("warm") / "step-0000002" / "weights.safetensors")
+
+
 def _best(root: Path, step: int, score: float) -> None:
     best = BestWeights(root)
     best.offer(step, score, _trained(step)[0])
@@ -330,75 +361,152 @@ def _read_best(root: Path) -> Any:
     return None if found is None else (found[0], found[1], found[2].stat().st_size)
 
 
-def examples(corpus: Path) -> dict[str, Example]:
+# All that trainer and refresher of one run write, one after the other.
+
+
+def round_of(root: Path) -> None:
+    """Parameters, an index in parts, a delta, old ones deleted, a checkpoint, a row."""
+    paths = RunPaths(root)
+    _read_checkpoint(root)
+    with publishing(paths.index):
+        withdraw_requests(paths, above=0)
+        number = next_generation(paths.index)
+        publish_parameters(network(0), parameters_path(paths, number), step=1)
+        _generation(paths.index, number)
+        append_delta(paths.index, number, vectors(number, IDS[-3:] + 100), IDS[-3:] + 100, corpus_version=2)
+        prune_run(paths, frozenset())
+    _checkpoint(root, number)
+
+
+def read_round(root: Path) -> None:
+    """The newest generation is the newest that is whole, unmixed, and the log and the checkpoint are not before it."""
+    number = read_current(root / "index")
+    if number is not None:
+        snapshot = Snapshot.open(root / "index", **OWNER)
+        assert snapshot.manifest.generation == number
+        np.testing.assert_array_equal(snapshot.vectors, vectors(number, snapshot.block_ids))
+        hits = ExactIndex(snapshot.vectors, snapshot.block_ids).search(torch.eye(4)[:2], 5)
+        assert hits.valid.all() and (hits.scores[0] == number).all() and (hits.scores[1] == hits.ids[1]).all()
+    rows = [row["step"] for row in MetricsLog(RunPaths(root).metrics).rows()]
+    assert rows == sorted(rows) and all(row <= (number or 0) for row in rows)
+
+
+def _round_after(root: Path) -> None:
+    """Another round leaves what a healthy run has, and no more."""
+    round_of(root)
+    kept = {f"{number:06d}" for number in published_generations(root / "index")}
+    directories = {path.name for part in ("index", "params") for path in (root / part).iterdir() if path.is_dir()}
+    assert directories == kept and len(kept) <= 3 and len(list(RunPaths(root).checkpoints("warm").iterdir())) <= 2
+    assert all({path.name for path in (root / "index" / name).iterdir()} <= GENERATION_FILES for name in kept)
+
+
+# A damaged run is repaired.
+
+
+def _damaged(run: Path, root: Path) -> None:
+    shutil.copytree(run, root, dirs_exist_ok=True)
+    number = f"{read_current(root / 'index'):06d}"
+    flip(root / "index" / number / "vectors-00000.npy")
+    flip(root / "params" / number / "model.safetensors")
+    for path in (root / "corpus" / "segments").glob("000001.*.npy"):
+        flip(path)
+    (root / "corpus" / "CURRENT").unlink()
+
+
+def _repaired(root: Path) -> None:
+    assert mending.repair(root, Progress(quiet=True), lambda _: None)[1] == []
+
+
+def _intact(root: Path) -> dict[str, bytes]:
+    """Weights, segments and tombstones: what nothing rebuilds, and nothing damages here."""
+    paths = (*root.glob("stages/*/model.safetensors"), *root.glob("corpus/segments/*.arrow"), *root.glob("corpus/tombstones-*.npy"))
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def answers(run: Path) -> Any:
+    """Probabilities to five digits: vectors that are rebuilt are computed in other batches."""
+    found = open_run(run).answerer.answer([QUESTION], k=3)[0]
+    return found.answer, [(one.doc_id, one.text, round(one.p_z, 5)) for one in found.evidence]
+
+
+def _repair(run: Path) -> Example:
+    expected = answers(run)
+
+    def follow(root: Path) -> None:
+        _repaired(root)
+        assert answers(root) == expected and mending.verify(root, Progress(quiet=True)) == []
+        for path in root.rglob("*.quarantined"):
+            shutil.rmtree(path)
+
+    return Example(lambda root: _damaged(run, root), _repaired, _intact, follow=follow)
+
+
+def examples(corpus: Path, run: Path) -> dict[str, Example]:
     """All of them.
 
     Args:
         corpus: of ``corpus_of``.
+        run: a trained one, whose corpus has changed and whose index has followed.
     """
-    checkpoints = lambda root, *steps: [_checkpoint(root, step) for step in steps]  # noqa: E731
-    found = {f"file {name}": example for name, example in _file(_publish_file, Path.read_bytes).items()}
-    found |= {f"text {name}": example for name, example in _file(write_atomic, Path.read_text, "file").items()}
-    found |= {f"json {name}": example for name, example in _file(write_json, lambda path: json.loads(path.read_text())).items()}
-    sealed_file = _file(lambda path, text: write_sealed(path, {"a": text}), lambda path: read_sealed(path, ERRORS))
-    found |= {f"sealed {name}": example for name, example in sealed_file.items()}
-    arrays = _file(
-        lambda path, text: publish_array(path, np.full(999, len(text) + ord(text[0]))), lambda path: load_array(path).tolist(), "a"
-    )
-    found |= {f"array {name}": example for name, example in arrays.items()}
+    found = {
+        f"file {name}": one for name, one in _files("new/deep/file", lambda p, text: write_atomic(p, text * 1000), Path.read_bytes).items()
+    }
+    sealed = _files("new/deep/file", lambda path, text: write_sealed(path, {"a": text}), lambda path: read_sealed(path, ERRORS))
+    arrays = _files("a", lambda path, text: publish_array(path, np.full(999, ord(text[0]))), lambda path: load_array(path).tolist())
+    found |= {"sealed again": sealed["again"]} | {f"array {name}": one for name, one in arrays.items()}
     found["directory"] = Example(
         lambda root: None,
         lambda root: _publish_directory(root / "deep" / "new", "text"),
-        lambda root: _read_directory(root / "deep" / "new"),
-        follow=lambda root: (
-            _publish_directory(root / "deep" / "new", "x") if not (root / "deep" / "new").exists() else remove_staging(root / "deep")
-        ),
+        lambda root: _if_there(_read_directory, root / "deep" / "new"),
+        follow=lambda root: _publish_directory(root / "deep" / "new", "text"),
     )
     found |= {f"corpus {name}": example for name, example in _corpus_changes(corpus).items()}
     found["corpus build"] = _build(corpus.parent / "a.jsonl")
-    index = RunPaths(Path()).index.name
     found["current"] = Example(
         lambda root: [(root / f"00000{n}").mkdir() for n in (1, 2)] + [advance_current(root, 1)],
         lambda root: advance_current(root, 2),
         lambda root: (current_generation(root), (root / CURRENT).read_text()),
     )
-    found["index first"] = Example(lambda root: None, _next_generation, _read_index, follow=_next_generation)
-    found["index next"] = Example(_next_generation, _next_generation, _read_index, follow=_next_generation)
-    found["index delta"] = Example(_next_generation, _delta, _read_index, follow=_next_generation)
-    found["index merge"] = Example(_small_deltas, _merge, _read_index, follow=_next_generation)
+    indexes: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+        "first": (lambda root: None, next_generation_of),
+        "next": (next_generation_of, next_generation_of),
+        "delta": (next_generation_of, _delta),
+        "merge": (_small_deltas, _merge),
+        "damaged": (_two_generations_one_damaged, lambda root: Snapshot.open(root / "index", **OWNER)),
+    }
+    read = {"damaged": lambda root: Snapshot.open(root / "index", **OWNER).manifest.generation}
+    found |= {f"index {name}": Example(*two, read.get(name, _read_index), follow=next_generation_of) for name, two in indexes.items()}
     found["index prune"] = Example(
-        lambda root: [_next_generation(root) for _ in range(5)],
+        lambda root: [next_generation_of(root) for _ in range(5)],
         _prune,
         _read_index,
-        promised=lambda root: len(published_generations(root / index)) == 3,
-        follow=_next_generation,
+        lambda root: len(published_generations(root / "index")) == 3,
+        next_generation_of,
     )
-    found["parameters"] = Example(
-        lambda root: None,
-        lambda root: publish_parameters(network(0), parameters_path(RunPaths(root), 1), step=3),
-        _read_parameters,
-        follow=lambda root: forget_requests(RunPaths(root), 0),
-    )
+    published = lambda root: publish_parameters(network(0), parameters_path(RunPaths(root), 1), step=3)  # noqa: E731
+    found["parameters"] = Example(lambda root: None, published, _read_parameters, follow=lambda root: forget_requests(RunPaths(root), 0))
     found["request"] = Example(
         lambda root: request_index(network(0), RunPaths(root), 1),
         lambda root: request_index(network(1), RunPaths(root), 2),
         _read_requests,
         follow=lambda root: forget_requests(RunPaths(root), 0),
     )
-    found["checkpoint"] = Example(
-        lambda root: checkpoints(root, 1, 2, 3),
-        lambda root: _checkpoint(root, 4),
-        _read_checkpoint,
-        follow=lambda root: _checkpoint(root, 5),
-    )
-    found["first checkpoint"] = Example(
-        lambda root: RunPaths(root).checkpoints("warm").mkdir(parents=True), lambda root: _checkpoint(root, 4), _read_checkpoint
-    )
+    steps = lambda root, *numbers: [_checkpoint(root, step) for step in numbers]  # noqa: E731
+    checkpoints: dict[str, Callable[[Path], object]] = {
+        "first checkpoint": lambda root: RunPaths(root).checkpoints("warm").mkdir(parents=True),
+        "checkpoint": lambda root: steps(root, 1, 2, 3),
+        "checkpoint of a damaged step": _checkpoint_damaged,
+    }
+    for name, prepare in checkpoints.items():
+        step = 2 if "damaged" in name else 4
+        found[name] = Example(prepare, partial(_checkpoint, step=step), _read_checkpoint, follow=partial(_checkpoint, step=5))
     found["best weights"] = Example(lambda root: _best(root, 1, 0.5), lambda root: _best(root, 2, 0.7), _read_best)
-    found["stage"] = Example(lambda root: checkpoints(root, 1, 2), _stage, _read_stage, follow=_asked_for_again)
+    found["stage"] = Example(lambda root: steps(root, 1, 2), _stage, _read_stage, follow=_asked_for_again)
     found["rewound log"] = Example(
         lambda root: [MetricsLog(root / "log").write("warm", step, a=step) for step in range(3)],
         lambda root: MetricsLog(root / "log").rewind("warm", 1),
         lambda root: [row["step"] for row in MetricsLog(root / "log").rows()],
     )
+    found["round"] = Example(lambda root: [round_of(root) for _ in range(3)], round_of, read_round, follow=_round_after)
+    found["repair"] = _repair(run)
     return found

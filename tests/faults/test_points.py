@@ -1,0 +1,72 @@
+"""Every function that publishes something names the moments at which it can be cut off, and the examples come by all of them."""
+
+import ast
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import realm
+from realm.storage import files, tails
+from realm.storage.files import POINTS, reached
+
+from .examples import Example
+
+SOURCE = Path(realm.__file__).parent
+OTHERS = ("corpus", "native")
+"""Every call of the operating system that a corpus makes is a point (test_publishing.py). The native kernel is built when the package is
+installed, before it can be imported; a library that was cut off has another name and is never loaded."""
+CUT_ELSEWHERE = {"pipeline/cached.py: _share_weights"}
+"""tests/test_cached.py stops it at each of its calls of the operating system."""
+RENAMES = {"os.rename", "os.replace", "os.link", "shutil.move"}
+
+
+def functions() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE)
+        if not set(name.parts) & set(OTHERS):
+            tree = ast.parse(path.read_text("utf-8"))
+            yield from ((f"{name}: {node.name}", node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def renames(node: ast.AST) -> bool:
+    return any(isinstance(child, ast.Call) and ast.unparse(child.func) in RENAMES for child in ast.walk(node))
+
+
+def points(node: ast.AST) -> list[str]:
+    calls = (child for child in ast.walk(node) if isinstance(child, ast.Call) and ast.unparse(child.func) == "reached")
+    return [ast.literal_eval(call.args[0]) for call in calls]
+
+
+def test_every_rename_has_its_points() -> None:
+    bare = [name for name, node in functions() if renames(node) and not points(node)]
+    assert set(bare) == CUT_ELSEWHERE, "a publish path without a write point"
+
+
+def test_every_point_is_listed_and_stands_in_one_place() -> None:
+    used = Counter(point for _, node in functions() for point in points(node))
+    assert set(used) == set(POINTS) and set(used.values()) == {1}
+
+
+@pytest.mark.parametrize("source", ["def f():\n    os.replace(a, b)", "def f():\n    os.rename(a, b)"])
+def test_the_scan_finds(source: str) -> None:
+    (node,) = [found for found in ast.walk(ast.parse(source)) if isinstance(found, ast.FunctionDef)]
+    assert renames(node) and not points(node)
+
+
+def test_the_examples_come_by_every_point(published: dict[str, Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert files.listener is None, "nobody listens in production"
+    reached("file: staged", Path("anywhere"))
+    seen: set[str] = set()
+    monkeypatch.setattr(tails, "MOST_SMALL", 1)
+    for name, example in published.items():
+        if name != "repair":
+            (tmp_path / "work").mkdir()
+            example.prepare(tmp_path / "work")
+            with monkeypatch.context() as patch:
+                patch.setattr(files, "listener", lambda point, path: seen.add(point))
+                example.change(tmp_path / "work")
+            shutil.rmtree(tmp_path / "work")
+    assert seen == set(POINTS)

@@ -1,0 +1,185 @@
+"""Real processes that are killed at random moments beside those that read, and a disk that is really full."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realm.cli import main
+from realm.corpus.change.updates import add_documents
+from realm.errors import RealmError, SnapshotError
+from realm.storage import files
+from realm.storage.generations import read_current
+
+from .examples import left_over, next_generation_of, read_round, round_of
+
+pytestmark = pytest.mark.own_process
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+REFUSED = 77
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def forked(work: Callable[[], int | None]) -> int:
+    """``work`` in a process of its own, which ends with the code that it returns; 1 where it raises. Its number."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = work() or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
+
+
+def ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(300, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
+    """A writer and a reader are killed; then the writer comes through, beside a reader whose results are never mixed."""
+    root, told, stop, rng = tmp_path / "run", tmp_path / "told", tmp_path / "stop", random.Random(7)
+    round_of(root)
+
+    def write(rounds: int = 1 << 30) -> None:
+        for _ in range(rounds):
+            round_of(root)
+            files.write_atomic(told, str(read_current(root / "index")))
+
+    def read() -> None:
+        while not stop.exists():
+            read_round(root)
+
+    before = 1
+    for _ in range(kills):
+        pids = forked(read), forked(write)
+        time.sleep(rng.uniform(0.0, 0.15))
+        for pid in pids:
+            assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a reader or the writer failed"
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        read_round(root)
+        newest = read_current(root / "index") or 0
+        assert newest >= max(before, int(told.read_text()) if told.exists() else 1), "what was published is gone"
+        before = newest
+    reader = forked(read)
+    assert ended(forked(lambda: write(20))) == 0
+    stop.touch()
+    assert ended(reader) == 0 and not left_over(root) and read_current(root / "index") == before + 20
+
+
+def on_a_small_disk(place: Path, pages: int, work: Callable[[], None]) -> None:
+    """Run ``work`` in a process that sees a tmpfs of so many pages at ``place``, in a mount namespace that ends with it."""
+    place.mkdir()
+
+    def mounted() -> int:
+        libc = ctypes.CDLL(None, use_errno=True)
+        private = libc.unshare(CLONE_NEWNS) == 0 and libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) == 0
+        if not private or libc.mount(b"tmpfs", bytes(place), b"tmpfs", 0, f"size={pages * PAGE}".encode()) != 0:
+            return REFUSED
+        work()
+        return 0
+
+    code = ended(forked(mounted)) if sys.platform.startswith("linux") else REFUSED
+    if code == REFUSED:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    assert code == 0, "see the traceback above"
+
+
+@contextlib.contextmanager
+def left_free(disk: Path, pages: int) -> Iterator[None]:
+    """The disk filled up to so many free pages."""
+    filler = disk / "filler"
+    filler.write_bytes(bytes(max(0, os.statvfs(disk).f_bavail - pages) * PAGE))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def test_whatever_does_not_fit_leaves_what_was_published(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+
+    def fill_up() -> None:
+        root = disk / "run"
+        round_of(root)
+        failures = pages = 0
+        while True:
+            try:
+                with left_free(disk, pages):
+                    round_of(root)
+                break
+            except RealmError as error:
+                assert "No space left on device" in str(error) and "published before is intact" in str(error)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+            read_round(root)
+            failures, pages = failures + 1, pages + 1 + pages // 4
+        read_round(root)
+        assert failures > 5 and not left_over(root)
+
+    on_a_small_disk(disk, 1024, fill_up)
+
+
+def test_a_command_on_a_full_disk(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
+
+    def full(point: str, path: Path) -> None:
+        if point == "array: staged":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "listener", full)
+        assert main(["index", "build", str(run)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "No space left on device" in error and "intact" in error
+    for command in ("verify", "build", "verify"):
+        assert main(["index", command, str(run)]) == 0
+
+
+def _limited(index: Path) -> Any:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+
+@pytest.mark.parametrize(
+    ("refuse", "said"),
+    [
+        (_limited, "too large"),
+        pytest.param(
+            lambda index: index.chmod(0o500),
+            "could not be written",
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere"),
+        ),
+    ],
+)
+def test_what_the_system_refuses(tmp_path: Path, refuse: Callable[[Path], None], said: str) -> None:
+    round_of(tmp_path)
+
+    def refused() -> None:
+        refuse(tmp_path / "index")
+        with pytest.raises(SnapshotError, match=said):
+            next_generation_of(tmp_path)
+
+    assert ended(forked(refused)) == 0
+    (tmp_path / "index").chmod(0o700)
+    read_round(tmp_path)
+    round_of(tmp_path)
+    assert read_current(tmp_path / "index") == 2
