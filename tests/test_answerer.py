@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import SPANS_TRIED, UNASKED, Answerer, Place, ReadBlocks, likeliest
+from realm.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan, likeliest
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
@@ -140,7 +140,7 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
             places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_TRIED).indices.tolist()]
             spans = [ReadBlocks(inputs).characters(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
             whole = [(place, span) for place, span in zip(places, spans, strict=True) if is_whole(e.text[slice(*span)])]
-            best = max(whole, key=lambda one: float(p[j][one[0]]) * Place(e.text, *one[1]).weight(asked_for(answer.question)))[0]
+            best = max(whole, key=lambda one: float(p[j][one[0]]) * TextSpan(e.text, *one[1]).weight(asked_for(answer.question)))[0]
             assert e.p_span == pytest.approx(float(p[j][best]), rel=1e-4)
         json.dumps(answer.to_dict(), allow_nan=False)
 
@@ -179,7 +179,7 @@ def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
 def test_the_likeliest_string_is_that_of_weighing_them_all() -> None:
     text, asked, rng = "In 1968 the Apollo crew flew in 3 days from Gary to the Moon.", asked_for("When was it?"), np.random.default_rng(0)
     places = {
-        words: Place(text, text.index(words), text.index(words) + len(words)) for words in ("1968", "Apollo", "3 days", "Gary", "Moon")
+        words: TextSpan(text, text.index(words), text.index(words) + len(words)) for words in ("1968", "Apollo", "3 days", "Gary", "Moon")
     }
     for _ in range(50):
         mass = dict(zip(places, (rng.dirichlet(np.ones(5)) ** 3).tolist(), strict=True))

@@ -22,10 +22,9 @@ from mwparserfromhell import nodes
 
 from benchmarks.common import result
 from realm.corpus.records import Rejected
-from realm.corpus.wiki.dump import PIECE, iter_pages, read_pieces, read_wikidump, why_left_out
+from realm.corpus.wiki.dump import PIECE, WikiPage, iter_pages, read_pieces, read_wikidump, why_left_out
 from realm.corpus.wiki.elements import with_small_numbers, without_apart
 from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
-from realm.corpus.wiki.pages import WikiPage
 from realm.corpus.wiki.templates import template_writer
 from realm.corpus.wiki.text import clean_wikitext
 from realm.text.sentences import split_sentences

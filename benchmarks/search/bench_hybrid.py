@@ -19,8 +19,7 @@ import torch
 from benchmarks.common import result
 from realm.candidates import EVEN, HybridCandidates, Searching, make_source
 from realm.config import build_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question

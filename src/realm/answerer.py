@@ -57,7 +57,7 @@ class Confidence:
 
 
 @dataclass(frozen=True)
-class Place:
+class TextSpan:
     """Code points of a text."""
 
     text: str
@@ -73,7 +73,7 @@ class Place:
         return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else UNASKED
 
 
-def likeliest(choice: Mapping[str, Place], mass: Mapping[str, float], asked: Asked | None) -> str:
+def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: Asked | None) -> str:
     """The string with the most mass where each is weighed by its kind, which is told of no more strings than it takes."""
     best, most = "", -1.0
     for key in sorted(choice, key=lambda key: -mass[key]):
@@ -253,14 +253,14 @@ class Answerer:
         """
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
-        spelling: dict[str, Place] = {}
-        whole: dict[str, Place] = {}
+        spelling: dict[str, TextSpan] = {}
+        whole: dict[str, TextSpan] = {}
         where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
         for value, (j, start, width) in zip(values.tolist(), where, strict=True):
             if value == float("-inf"):
                 break
             row = int(rows[j])
-            place = Place(read.block(row).text, *read.characters(row, start, start + width + 1))
+            place = TextSpan(read.block(row).text, *read.characters(row, start, start + width + 1))
             key = scoring.form(place.words) or place.words
             spelling.setdefault(key, place)
             if is_whole(place.words):
@@ -301,7 +301,7 @@ class Answerer:
             if value == float("-inf"):
                 break
             start, width = divmod(at, log_p.shape[1])
-            place = Place(text, *read.characters(row, start, start + width + 1))
+            place = TextSpan(text, *read.characters(row, start, start + width + 1))
             whole, weight = is_whole(place.words), place.weight(asked)
             found.append((value + math.log(weight) if whole else float("-inf"), value, place.start, place.end))
             if whole and weight == 1.0:

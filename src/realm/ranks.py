@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """One process among those of a job.
 
     Attributes:
@@ -24,7 +24,7 @@ class Place:
         return self.rank == 0
 
 
-def place() -> Place:
+def place() -> ProcessPlace:
     """This process's place; alone without ``torchrun``."""
     number = {name: int(os.environ.get(name) or default) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))}
-    return Place(number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])
+    return ProcessPlace(number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])

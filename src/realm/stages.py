@@ -18,11 +18,7 @@ CONFIG_SUM = "config_xxh3"
 AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
 
 
-def _error(problem: object, path: Path) -> RunError:
-    return RunError(f"damaged: {problem}", path=path, cure=AGAIN)
-
-
-DAMAGED = Errors(damaged=_error, refused=_error)
+DAMAGED = Errors.of(RunError, AGAIN, "damaged: ")
 """What is raised for a file of a published stage, or of parameters, that is damaged or cannot be read."""
 
 

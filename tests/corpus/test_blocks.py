@@ -17,8 +17,7 @@ from realm.corpus.store import segments
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.corpus.store.lookup import companions
 from realm.corpus.store.manifest import damage, point_at, read_manifest, write_manifest
-from realm.corpus.store.segments import token_dtype
-from realm.corpus.store.sums import read_whole, segment_sums
+from realm.corpus.store.segments import read_whole, segment_sums, token_dtype
 from realm.errors import CorpusError
 from realm.storage.files import sha256_file
 from realm.storage.manifests import sealed, unsealed

@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
-from realm.corpus.store import keys
-from realm.corpus.store.keys import KeyRuns, TextKeys
+from realm.corpus.store import lookup
+from realm.corpus.store.lookup import KeyRuns, TextKeys
 
 
 def test_the_same_as_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "RECENT", 10)
+    monkeypatch.setattr(lookup, "RECENT", 10)
     runs, plain = KeyRuns(), set()
     made = [hashlib.blake2b(bytes([number % 83, number % 7]), digest_size=16).digest() for number in range(1000)]
     made += [bytes(16), bytes(15) + b"\1", b"\1" + bytes(15), b"\1" * 15 + b"\0"]

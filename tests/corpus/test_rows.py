@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from realm.corpus.build.packed import BlockRows
 from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_pieces
-from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import Document
 from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key

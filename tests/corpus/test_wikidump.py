@@ -14,9 +14,18 @@ import pytest
 import realm.corpus.wiki.dump as wikidump
 from realm.corpus.links import title_key
 from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Redirect, Rejected, SourceDocument
-from realm.corpus.wiki.dump import BROKEN_XML, DISAMBIGUATION, LIST, DamagedData, iter_pages, read_pieces, read_wikidump, why_left_out
+from realm.corpus.wiki.dump import (
+    BROKEN_XML,
+    DISAMBIGUATION,
+    LIST,
+    DamagedData,
+    WikiPage,
+    iter_pages,
+    read_pieces,
+    read_wikidump,
+    why_left_out,
+)
 from realm.corpus.wiki.names import Namespaces
-from realm.corpus.wiki.pages import WikiPage
 from realm.corpus.workers import Workers
 from realm.errors import DataError
 

@@ -8,11 +8,9 @@ from types import ModuleType
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.corpus.wiki.brackets import BracketWriter, pair_brackets
-from realm.corpus.wiki.dump import iter_pages, why_left_out
+from realm.corpus.wiki.dump import WikiPage, iter_pages, why_left_out
 from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect
-from realm.corpus.wiki.pages import WikiPage
-from realm.corpus.wiki.text import clean_wikitext, heading, without_quotes
+from realm.corpus.wiki.text import BracketWriter, clean_wikitext, heading, pair_brackets, without_quotes
 
 MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
 

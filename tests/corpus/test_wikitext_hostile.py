@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from realm.corpus.wiki.brackets import DEPTH, BracketWriter
-from realm.corpus.wiki.text import clean_wikitext
+from realm.corpus.wiki.text import DEPTH, BracketWriter, clean_wikitext
 
 HOSTILE: dict[str, Callable[[int], str]] = {
     "open templates": lambda n: "{{" * n,

@@ -11,8 +11,7 @@ import pytest
 
 import realm.data.masking.evidence as evidence_module
 import realm.data.masking.grams as grams_module
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer, searched_ids

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.qa import Span

@@ -9,8 +9,7 @@ import bm25s
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.change.updates import add_documents, remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import SnapshotError

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from realm.config import build_recipe, load_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.build.packing import hash64
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.masking.exclusion import overlapping, runs

@@ -14,8 +14,7 @@ import torch
 from realm import losses
 from realm.cli import main
 from realm.config import load_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.options import BuildOptions
+from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import Share
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError

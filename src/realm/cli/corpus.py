@@ -88,8 +88,7 @@ def corpus_build(
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """
-    from realm.corpus.build.builder import build_corpus
-    from realm.corpus.build.options import BuildOptions
+    from realm.corpus.build.builder import BuildOptions, build_corpus
 
     options = BuildOptions(
         tokenizer=tokenizer or None,

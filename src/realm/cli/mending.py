@@ -10,10 +10,10 @@ from realm.cli.arguments import Json
 from realm.errors import RunError
 from realm.progress import Progress
 
-Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="the directory of a run, a corpus or a kNN datastore")]
+_Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="the directory of a run, a corpus or a kNN datastore")]
 
 
-def verify(place: Place, /, *, json: Json = False) -> None:
+def verify(place: _Place, /, *, json: Json = False) -> None:
     """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 if something is damaged."""
     from realm.pipeline import mending
 
@@ -22,7 +22,7 @@ def verify(place: Place, /, *, json: Json = False) -> None:
     _end(place, found, {"put_aside": mending.put_aside(place)}, f"realm repair {place}", json)
 
 
-def repair(place: Place, /, *, yes: bool = False, json: Json = False) -> None:
+def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
     """Rebuild the damaged parts of a run or a corpus that are derived from others: look-up tables, CURRENT, the index.
 
     Args:

@@ -8,6 +8,8 @@ import numpy as np
 
 SHARE = 10
 """One sentence in so many is set aside."""
+GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: what splitmix64 counts by. Odd, so that no factor of a hash is lost modulo 2^64."""
 
 
 def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int], list[int]]:
@@ -35,8 +37,11 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """uint64 [n], the same on every machine: splitmix64."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
+    return mixed(values + np.uint64(GOLDEN))
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """uint64, spread over all bits, the same on every machine: the last steps of splitmix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

@@ -11,7 +11,7 @@ from realm.text.files import json_lines, open_text
 QUERY_IDS = ("query-id", "query_id", "qid")
 DOCUMENT_IDS = ("corpus-id", "doc_id", "did")
 GRADES = ("score", "relevance")
-CURE = "A collection is a folder with queries.jsonl and qrels/test.tsv, as BEIR has them."
+_CURE = "A collection is a folder with queries.jsonl and qrels/test.tsv, as BEIR has them."
 _TREC_COLUMNS = 4
 _WORST_CODE = 4
 
@@ -41,14 +41,14 @@ def load_judged(folder: Path) -> Judged:
             grades.setdefault(query, {})[document] = grade
     grades = {query: found for query, found in grades.items() if any(grade > 0 for grade in found.values())}
     if not grades:
-        raise DataError("no query with a relevant document", path=folder, cure=CURE)
+        raise DataError("no query with a relevant document", path=folder, cure=_CURE)
     return Judged({query: queries[query] for query in grades}, grades)
 
 
 def _only(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise DataError(f"{len(found)} files {pattern} where one is expected", path=folder, cure=CURE)
+        raise DataError(f"{len(found)} files {pattern} where one is expected", path=folder, cure=_CURE)
     return found[0]
 
 
@@ -60,7 +60,7 @@ def _qrels(folder: Path) -> Path:
 
 
 def _queries(path: Path) -> Iterator[tuple[str, str]]:
-    for number, row in json_lines(path, CURE):
+    for number, row in json_lines(path, _CURE):
         name = row.get("_id", row.get("id"))
         text = row.get("text", row.get("query"))
         if name is None or not isinstance(text, str) or not text.strip():
@@ -71,7 +71,7 @@ def _queries(path: Path) -> Iterator[tuple[str, str]]:
 def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """(query, document, grade) of each row."""
     if ".jsonl" in path.suffixes:
-        rows = (_json_row(row, path, number) for number, row in json_lines(path, CURE))
+        rows = (_json_row(row, path, number) for number, row in json_lines(path, _CURE))
         yield from filter(None, rows)
         return
     with open_text(path) as lines:

@@ -28,7 +28,7 @@ from realm.storage.sums import array_sum
 from realm.text.files import json_lines
 
 LONGEST_SPAN = 10
-CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Oslo"}.'
+_CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Oslo"}.'
 
 
 class MaskedNetwork(Network):
@@ -146,9 +146,9 @@ def cloze_windows(inputs: BlockInputs, file: Path) -> list[Window]:
     Raises DataError: a row is malformed, or its target cannot be spelled; the message names file and line.
     """
     windows = []
-    for number, row in json_lines(file, CURE):
+    for number, row in json_lines(file, _CURE):
         if not {"text", "target"} <= set(row):
-            raise DataError("no sentence with a mask and a target", path=file, line=number, cure=CURE)
+            raise DataError("no sentence with a mask and a target", path=file, line=number, cure=_CURE)
         try:
             cloze = ClozeText(inputs, str(row["text"]))
             (spelled,) = cloze.spell([str(row["target"])])
@@ -157,5 +157,5 @@ def cloze_windows(inputs: BlockInputs, file: Path) -> list[Window]:
         ids, places = cloze.masked([len(spelled)])
         windows.append(Window(np.array(ids, np.int32), np.array(places, np.int32), np.array(spelled, np.int32)))
     if not windows:
-        raise DataError("no sentences", path=file, cure=CURE)
+        raise DataError("no sentences", path=file, cure=_CURE)
     return windows

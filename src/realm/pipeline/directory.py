@@ -149,8 +149,7 @@ def _build(
     corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: TextTokenizer | Path | str | None, progress: Progress
 ) -> bool:
     """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
-    from realm.corpus.build.builder import build_corpus
-    from realm.corpus.build.options import BuildOptions
+    from realm.corpus.build.builder import BuildOptions, build_corpus
     from realm.corpus.build.staging import remove_finished
     from realm.corpus.sources import SourceOptions
 

@@ -36,7 +36,7 @@ from realm.stages import has_stage
 from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.text.tokenizer import TextTokenizer
 
-STAGES = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
+_STAGE_OF_FORM = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
 """Form -> the stage that it comes from; the questions' embedder comes from the last."""
 LOAD = """```
 pip install realm-qa
@@ -88,7 +88,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
             (staging / form).mkdir()
             written[form] = _write_sentence_embedder(staging / form, model, tokenizer, length)
         for form, config in configs.items():
-            tokenizer = TextTokenizer.load(paths.stage(STAGES[form]))
+            tokenizer = TextTokenizer.load(paths.stage(_STAGE_OF_FORM[form]))
             opened = open_run(paths.root) if form == "openqa" and paths.corpus.is_dir() else None
             (staging / form).mkdir()
             written[form] = _write_form(staging / form, form, config, forms[form], tokenizer, opened)

@@ -16,24 +16,23 @@ from realm.config import load_recipe
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.lookup import check_lookup, companions, write_lookup
 from realm.corpus.store.manifest import CorpusManifest, SegmentInfo, damage, writer_lock
-from realm.corpus.store.sums import read_whole
+from realm.corpus.store.segments import read_whole
 from realm.corpus.store.views import Segment
 from realm.corpus.tagging.specs import corpus_tagger
 from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError, RunError
 from realm.index.sparse import DIRECTORY as SPARSE
 from realm.knn.datastore import FACTS as DATASTORE, Datastore
-from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.pipeline.needed_index import NeededIndex
 from realm.progress import Progress
 from realm.refresh.generation import read_through
 from realm.refresh.locks import publishing
-from realm.stages import DAMAGED, check_run_format, stage_facts
+from realm.stages import DAMAGED, check_run_format
 from realm.storage import files, generations
 from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.manifests import CHECKSUM, unsealed
-from realm.storage.sealed import is_sealed, sealed_problems
+from realm.storage.sealed import sealed_problems
 from realm.text.tokenizer import TextTokenizer
 from realm.train.checkpoint import checkpoint_problem
 
@@ -144,7 +143,7 @@ def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
 
 
 def _check_tokenizer(directory: Path, manifest: CorpusManifest) -> None:
-    for path, problem in sealed_problems(directory, damage("tokenizer")) if is_sealed(directory) else []:
+    for path, problem in sealed_problems(directory, damage("tokenizer")):
         raise CorpusError(problem, path=path)
     if TextTokenizer.load(directory).sha256 != manifest.tokenizer_sha256:
         raise CorpusError("it is not the one the corpus was built with", path=directory)
@@ -212,9 +211,6 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
     cure = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
-    if not is_sealed(stage):  # of an earlier version: whether it loads is all that can be told
-        yield from _found(lambda: (stage_facts(paths, stage.name), RealmModel.from_pretrained(stage)), stage, cure)
-        return
     problems: list[tuple[Path, str]] = []
     yield from _found(lambda: problems.extend(sealed_problems(stage, DAMAGED)), stage, cure)
     for path, problem in problems:

@@ -25,7 +25,7 @@ from realm.stages import has_stage, stage_facts
 from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.generations import generation_path, quarantine, read_current
 
-STAGES = ("finetune", "pretrain")
+_STAGES = ("finetune", "pretrain")
 """Stages whose networks search, the last one first."""
 
 
@@ -49,7 +49,7 @@ class NeededIndex:
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
         if paths.wrapped.exists():
             return cls(paths, recipe, inputs, None, read_current(paths.index))
-        last = next((stage for stage in STAGES if has_stage(paths, stage)), None)
+        last = next((stage for stage in _STAGES if has_stage(paths, stage)), None)
         return cls(paths, recipe, inputs, last, None if last is None else stage_facts(paths, last).get("generation"))
 
     def can_be_rebuilt(self) -> bool:

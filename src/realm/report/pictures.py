@@ -19,7 +19,7 @@ def _table(name: str) -> Table:
 
 
 COLUMNS = _table("columns.toml")
-STAGES = _table("stages.toml")
+STAGE_TEXTS = _table("stages.toml")
 RANKED = "utility_rank_"
 NOT_DRAWN = (*SHARES, "seconds_left", "dev_recall_gain")
 MOST_LINES = 3
@@ -47,7 +47,7 @@ class Picture:
 
 def row_name(stage: str) -> str:
     """What a row of results is called."""
-    return str(STAGES.get(stage, {}).get("row", stage))
+    return str(STAGE_TEXTS.get(stage, {}).get("row", stage))
 
 
 def pictures(stage: StageRecord) -> list[Picture]:

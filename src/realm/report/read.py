@@ -22,7 +22,7 @@ from realm.timing import KINDS
 from realm.train.metrics import MetricsLog
 
 logger = logging.getLogger(__name__)
-STAGES = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
+_ORDER = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
 """Order of stages and of result rows; others follow by name."""
 
 
@@ -146,7 +146,7 @@ def _seconds(times: list[float]) -> float | None:
 
 
 def _stage_order(name: str) -> tuple[int, str]:
-    return (STAGES.index(name) if name in STAGES else len(STAGES), name)
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
 
 def _config(path: Path) -> dict[str, dict[str, Any]]:

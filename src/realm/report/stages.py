@@ -2,7 +2,7 @@
 
 from realm.report.chart import Series, line_chart, short, thinned
 from realm.report.markup import WORDS, Html, join, table, tag
-from realm.report.pictures import STAGES, Picture, ordered_columns, pictures
+from realm.report.pictures import STAGE_TEXTS, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord, number
 from realm.timing import KINDS
 
@@ -16,7 +16,7 @@ def stages_section(run: RunRecord) -> Html | None:
 
 
 def _stage(stage: StageRecord) -> Html:
-    known = STAGES.get(stage.name, {"title": stage.name, "about": None})
+    known = STAGE_TEXTS.get(stage.name, {"title": stage.name, "about": None})
     drawn = pictures(stage)
     telling = [_figure(stage, picture) for picture in drawn if not picture.machinery]
     machinery = [_figure(stage, picture) for picture in drawn if picture.machinery]

@@ -6,7 +6,7 @@ from typing import Any
 from realm.paths import RunPaths
 from realm.records import RunExample, RunStage
 from realm.report.chart import thinned
-from realm.report.pictures import STAGES, pictures, row_name
+from realm.report.pictures import STAGE_TEXTS, pictures, row_name
 from realm.report.read import StageRecord, read_run
 
 POINTS = 300
@@ -33,7 +33,7 @@ def _example(answer: dict[str, Any]) -> RunExample:
 
 
 def _stage(stage: StageRecord) -> RunStage:
-    known = STAGES.get(stage.name, {"title": stage.name, "about": ""})
+    known = STAGE_TEXTS.get(stage.name, {"title": stage.name, "about": ""})
     return RunStage(
         stage.name,
         known["title"],

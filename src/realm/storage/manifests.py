@@ -31,6 +31,15 @@ class Errors:
     damaged: Callable[..., RealmError]
     refused: Callable[..., RealmError]
 
+    @classmethod
+    def of(cls, kind: type[RealmError], cure: str | None = None, prefix: str = "") -> "Errors":
+        """One kind of error with one cure for both; ``prefix`` comes before the problem."""
+
+        def error(problem: object, path: Path) -> RealmError:
+            return kind(f"{prefix}{problem}", path=path, cure=cure)
+
+        return cls(error, error)
+
     def unreadable(self, error: OSError, path: Path) -> RealmError:
         """``refused``, with what the operating system says."""
         return self.refused(f"could not be read: {error.strerror or error}", path=path)
@@ -104,11 +113,7 @@ def read_note(path: Path) -> Any:
     return values[ITEMS] if values.keys() == {ITEMS} else values
 
 
-def _note(problem: object, path: Path) -> RealmError:
-    return RealmError(str(problem), path=path)
-
-
-_NOTES = Errors(damaged=_note, refused=_note)
+_NOTES = Errors.of(RealmError)
 
 
 def _checksum(values: dict[str, Any]) -> str:

@@ -43,11 +43,7 @@ _KNOWN_NAMES = {
 }
 
 
-def _damage(problem: object, path: Path) -> DataError:
-    return DataError(f"damaged tokenizer: {problem}", path=path, cure="Restore the file, or save the tokenizer again")
-
-
-_DAMAGED = Errors(damaged=_damage, refused=_damage)
+_DAMAGED = Errors.of(DataError, "Restore the file, or save the tokenizer again", "damaged tokenizer: ")
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,7 @@ log = logging.getLogger(__name__)
 _OLDER = "An older checkpoint is used"
 
 
-def _damage(problem: object, path: Path) -> RunError:
-    return RunError(str(problem), path=path, cure=_OLDER)
-
-
-_DAMAGED = Errors(damaged=_damage, refused=_damage)
+_DAMAGED = Errors.of(RunError, _OLDER)
 
 
 @dataclass(frozen=True)

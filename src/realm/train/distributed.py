@@ -27,7 +27,7 @@ from realm.train.heartbeat import Heartbeat
 BUCKET = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
 PATIENT = timedelta(days=365)
-CURE = "Start the same command again: the stage continues from its newest checkpoint."
+_CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
 
 @dataclass
@@ -223,4 +223,4 @@ def _speaking() -> Iterator[None]:
     except RuntimeError as error:
         here = place()
         problem = f"rank {here.rank} of {here.world} gets no answer: another rank has ended or hangs"
-        raise TrainingError(problem, cure=CURE) from error
+        raise TrainingError(problem, cure=_CURE) from error

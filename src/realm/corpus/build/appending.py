@@ -13,8 +13,7 @@ from realm.corpus.build.packing import PackingCounts
 from realm.corpus.build.spool import Spool
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.info import span_repetition
-from realm.corpus.store.keys import KEY_BYTES, Keys
-from realm.corpus.store.lookup import finish_segment
+from realm.corpus.store.lookup import KEY_BYTES, Keys, finish_segment
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import token_dtype
 from realm.corpus.store.views import Segment

@@ -13,7 +13,7 @@ bytes for each different written form of a word (casing).
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -22,32 +22,89 @@ from typing import Any
 import pyarrow as pa
 
 from realm.corpus.build.appending import Packing, first_statistics, write_segment
-from realm.corpus.build.intake import Progress, nothing_usable, take_in
-from realm.corpus.build.options import BuildOptions
-from realm.corpus.build.packed import Packer, SegmentFile
+from realm.corpus.build.intake import Progress, RejectedList, nothing_usable, take_in
+from realm.corpus.build.packed import BlockRows, Packer, SegmentFile
 from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
-from realm.corpus.build.rejected import RejectedList
-from realm.corpus.build.rows import BlockRows
 from realm.corpus.build.spool import Document, Spool
 from realm.corpus.build.staging import Staging, staged_build
+from realm.corpus.sources import LOOK, SourceOptions
 from realm.corpus.sources.reading import source_name
 from realm.corpus.store import manifest as manifests
-from realm.corpus.store.keys import KeyRuns, TextKeys
-from realm.corpus.store.lookup import finish_segment, stored_keys
+from realm.corpus.store.lookup import KeyRuns, TextKeys, finish_segment, stored_keys
 from realm.corpus.store.manifest import CorpusManifest, SpanStatistics
 from realm.corpus.store.segments import SEGMENT_ROWS, token_dtype
 from realm.corpus.tagging.collocations import CollocationCounts
 from realm.corpus.tagging.spans import SpanTagger, tag_all
-from realm.corpus.tagging.specs import TaggerPlan, give_tagger, save_tagger
+from realm.corpus.tagging.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
 from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import in_portions, started
-from realm.errors import CorpusError, DataError
+from realm.errors import ConfigError, CorpusError, DataError
 from realm.storage import files
 from realm.storage.sealed import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
+
+SHORTEST_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """The options of one build.
+
+    Args:
+        tokenizer: a tokenizer, a directory or file with one, a corpus, or a hub name. None trains a WordPiece vocabulary on the documents.
+        vocab_size: of a trained vocabulary.
+        lowercase: whether a trained vocabulary folds case.
+        block_length: most wordpieces of a block, its title and three special tokens counted in.
+        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
+        gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
+        strict: stop at the first bad record instead of leaving it out.
+        source_options: format and columns of the sources, where detection is not enough.
+
+    Raises:
+        ConfigError: ``block_length`` is too small.
+    """
+
+    tokenizer: TextTokenizer | str | Path | None = None
+    vocab_size: int = 8000
+    lowercase: bool = True
+    block_length: int = 288
+    tagger: str = DEFAULT_TAGGER
+    gazetteer: Path | None = None
+    strict: bool = False
+    source_options: SourceOptions = LOOK
+
+    def __post_init__(self) -> None:
+        if self.block_length < SHORTEST_BLOCK:
+            raise ConfigError(f"block_length = {self.block_length} is below {SHORTEST_BLOCK}")
+
+    def given_tokenizer(self) -> TextTokenizer | None:
+        """The tokenizer that was asked for; None if one is to be trained. Raises DataError: it cannot be read."""
+        if self.tokenizer is None or isinstance(self.tokenizer, TextTokenizer):
+            return self.tokenizer
+        path = Path(self.tokenizer)
+        if path.is_file():
+            return TextTokenizer.load(path)
+        if (path / manifests.TOKENIZER_DIRECTORY).is_dir():
+            return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
+        return TextTokenizer.from_pretrained(str(self.tokenizer))
+
+    def fingerprint(self, given: TextTokenizer | None) -> dict[str, Any]:
+        """JSON values that differ where two builds of the same sources could give different bytes.
+
+        Args:
+            given: what ``given_tokenizer`` returned.
+        """
+        return {
+            "tokenizer": given.sha256 if given else [self.vocab_size, self.lowercase],
+            "block_length": self.block_length,
+            "tagger": self.tagger,
+            "strict": self.strict,
+            "gazetteer": self.gazetteer and files.sha256_file(Path(self.gazetteer)),
+            "source_options": asdict(self.source_options),
+        }
 
 
 def build_corpus(

@@ -4,22 +4,27 @@ Later passes (vocabulary, blocks) read the spool, so sources are read once and c
 about a million characters, by several processes where there is enough of it; the result does not depend on their number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import shutil
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool, documents_batch
 from realm.corpus.records import (
     DUPLICATE_ID,
     EMPTY_ID,
     EMPTY_TEXT,
+    PARTLY_USED,
     TOO_MANY_LINKS,
     TOO_MANY_SENTENCES,
     Record,
@@ -29,17 +34,72 @@ from realm.corpus.records import (
 )
 from realm.corpus.sources import LOOK, SourceOptions, iter_documents
 from realm.corpus.sources.reading import source_name
-from realm.corpus.store.keys import Keys
+from realm.corpus.store.lookup import Keys
 from realm.corpus.streams import Cursor
 from realm.corpus.tagging.collocations import mostly_caseless
 from realm.corpus.tagging.truecase import CasingCounts
 from realm.corpus.workers import Workers, in_portions
-from realm.errors import CorpusError
+from realm.decoding import json_value
+from realm.errors import CorpusError, DataError
 from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
 
+# Bytes of listed records that stay in memory; more go to a temporary file.
+IN_MEMORY = 1_000_000
 
-class Place(NamedTuple):
+
+class RejectedList:
+    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``."""
+
+    def __init__(self, strict: bool):
+        self._strict = strict
+        self._listing = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, self._listing.close)
+        self._drained = 0
+        self.counts: Counter[str] = Counter()
+
+    def add(self, record: Rejected) -> None:
+        """Count and list one record. Raises DataError: ``strict`` was asked for, and the document is not used."""
+        if self._strict and record.reason not in PARTLY_USED:
+            cure = "Repair the record, or build without --strict to leave it out"
+            raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
+        self._add_line(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False), record.reason)
+
+    def text(self) -> bytes:
+        """The JSONL lines. File names that are not UTF-8 keep their bytes."""
+        self._listing.seek(0)
+        return self._listing.read()
+
+    def save(self, path: Path) -> None:
+        """Write the JSONL lines to a new file."""
+        self._listing.seek(0)
+        with open(path, "wb") as file:
+            shutil.copyfileobj(self._listing, file)
+
+    def drain(self) -> list[str]:
+        """The lines since the last call."""
+        self._listing.seek(self._drained)
+        lines = self._listing.read().decode("utf-8", "surrogateescape").splitlines()
+        self._drained = self._listing.tell()
+        return lines
+
+    def restore(self, lines: Iterable[str]) -> None:
+        """Take in lines that an earlier list drained."""
+        for line in lines:
+            self._add_line(line, json_value(line)["reason"])
+        self._drained = self._listing.tell()
+
+    def by_reason(self) -> dict[str, int]:
+        """Counts in order of the reasons' names."""
+        return dict(sorted(self.counts.items()))
+
+    def _add_line(self, line: str, reason: str) -> None:
+        self._listing.seek(0, 2)
+        self._listing.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        self.counts[reason] += 1
+
+
+class SourcePosition(NamedTuple):
     """Where a walk is: so many records of one source are done.
 
     Attributes:
@@ -62,7 +122,7 @@ class SourceWalk:
         DataError: a source is missing or of no known type; all are looked at before the first record is read.
     """
 
-    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: Place):
+    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: SourcePosition):
         self._source, self._done = start.source, start.records
         self._cursors = [Cursor(start.line, start.offset) if number == start.source else Cursor() for number in range(len(sources))]
         pairs = zip(sources, self._cursors, strict=True)
@@ -78,10 +138,10 @@ class SourceWalk:
                 yield record
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePosition:
         """The place behind the record that was given last."""
         cursor = self._cursors[self._source] if self._cursors else Cursor()
-        return Place(self._source, self._done, cursor.line, cursor.offset)
+        return SourcePosition(self._source, self._done, cursor.line, cursor.offset)
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -103,7 +163,7 @@ class _Chunk(NamedTuple):
     """Records that are taken in together, and the place in the sources behind them."""
 
     records: list[Record]
-    place: Place
+    place: SourcePosition
 
 
 @dataclass(frozen=True)
@@ -156,7 +216,7 @@ def take_in(
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
-    walk = SourceWalk(sources, source_options, workers, Place(*spool.place))
+    walk = SourceWalk(sources, source_options, workers, SourcePosition(*spool.place))
     portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
     chunks = (_Chunk(records, walk.place) for records in portions)
     count_forms = casing is not None

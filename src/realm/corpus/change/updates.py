@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from realm.corpus.build.appending import Packing, write_segment
-from realm.corpus.build.intake import Progress, nothing_usable, take_in
+from realm.corpus.build.intake import Progress, RejectedList, nothing_usable, take_in
 from realm.corpus.build.packed import Packer
-from realm.corpus.build.rejected import RejectedList
 from realm.corpus.build.spool import Document, Spool
 from realm.corpus.change.publishing import changing, publish_version, sweep
 from realm.corpus.records import Rejected

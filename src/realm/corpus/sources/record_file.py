@@ -21,7 +21,7 @@ LARGEST_RECORD = 1 << 24
 """Bytes. The published blocks have about 1,500; a length above this is damage or an attack."""
 MOST_SHARED = 1024
 """Values that may be referred to again; numpy's own files have fewer than 300."""
-CURE = "Use the block_records.npy of a published REALM model; it is read without unpickling."
+_CURE = "Use the block_records.npy of a published REALM model; it is read without unpickling."
 _SILENT = {"PROTO", "FRAME"}
 _MEMO = {"BINPUT", "LONG_BINPUT", "MEMOIZE", "PUT"}
 _RECALL = {"BINGET", "LONG_BINGET", "GET"}
@@ -49,7 +49,7 @@ class _Bounded:
 
     def read(self, count: int = -1) -> bytes:
         if not 0 <= count <= LARGEST_RECORD:
-            raise DataError(f"a record of {count} bytes", path=self._path, cure=CURE)
+            raise DataError(f"a record of {count} bytes", path=self._path, cure=_CURE)
         return self._file.read(count)
 
     def readline(self) -> bytes:
@@ -76,7 +76,7 @@ class RecordFile:
                 self.count = self._header(file)
                 self._start = file.tell()
         except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror or error}", path=self.path, cure=CURE) from error
+            raise DataError(f"cannot be read: {error.strerror or error}", path=self.path, cure=_CURE) from error
 
     def __len__(self) -> int:
         return self.count
@@ -94,14 +94,14 @@ class RecordFile:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
             shape, _, dtype = read(file)
         except (ValueError, KeyError) as error:
-            raise DataError(f"not an .npy file ({' '.join(str(error).split())[:80]})", path=self.path, cure=CURE) from error
+            raise DataError(f"not an .npy file ({' '.join(str(error).split())[:80]})", path=self.path, cure=_CURE) from error
         if dtype != np.dtype(object) or len(shape) != 1:
             problem = f"an array of {dtype} with the shape {list(shape)}, not one row of byte strings"
-            raise DataError(problem, path=self.path, cure=CURE)
+            raise DataError(problem, path=self.path, cure=_CURE)
         return int(shape[0])
 
     def _refuse(self, problem: str) -> NoReturn:
-        raise DataError(f"{problem}; nothing was unpickled", path=self.path, cure=CURE)
+        raise DataError(f"{problem}; nothing was unpickled", path=self.path, cure=_CURE)
 
     def _tokens(self, file: IO[bytes]) -> Iterator[Any]:
         """The stream as values: int, bytes, "'text'", "module name" of a global, or an opcode's name. The memo is resolved."""

@@ -30,7 +30,7 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """Checksums (``storage.sums``) of what is read of a segment at a time; ``corpus.store.sums`` makes them.
+    """Checksums (``storage.sums``) of what is read of a segment at a time; ``corpus.store.segments`` makes them.
 
     Attributes:
         frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.
@@ -156,7 +156,7 @@ class CorpusManifest:
         return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
-CURE = "Build the corpus again; before that, see what realm repair CORPUS (or RUN) can rebuild"
+CORPUS_CURE = "Build the corpus again; before that, see what realm repair CORPUS (or RUN) can rebuild"
 
 
 def damage(what: str) -> Errors:
@@ -165,16 +165,8 @@ def damage(what: str) -> Errors:
     Args:
         what: it is.
     """
-
-    def error(problem: object, path: Path) -> CorpusError:
-        return CorpusError(f"damaged {what}: {problem}", path=path, cure=CURE)
-
-    def refused(problem: object, path: Path) -> CorpusError:
-        return CorpusError(
-            f"{what}: {problem}", path=path, cure="Check the permissions, the disk, and how many files may be open (ulimit -n)"
-        )
-
-    return Errors(damaged=error, refused=refused)
+    passing = "Check the permissions, the disk, and how many files may be open (ulimit -n)"
+    return Errors(Errors.of(CorpusError, CORPUS_CURE, f"damaged {what}: ").damaged, Errors.of(CorpusError, passing, f"{what}: ").refused)
 
 
 def manifest_path(corpus: Path, version: int) -> Path:

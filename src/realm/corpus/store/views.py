@@ -1,6 +1,5 @@
 """Zero-copy views of a memory-mapped segment: numpy arrays over its record batches."""
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ import pyarrow as pa
 
 from realm.corpus.links import title_key
 from realm.corpus.store.lookup import SegmentLookup, flat_view
-from realm.corpus.store.manifest import CURE, SegmentInfo, damage
-from realm.corpus.store.segments import segment_schema
-from realm.corpus.store.sums import DIGITS, column_sum, frame_sum, read_whole
+from realm.corpus.store.manifest import CORPUS_CURE, SegmentInfo, damage
+from realm.corpus.store.segments import DIGITS, column_sum, frame_sum, read_whole, segment_schema
 from realm.errors import CorpusError
 from realm.storage.disk import says_nothing_of_the_file
 
@@ -142,7 +140,7 @@ class Segment:
         self.first_id = info.first_id
         # Sizes are checked, not hashes: opening must not read the corpus.
         if not self._path.is_file() or self._path.stat().st_size != info.bytes:
-            raise CorpusError("missing or truncated segment", path=self._path, cure=CURE)
+            raise CorpusError("missing or truncated segment", path=self._path, cure=CORPUS_CURE)
         self.lookup = SegmentLookup(self._path, info)
         try:
             self._whole = read_whole(self._path)
@@ -181,18 +179,13 @@ class Segment:
         return [self.view(number) for number in range(len(self._views))]
 
     def _damaged(self, problem: str) -> CorpusError:
-        return CorpusError(f"damaged segment: {problem}", path=self._path, cure=CURE)
+        return CorpusError(f"damaged segment: {problem}", path=self._path, cure=CORPUS_CURE)
 
     def _check_frames(self, *numbers: int) -> None:
         """Compare what Arrow says of itself with its checksums, before Arrow reads it."""
         for start, end, found in [self.info.sums.frames[number] for number in numbers]:
             if frame_sum(self._whole, start, end) != found:
                 raise self._damaged("changed since it was published (checksum differs)")
-
-    def check_whole(self) -> None:
-        """Read all of the Arrow file and compare its SHA-256. Raises CorpusError: it has changed since it was published."""
-        if hashlib.sha256(self._whole).hexdigest() != self.info.sha256:
-            raise self._damaged("changed since it was published (SHA-256 differs)")
 
     @property
     def _gaps(self) -> bool:

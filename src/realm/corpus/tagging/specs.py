@@ -105,11 +105,7 @@ def _made(part: str) -> SpanTagger | str:
     return GazetteerTagger.from_file(Path(value)) if name == "gazetteer" else model_tagger(name, value)
 
 
-def _damage(problem: object, path: Path) -> CorpusError:
-    return CorpusError(f"damaged tagger: {problem}", path=path, cure="Build the corpus again; the corpus can still be searched")
-
-
-_DAMAGED = Errors(damaged=_damage, refused=_damage)
+_DAMAGED = Errors.of(CorpusError, "Build the corpus again; the corpus can still be searched", "damaged tagger: ")
 CORPUS = "corpus_id"
 """Under which a saved tagger says whose it is."""
 _AGAIN = "Build the corpus again"
@@ -142,10 +138,10 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
 def model_tagger(kind: str, model: str) -> SpanTagger:
     """A tagger of a model that lies outside the corpus; ``kind`` is one of ``MODEL_TAGGERS``. Its libraries are imported only here."""
     if kind == "hf":
-        from realm.corpus.tagging.classifier import ClassifierTagger
+        from realm.corpus.tagging.models import ClassifierTagger
 
         return ClassifierTagger(model)
-    from realm.corpus.tagging.spacy_pipeline import SpacyTagger
+    from realm.corpus.tagging.models import SpacyTagger
 
     return SpacyTagger(model)
 

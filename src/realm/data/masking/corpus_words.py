@@ -10,12 +10,10 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
+from realm.data.held_out import GOLDEN, mixed
 from realm.text.scripts import has_characters
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import FIRST_UNSPACED, bare_entry, word_table
-
-BASE = 0x9E3779B97F4A7C15
-"""Odd, so that no factor of a hash is lost modulo 2^64."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,8 @@ class _Pieces:
             text = bare_entry(tokenizer, number).lower()
             value, weight = 0, 1
             for character in text:
-                value = (value * BASE + ord(character) + 1) % 2**64
-                weight = weight * BASE % 2**64
+                value = (value * GOLDEN + ord(character) + 1) % 2**64
+                weight = weight * GOLDEN % 2**64
             hashes.append(value)
             weights.append(weight)
             spaced.append(not text or not (max(map(ord, text)) >= FIRST_UNSPACED or (tokenizer.cuts_characters and has_characters(text))))
@@ -145,10 +143,3 @@ class _Pieces:
             at += 1
             longer = longer[lengths[longer] > at]
         return mixed(values)
-
-
-def mixed(values: np.ndarray) -> np.ndarray:
-    """uint64, spread over all bits (splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from realm.data.masking.corpus_words import BASE, CorpusWords
+from realm.data.held_out import GOLDEN
+from realm.data.masking.corpus_words import CorpusWords
 from realm.data.masking.partners import TOO_COMMON
 
 STOP_SHARE, STOP_LEAST = 0.04, 20
@@ -102,7 +103,7 @@ def _longer(words: CorpusWords, places: np.ndarray, hashes: np.ndarray, length: 
     places, hashes = places[here], hashes[here]
     last = places + length - 1
     whole = (last < len(words.hashes)) & (words.sentence[np.minimum(last, len(words.hashes) - 1)] == words.sentence[places])
-    return places[whole], hashes[whole] * np.uint64(BASE) + words.hashes[last[whole]]
+    return places[whole], hashes[whole] * np.uint64(GOLDEN) + words.hashes[last[whole]]
 
 
 def _count(run: np.ndarray, of: np.ndarray, where: np.ndarray) -> np.ndarray:

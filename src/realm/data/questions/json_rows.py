@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.rows import CURE, Row, Rows, Skipped, distinct
+from realm.data.questions.rows import QUESTIONS_CURE, Row, Rows, Skipped, distinct
 from realm.errors import DataError
 from realm.text.files import json_lines, open_text
 
@@ -43,7 +43,7 @@ def listed_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, di
 
 def read_own(path: Path, options: QuestionOptions) -> Rows:
     """Our own rows, one a line; also those of NQ-Open and EfficientQA, whose answers are called "answer"."""
-    for line, value in json_lines(path, CURE):
+    for line, value in json_lines(path, QUESTIONS_CURE):
         yield _own(line, line, value, options)
 
 
@@ -55,7 +55,7 @@ def read_own_list(path: Path, options: QuestionOptions) -> Rows:
 
 def read_patterns(path: Path, options: QuestionOptions) -> Rows:
     """CuratedTrec as ORQA wrote it: rows like NQ-Open's, answers are patterns."""
-    for line, value in json_lines(path, CURE):
+    for line, value in json_lines(path, QUESTIONS_CURE):
         yield replace(_own(line, line, value, options), answer_type="regex")
 
 

@@ -12,7 +12,7 @@ from realm.corpus.streams import read_head
 from realm.data.questions import json_rows, natural_questions, tables
 from realm.data.questions.json_rows import UNANSWERABLE
 from realm.data.questions.options import FORMATS, QuestionOptions
-from realm.data.questions.rows import CURE, Reader, Rows, Skipped, question_of
+from realm.data.questions.rows import QUESTIONS_CURE, Reader, Rows, Skipped, question_of
 from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.data.types import Question
 from realm.decoding import json_value
@@ -141,7 +141,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
         found.raw.append(row.question)
     if not found.questions:
         reasons = ", ".join(f"{count} rows: {reason}" for reason, count in found.skipped.items())
-        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=CURE)
+        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=QUESTIONS_CURE)
     return found
 
 

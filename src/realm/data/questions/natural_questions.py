@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.data.questions.options import QuestionOptions
-from realm.data.questions.rows import CURE, Row, Rows, Skipped, distinct
+from realm.data.questions.rows import QUESTIONS_CURE, Row, Rows, Skipped, distinct
 from realm.errors import DataError
 from realm.text.files import json_lines
 
@@ -20,7 +20,7 @@ def read_natural_questions(path: Path, options: QuestionOptions) -> Rows:
     Raises:
         DataError: annotations or documents that are not as published.
     """
-    for line, value in json_lines(path, CURE):
+    for line, value in json_lines(path, QUESTIONS_CURE):
         try:
             answers = distinct(text for text in (_text(value, span) for span in _short_spans(value)) if text)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -9,7 +9,7 @@ from realm.data.questions.options import QuestionOptions
 from realm.data.types import Question
 from realm.errors import DataError
 
-CURE = 'Each line is {"id": ..., "question": ..., "answers": [...]}.'
+QUESTIONS_CURE = 'Each line is {"id": ..., "question": ..., "answers": [...]}.'
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ Reader = Callable[[Path, QuestionOptions], Rows]
 def question_of(row: Row, path: Path) -> Question:
     """The question of a row. Raises DataError: no question, no answers, or a field of the wrong kind; file and line are named."""
 
-    def wrong(problem: str, cure: str = CURE) -> DataError:
+    def wrong(problem: str, cure: str = QUESTIONS_CURE) -> DataError:
         return DataError(problem, path=path, line=row.line, cure=cure)
 
     if not isinstance(row.question, str) or not row.question.strip():

@@ -25,7 +25,7 @@ from realm.text.tokenizer import TextTokenizer, read_vocabulary
 RECORDS = ("block_records.npy", "blocks.tfr")
 """Files of the published blocks: Hugging Face's and the original one."""
 FAMILIES = ("realm", "bert")
-CURE = "Name a directory of google/realm-*, of a BERT, of a sentence-transformers model, or a TF-Hub module of REALM."
+_CURE = "Name a directory of google/realm-*, of a BERT, of a sentence-transformers model, or a TF-Hub module of REALM."
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def load_published(directory: Path) -> Published:
     """
     directory = Path(directory)
     if not directory.is_dir():
-        raise DataError("no such directory", path=directory, cure=CURE)
+        raise DataError("no such directory", path=directory, cure=_CURE)
     if (directory / "config.toml").is_file():
         raise DataError(
             "a run of this program, not a published model", path=directory, cure="Use it directly, or export it: realm export RUN"
@@ -110,10 +110,10 @@ def _realm_or_bert(directory: Path) -> Published:
         dropped = file.unused
         values = values or _from_shapes(file)
     if values is None:
-        raise DataError("config.json is missing", path=directory, cure=CURE)
+        raise DataError("config.json is missing", path=directory, cure=_CURE)
     config = directory / "config.json"
     if values.get("model_type", "realm") not in FAMILIES:
-        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=CURE)
+        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=_CURE)
     kind = _kind(file)
     spec = read_published_config(values, kind, path=config)
     check_size(next(iter(spec.networks.values())).body.config, file, config)
@@ -131,7 +131,7 @@ def _sentence_embedder(directory: Path) -> Published:
     file = open_weights(directory)
     values = read_config(directory)
     if values is None:
-        raise DataError("config.json is missing", path=directory, cure=CURE)
+        raise DataError("config.json is missing", path=directory, cure=_CURE)
     check_size(values, file, directory / "config.json")
     spec, plan = plan_sentence_embedder(directory, values, file)
     tokenizer = read_tokenizer(directory)
@@ -152,9 +152,9 @@ def read_config(directory: Path) -> dict[str, Any] | None:
             try:
                 values = json_value(path.read_text("utf-8"))
             except (OSError, ValueError, RecursionError) as error:
-                raise DataError(f"not JSON ({error})", path=path, cure=CURE) from error
+                raise DataError(f"not JSON ({error})", path=path, cure=_CURE) from error
             if not isinstance(values, dict):
-                raise DataError("not a model's configuration", path=path, cure=CURE)
+                raise DataError("not a model's configuration", path=path, cure=_CURE)
             return values
     return None
 
@@ -222,14 +222,14 @@ def _kind(file: TensorFile) -> str:
     try:
         return published_kind(file.shapes)
     except DataError as error:
-        raise DataError(error.problem, path=file.path, cure=CURE) from error
+        raise DataError(error.problem, path=file.path, cure=_CURE) from error
 
 
 def _from_shapes(file: TensorFile) -> dict[str, Any]:
     try:
         return config_from_shapes(file.shapes)
     except ValueError as error:
-        raise DataError(f"no model of REALM: {error}", path=file.path, cure=CURE) from error
+        raise DataError(f"no model of REALM: {error}", path=file.path, cure=_CURE) from error
 
 
 def _folds_case(path: Path) -> bool:

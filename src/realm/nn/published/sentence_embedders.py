@@ -19,7 +19,7 @@ from realm.nn.tensor_files import TensorFile
 from realm.storage.files import write_json
 
 MODULES = "modules.json"
-CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
+_CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
 NOT_SIZES = ("auto_map", "architectures", "transformers_version", "_name_or_path")
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
@@ -97,17 +97,17 @@ def _layout(directory: Path) -> _Layout:
     """What the list of modules says."""
     modules = _read(directory / MODULES)
     if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
-        raise DataError("not a list of modules", path=directory / MODULES, cure=CURE)
+        raise DataError("not a list of modules", path=directory / MODULES, cure=_CURE)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]) or modules[0].get("path", "") not in ("", "."):
         problem = f"the modules {', '.join(kinds) or 'none'} are not Transformer, Pooling and perhaps Normalize"
-        raise DataError(problem, path=directory / MODULES, cure=CURE)
+        raise DataError(problem, path=directory / MODULES, cure=_CURE)
     place = str(modules[1].get("path", ""))
     path = directory / Path(place).name / "config.json"  # a plain name: a path out of the directory finds nothing
     pooling = _read(path)
     wanted = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on] if isinstance(pooling, dict) else []
     if len(wanted) != 1 or wanted[0] not in POOLINGS:
-        raise DataError(f"the pooling {', '.join(wanted) or 'none'} is neither mean nor [CLS]", path=path, cure=CURE)
+        raise DataError(f"the pooling {', '.join(wanted) or 'none'} is neither mean nor [CLS]", path=path, cure=_CURE)
     return _Layout(POOLINGS[wanted[0]], len(kinds) == 3)
 
 
@@ -118,7 +118,7 @@ def _body_shapes(spec: BodySpec, path: Path) -> dict[str, tuple[int, ...]]:
             model = build_body(spec, pooler=False).model
     except (ConfigError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         problem = getattr(error, "problem", f"{type(error).__name__} {error}")
-        raise ConfigError(f"no body of this configuration: {problem}", path=path, cure=CURE) from error
+        raise ConfigError(f"no body of this configuration: {problem}", path=path, cure=_CURE) from error
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
@@ -131,4 +131,4 @@ def _read(path: Path) -> Any:
     try:
         return json_value(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({' '.join(str(error).split())[:80]})", path=path, cure=CURE) from error
+        raise DataError(f"not JSON ({' '.join(str(error).split())[:80]})", path=path, cure=_CURE) from error
