@@ -12,7 +12,7 @@ from realm.config import FinetuneConfig, PretrainConfig, Recipe, build_recipe
 from realm.config.values import read_value
 from realm.errors import ConfigError
 from realm.recipes.finetune.task import SPAN_LOSSES
-from realm.recipes.pretrain.objectives import LIKELIHOODS
+from realm.recipes.pretrain.score import LIKELIHOODS
 
 
 @pytest.mark.parametrize("section", [field.name for field in dataclasses.fields(Recipe)])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from realm.opening import OpenRun, open_run
 from realm.recipes.align import AlignOptions, align
 from realm.recipes.calibration import WEIGHTS, fit_weight
 from realm.recipes.context import open_context
-from realm.recipes.pretrain.retrieving import retrieve_candidates
-from realm.recipes.pretrain.view import PretrainView
-from realm.recipes.pretrain.watching import excluded_share
+from realm.recipes.pretrain.monitor import excluded_share
+from realm.recipes.pretrain.retrieve import PretrainView
 from realm.recipes.scoring import Relevance
 from realm.storage.sealed import seal
 
@@ -159,19 +159,24 @@ def test_documents_come_and_go(tiny_run: Path, tmp_path: Path) -> None:
 def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
     """Words propose what the embedder may not know; blocks that hold the sentence are never found; the null document stands first."""
     run = open_run(copy_of(tiny_run, tmp_path))
-    store, generation = run.inputs.store, run.generation
+    store = run.inputs.store
     row = next(row for row in range(len(store)) if store.block(row).title == "Belmor")
     start, end = store.sentences(row).tokens[0].tolist()
     ids = store.token_ids(row)[start:end].tolist()
     own = np.array([store.block_ids[row]])
     query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(own[0]), 0, own)
     search = sources(run)["hybrid"].search  # type: ignore[attr-defined]
+
+    def view(overlap: int, search: hybrid.HybridSearch) -> PretrainView:
+        recipe = replace(run.recipe, pretrain=replace(run.recipe.pretrain, exclude_overlap=overlap))
+        return PretrainView(open_context(run.paths, recipe, lambda *_: None), run.pretrained, run.generation, store, search)
+
     for overlap in (0, 4):
-        found = retrieve_candidates(generation, run.inputs, [query] * 2, 5, null=True, overlap=overlap, hybrid=search, sentences=store)
+        found = view(overlap, search).retrieve([query] * 2, 5)
         assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
         assert np.isnan(found.scores[:, 0]).all() and found.valid.all()
     words_only = hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)
-    found = retrieve_candidates(generation, run.inputs, [query], 2, null=True, overlap=0, hybrid=words_only, sentences=store)
+    found = view(0, words_only).retrieve([query], 2)
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
 
 

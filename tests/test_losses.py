@@ -10,7 +10,7 @@ from torch import Tensor
 
 from realm import losses
 from realm.config import PretrainConfig, build_recipe
-from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
+from realm.recipes.pretrain.score import ScoredCandidates, pretraining_loss
 
 NINF = float("-inf")
 

@@ -223,12 +223,12 @@ def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path: Path, caps
     paths = RunPaths(tmp_path / "run")
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
     task = PretrainTask(context, load_stage(context, "pretrain"))
-    asked = task.own_questions
+    asked = task.queries.own_questions
     assert asked and all(q.text.endswith("?") and q.answers[0] not in q.text for q in asked)
-    kept = [task.salient.query(item, np.random.default_rng(0)) for item in task._salient_training]
+    kept = [task.queries.salient.query(item, np.random.default_rng(0)) for item in task.queries._salient_training]
     origins = {(query.origin, query.sentence) for query in kept}
-    held_out = hold_out(task.salient.keys, 10**6)[0]
-    assert not origins & {tuple(task.salient.keys[item].tolist()) for item in held_out}
+    held_out = hold_out(task.queries.salient.keys, 10**6)[0]
+    assert not origins & {tuple(task.queries.salient.keys[item].tolist()) for item in held_out}
     rows = [json.loads(line) for line in paths.metrics.read_text("utf-8").splitlines()]
     measured = [row["own_em"] for row in rows if "own_em" in row]
     own = open_run(tmp_path / "run").own_em

@@ -261,8 +261,8 @@ class Retrieving:
         documents = StandingDocuments(generation, context.inputs)
         self.task = PretrainTask(self.context, published_retriever(self.context).with_parts(reader=reader, document_embedder=documents))
         self.task.source, self.task.generation = StandingIndex(self.task.source.context, generation), generation
-        self.held_out = self.task.held_out_queries()
-        self.task.held_out = []  # what is held out is searched here, and not read every few steps
+        self.held_out = self.task.queries.held_out_queries()
+        self.task.queries.held_out = []  # what is held out is searched here, and not read every few steps
 
     def found(self, embedder: Embedder) -> np.ndarray:
         """bool [n, depths]: hidden spans of held-out sentences, found by dense search."""
@@ -279,7 +279,7 @@ class Retrieving:
         if not is_published(self.context, self.name, self.mark):
             train(self.context, self.task, self.task.section, self.mark)
             before, after = (float(judge.found(one)[:, 1].mean()) for one in (self.generation.embedder, self.task.model.embedder))
-            sentences = self.task.sentences
+            sentences = self.task.queries.sentences
             facts = {"gate": Verdict(RECALL, before, after).facts(), "encoded": self.task.watcher.encoded}
             facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
             publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)

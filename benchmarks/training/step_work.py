@@ -22,7 +22,7 @@ from realm.data.types import MaskedQuery, Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel
 from realm.nn.spec import BodySpec
-from realm.recipes.pretrain.filling import score_candidates
+from realm.recipes.pretrain.score import score_candidates
 from realm.retrieval import Retrieved
 from realm.train.optim import adamw, parameter_groups
 

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realm import losses
 from realm.corpus.build.packing import hash64
 from realm.corpus.entities import Entities
-from realm.data.blocks import NULL_ROW, BlockInputs
+from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
 from realm.document_utility import document_effects, entity_shares, likelihood
@@ -25,6 +24,7 @@ from realm.index.mips import MipsIndex
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.model import RealmModel
+from realm.nn.relevance import weigh
 from realm.pointer import best_strings, point_at
 from realm.records import Explanation, Prediction
 from realm.retrieval import NULL_INDEX, Retriever
@@ -195,15 +195,12 @@ def _weighed(
 ) -> tuple[np.ndarray, np.ndarray, Tensor]:
     """The published embedder searches, with the words where the run does, the live one scores: rows and ids of the candidates of a masked
     input [k], log p(z|x) [1, k]."""
-    inputs, embedder = sentence.inputs, model.embedder
+    inputs = sentence.inputs
     query = [inputs.featurizer.query(ids)]
     found = retriever.retrieve(query, k, null=True, exclude=[excluded], texts=[" ".join(sentence.pieces)])
     block_ids = found.block_ids[0][found.valid[0]]
     rows = inputs.rows(block_ids)
-    block_emb = model.documents(inputs.blocks(rows.tolist()))
-    null = torch.from_numpy(rows == NULL_ROW).to(block_emb.device)
-    scores = losses.relevance_scores(embedder.embed_queries(query), block_emb, null, embedder.null_offset).double()
-    return rows, block_ids, losses.candidate_log_probs(scores, torch.ones_like(scores, dtype=torch.bool))
+    return rows, block_ids, weigh(model, inputs, query, rows[None], np.ones((1, len(rows)), bool), double=True).log_p_z
 
 
 def _explain_pointed(

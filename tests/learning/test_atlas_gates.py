@@ -16,7 +16,7 @@ from realm.demo.atlas import write_atlas
 from realm.pipeline import run_recipe
 from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, demo_recipe
 from realm.progress import Progress
-from realm.recipes.pretrain.held_out import utility_gain
+from realm.recipes.pretrain.monitor import utility_gain
 from realm.train.metrics import MetricsLog
 
 SEEDS = (0, 1, 2)

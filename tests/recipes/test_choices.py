@@ -142,7 +142,7 @@ def test_a_stage_with_icts_loss_depends_on_how_ict_hides(trained: Path) -> None:
 
 def test_without_a_null_document_all_candidates_are_blocks(trained: Path, generation: Generation) -> None:
     task = task_of(trained, generation, null=False)
-    queries = [task.query(at, at) for at in range(4)]
+    queries = [task.queries.query(at, at) for at in range(4)]
     found = task.view.retrieve(queries)
     assert not found.has_null and found.block_ids.shape == (4, 4) == found.documents.shape
     assert found.valid.all() and (found.block_ids != NULL_BLOCK).all()
@@ -153,8 +153,8 @@ def test_without_a_null_document_all_candidates_are_blocks(trained: Path, genera
 
 def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, generation: Generation) -> None:
     task, usual = task_of(trained, generation, exclude=False, candidates=13), task_of(trained, generation, candidates=13)
-    for item in range(len(task.sentences)):
-        query, kept = task.query(item, item), usual.query(item, item)
+    for item in range(len(task.queries.sentences)):
+        query, kept = task.queries.query(item, item), usual.queries.query(item, item)
         assert len(query.excluded) == 0 and kept.origin in kept.excluded and query.ids == kept.ids
         assert query.origin in task.view.retrieve([query]).block_ids and kept.origin not in usual.view.retrieve([kept]).block_ids
 
@@ -166,7 +166,7 @@ def test_overlapping_documents_are_not_found(trained: Path, generation: Generati
     task = task_of(trained, generation, exclude_overlap=overlap, candidates=k)
     plain = task_of(trained, generation, candidates=k)
     store, every = task.context.store, np.asarray(task.context.store.block_ids)
-    queries = [task.query(item, item) for item in range(0, len(task.sentences), 3)]
+    queries = [task.queries.query(item, item) for item in range(0, len(task.queries.sentences), 3)]
     trivial = [slow_overlaps(store, query, overlap) for query in queries]
     assert any(0 < len(ids) < len(every) for ids in trivial)
     found = task.view.retrieve(queries)
@@ -202,14 +202,14 @@ def test_other_documents_are_masked_and_the_corpus_is_retrieved(
     done = run_recipe(recipe, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress())
     context = chosen(tmp_path / "run")
     task = PretrainTask(context, load_stage(context, "pretrain"))
-    assert f"pretrain: {task.sentences.summary}" in capsys.readouterr().err
-    facts = stage_facts(context.paths, "pretrain")
-    assert (facts["sentences"], facts["dropped"]) == (len(task.sentences), dict(task.sentences.dropped)) and facts["sentences"] >= 3
+    assert f"pretrain: {task.queries.sentences.summary}" in capsys.readouterr().err
+    facts, masked = stage_facts(context.paths, "pretrain"), task.queries.sentences
+    assert (facts["sentences"], facts["dropped"]) == (len(masked), dict(masked.dropped)) and facts["sentences"] >= 3
     task.generation = open_generation(context.paths, context.inputs)
     held = context.store.rows_with_sentence(hash64("The currency of Arvad is the Tirel."))
     verbatim = 0
-    for item in range(len(task.sentences)):
-        query = task.query(item, item)
+    for item in range(len(task.queries.sentences)):
+        query = task.queries.query(item, item)
         text = context.store.tokenizer.decode(query.whole)
         assert any(text[:12] in news.lower() for news in NEWS)
         found = task.view.retrieve([query])
@@ -234,7 +234,7 @@ def test_a_corpus_of_sentences(trained: Path, tmp_path: Path) -> None:
     build_corpus([news], tmp_path / "other", BuildOptions(vocab_size=250))
     context = chosen(trained, sentences=[str(tmp_path / "same")])
     task = PretrainTask(context, load_stage(context, "pretrain"))
-    assert task.sentences.store.path == tmp_path / "same" and len(task.sentences) >= 3
+    assert task.queries.sentences.store.path == tmp_path / "same" and len(task.queries.sentences) >= 3
     assert len({pretraining_fingerprint(c) for c in (context, chosen(trained))}) == 2
     moved = chosen(trained, sentences=[str(shutil.copytree(tmp_path / "same", tmp_path / "moved"))])
     assert pretraining_fingerprint(moved) == pretraining_fingerprint(context)

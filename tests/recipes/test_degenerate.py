@@ -144,7 +144,7 @@ def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]
     task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
     task.generation = task.source.between(0, task.model)
     every = np.asarray(context.store.block_ids)
-    task.sentences.exclusion.blocks = lambda row, sentence_hash: every  # type: ignore[method-assign]
+    task.queries.sentences.exclusion.blocks = lambda row, sentence_hash: every  # type: ignore[method-assign]
     result = task.step(0)
     result.loss.backward()
     gradients = [p.grad for p in task.model.parameters() if p.grad is not None]
@@ -229,7 +229,7 @@ def test_a_corpus_rebuilt_and_changed_under_an_open_index(run: Path, tmp_path: P
     context = context_of(run)
     task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
     task.generation = task.source.between(0, task.model)
-    query = task.query(0, 0)
+    query = task.queries.query(0, 0)
     task.view.retrieve([query])
     rebuild(run / "corpus", tmp_path, tokenizer=context.store.tokenizer)
     assert main(["corpus", "remove", str(run / "corpus"), "d1"]) == 0

@@ -19,7 +19,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain.examples import EXCERPT, FOLLOWED
+from realm.recipes.pretrain.monitor import EXCERPT, FOLLOWED
 from realm.recipes.pretrain.task import PretrainTask
 from realm.train.metrics import TIMES, MetricsLog
 
@@ -69,8 +69,8 @@ def test_text_is_the_documents_own(tiny_run: Path, tmp_path: Path) -> None:
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     sentences = {s["text"] for d in (tiny_run.parent / "docs.jsonl").read_text().splitlines() for s in [json.loads(d)]}
-    for item in range(len(task.sentences)):
-        text, targets = masked_text(context.store, task.query(item, item))
+    for item in range(len(task.queries.sentences)):
+        text, targets = masked_text(context.store, task.queries.query(item, item))
         assert any(text.replace("[MASK]", targets[0]) in document for document in sentences)  # letter case and all
 
 

@@ -21,10 +21,10 @@ from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import SentencesTask
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.pretrain.evidence import held_out_recall
-from realm.recipes.pretrain.held_out import evaluate_held_out, utility_gain
+from realm.recipes.pretrain.monitor import held_out_recall, utility_gain
+from realm.recipes.pretrain.retrieve import PretrainView
+from realm.recipes.pretrain.score import evaluate_held_out
 from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.pretrain.view import PretrainView
 from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
 from realm.refresh import open_generation
@@ -116,7 +116,9 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch
     for masking in KINDS:
         context = masked_as(corpus_run, masking)
         task, closed = PretrainTask(context, model), SentencesTask(context, model)
-        held[masking], trained[masking] = (places(task.sentences.keys, items) for items in (task.held_out, task.training))
+        held[masking], trained[masking] = (
+            places(task.queries.sentences.keys, items) for items in (task.queries.held_out, task.queries.training)
+        )
         monkeypatch.setattr(closed.sentences, "query", asked := Mock(wraps=closed.sentences.query))
         for at, item in closed.order.batch(0, len(closed.training)):
             closed.example(at, item)
@@ -132,27 +134,28 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch
 def test_training_never_sees_them(tiny_run: Path) -> None:
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
-    assert task.held_out
+    assert task.queries.held_out
     seen = {example["item"] for step in range(60) for example in task.examples(step)}
-    assert seen == set(task.training) and not seen & set(task.held_out)
+    assert seen == set(task.queries.training) and not seen & set(task.queries.held_out)
     row = task.examples(3)[1]
-    position, item = task.order.batch(3, task.section.batch)[1]
-    query = task.query(position, task.training[item])
-    assert row == {"item": task.training[item], "block": query.origin, "sentence": query.sentence}
+    position, item = task.queries.order.batch(3, task.section.batch)[1]
+    query = task.queries.query(position, task.queries.training[item])
+    assert row == {"item": task.queries.training[item], "block": query.origin, "sentence": query.sentence}
 
 
 def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
-    fast = evaluate_held_out(task.view, task.held_out_queries(), 3)
-    assert fast == evaluate_held_out(task.view, task.held_out_queries(), 1) or all(
-        fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task.view, task.held_out_queries(), 1).items()
+    held_out = task.queries.held_out_queries()
+    fast = evaluate_held_out(task.view, held_out, 3)
+    assert fast == evaluate_held_out(task.view, held_out, 1) or all(
+        fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task.view, held_out, 1).items()
     )
     model, inputs = task.model.eval(), context.inputs
     sums, tokens = dict.fromkeys(fast, 0.0), 0
-    for item in task.held_out:
-        query = task.query(-1 - item, item)
+    for item in task.queries.held_out:
+        query = task.queries.query(-1 - item, item)
         found = task.view.retrieve([query])
         rows = [int(row) for row, valid in zip(inputs.rows(found.block_ids)[0], found.valid[0], strict=True) if valid]
         with torch.no_grad():
@@ -274,7 +277,7 @@ def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run: Path) -> N
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
-    queries, places, found = task.held_out_queries(), context.inputs.span_places, 0
+    queries, places, found = task.queries.held_out_queries(), context.inputs.span_places, 0
     for query in queries:
         retrieved = task.view.retrieve([query], 5 + int(context.recipe.pretrain.null))
         rows = context.inputs.rows(retrieved.block_ids)[0][retrieved.real[0]]

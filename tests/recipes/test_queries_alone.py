@@ -16,7 +16,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain.filling import weigh_candidates
+from realm.recipes.pretrain.score import weigh_candidates
 from realm.recipes.pretrain.stage import starting_model
 from realm.recipes.pretrain.task import PretrainTask
 from realm.storage.generations import published_generations
@@ -101,7 +101,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     task = PretrainTask(context, starting_model(context))
     task.between(0)
-    queries = [task.query(at, item) for at, item in task.order.batch(0, 6)]
+    queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
     retrieved, embedder = task.view.retrieve(queries), task.model.embedder
     read: list[int] = []
     forward = task.model.documents.forward

@@ -19,7 +19,7 @@ from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain.filling import score_candidates
+from realm.recipes.pretrain.score import score_candidates
 from realm.recipes.pretrain.task import PretrainTask
 from realm.refresh import Generation, open_generation
 
@@ -69,7 +69,7 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
     document.requires_grad_(True)
     task = PretrainTask(context, model)
     task.generation = generation
-    queries = [task.query(at, at) for at in range(3)]
+    queries = [task.queries.query(at, at) for at in range(3)]
     found = task.view.retrieve(queries)
     vectors = query([context.inputs.featurizer.query(q.ids) for q in queries])
     blocks = torch.stack([document(context.inputs.blocks(context.inputs.rows(ids).tolist())) for ids in found.block_ids])

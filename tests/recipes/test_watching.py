@@ -12,11 +12,10 @@ from realm.corpus.store.blocks import NULL_BLOCK
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain import watching
-from realm.recipes.pretrain.filling import score_candidates
-from realm.recipes.pretrain.objectives import ScoredCandidates
+from realm.recipes.pretrain import monitor
+from realm.recipes.pretrain.monitor import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
+from realm.recipes.pretrain.score import ScoredCandidates, score_candidates
 from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.pretrain.watching import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
 from realm.retrieval import Retrieved
 from realm.train.metrics import SHARES, SPEED, MetricsLog
 
@@ -57,7 +56,7 @@ def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
 
 
 def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask) -> None:
-    queries = [task.query(at, item) for at, item in task.order.batch(0, 6)]
+    queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
     # Targets that the encoder would fill in with nothing to read: some are right, so that the share says something.
     retrieved = task.view.retrieve(queries)
     scored = score_candidates(task.model, task.context, queries, retrieved)
@@ -97,13 +96,13 @@ def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.Mo
 
 
 def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "RECENT", 10)
-    watcher = watching.Watcher()
+    monkeypatch.setattr(monitor, "RECENT", 10)
+    watcher = monitor.Watcher()
     for _ in range(2):
         assert "distinct_per_1000" not in watcher.row(1, 5)
         watcher._recent.extend([[1, 2], [2, 3], [3, 1], [9, 9], [1, 9]])
     watcher._recent = type(watcher._recent)(watcher._recent, maxlen=10)
-    again = watching.Watcher()
+    again = monitor.Watcher()
     again.restore(watcher.state())
     assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
     assert RECENT == 1000

@@ -27,7 +27,7 @@ from realm.recipes.baselines.continued import combined_fingerprint, continued_fi
 from realm.recipes.context import fingerprint, on_cuda, stage_facts
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.ict import run_ict
-from realm.recipes.pretrain.held_out import utility_gain
+from realm.recipes.pretrain.monitor import utility_gain
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.stage import run_pretrain
 from realm.recipes.warm import run_warm

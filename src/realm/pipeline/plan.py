@@ -44,7 +44,7 @@ from realm.recipes.finetune.document_side import BothSidesTask
 from realm.recipes.finetune.generating import GeneratingTask
 from realm.recipes.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.recipes.ict import IctTask
-from realm.recipes.pretrain.held_out import evaluate_held_out
+from realm.recipes.pretrain.score import evaluate_held_out
 from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
@@ -190,7 +190,7 @@ class _Probe:
             task.generation = self.generation
             rows["pretrain"] = self._time_phases(task, recipe.pretrain.steps)
             _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
-            if task.held_out:
+            if task.queries.held_out:
                 self._add_evaluations(rows["pretrain"], task)
         else:
             rows["pretrain"] = {"steps": 0, "seconds": refresh}
@@ -201,10 +201,10 @@ class _Probe:
     def _add_evaluations(self, row: dict[str, Any], task: PretrainTask) -> None:
         """Those on held-out sentences: before the first step, every so many steps, after the last."""
         section = self.context.recipe.pretrain
-        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.held_out_queries()[:EVALUATED]
+        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.queries.held_out_queries()[:EVALUATED]
         started = self.clock()
         evaluate_held_out(task.view, sample, section.batch)
-        each = (self.clock() - started) * len(task.held_out) / len(sample)
+        each = (self.clock() - started) * len(task.queries.held_out) / len(sample)
         row |= {"evaluations": evaluations, "seconds_per_evaluation": round(each, 3)}
         row["seconds"] += evaluations * each
 

@@ -17,7 +17,7 @@ from realm.document_utility import entity_shares
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun
 from realm.recipes.context import StageContext
-from realm.recipes.pretrain.examples import ReadSentence, read_sentences
+from realm.recipes.pretrain.monitor import ReadSentence, read_sentences
 from realm.recipes.pretrain.sentences import pretraining_sentences
 from realm.records import DocumentEffect
 from realm.retrieval import NULL_INDEX, Retriever

@@ -8,8 +8,8 @@ from realm.errors import ConfigError
 from realm.nn.model import RealmModel
 from realm.recipes.better import Verdict, better_of
 from realm.recipes.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
-from realm.recipes.pretrain.evidence import held_out_recall
-from realm.recipes.pretrain.held_out import evaluate_held_out
+from realm.recipes.pretrain.monitor import held_out_recall
+from realm.recipes.pretrain.score import evaluate_held_out
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import RETRIEVER, PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
@@ -72,19 +72,20 @@ def run_pretrain(context: StageContext) -> None:
     if context.recipe.pretrain.fill == "mlm":
         require_reading(context)
     task = PretrainTask(context, model)
-    context.say(f"pretrain: {task.sentences.summary}")
-    if context.recipe.pretrain.held_out and not task.held_out:
+    context.say(f"pretrain: {task.queries.sentences.summary}")
+    if context.recipe.pretrain.held_out and not task.queries.held_out:
         context.say("pretrain: too few sentences to hold any out, so the best weights are unknown; publishing the last")
     with closing(task.source):
         steps = train(context, task, context.recipe.pretrain, mark)
         choice = choose_weights(context, model, steps)
         task.finalize(int(choice["published_step"]))
-        if context.recipe.pretrain.publish == "better" and task.held_out:
+        if context.recipe.pretrain.publish == "better" and task.queries.held_out:
             choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
     facts = {"steps": steps, **choice, "generation": task.generation.number, "probe": task.probe.history}
     facts["own_em"] = task.own_em
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
-    sentences = {"sentences": len(task.sentences), "spans": task.sentences.spans, "dropped": dict(task.sentences.dropped)}
+    masked = task.queries.sentences
+    sentences = {"sentences": len(masked), "spans": masked.spans, "dropped": dict(masked.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
     task.source.tidy()
 
@@ -124,7 +125,7 @@ def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str
     Returns:
         A fact for the stage for each network that learnt: ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
     """
-    began, queries, facts = start(), task.held_out_queries(), {}
+    began, queries, facts = start(), task.queries.held_out_queries(), {}
     if task.retriever_learnt:
         verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))
         if not verdict.improved:

@@ -2,66 +2,32 @@
 
 import time
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from realm import losses
 from realm.candidates import HybridCandidates
-from realm.data.held_out import hold_out
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.masking import Exclusion, RecurringSpans
-from realm.data.statements import Statements
-from realm.data.types import MaskedQuery, Question
+from realm.data.loader import WHOLE, Share
 from realm.index.hybrid import HybridSearch
 from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
-from realm.pointer import pointing_loss
 from realm.recipes.context import StageContext, source_over
 from realm.recipes.ict import IctTask
-from realm.recipes.pretrain.asking import asked_instead, asked_of_own_blocks
-from realm.recipes.pretrain.evidence import evidence_share, held_out_recall, with_evidence
-from realm.recipes.pretrain.examples import Examples
-from realm.recipes.pretrain.filling import score_candidates, weigh_candidates
-from realm.recipes.pretrain.held_out import evaluate_held_out
-from realm.recipes.pretrain.objectives import ScoredCandidates, pretraining_loss
-from realm.recipes.pretrain.own_questions import ASKED, own_em, own_questions
-from realm.recipes.pretrain.probe import ProbeSet
-from realm.recipes.pretrain.sentences import pretraining_sentences, probe_sentences, require_same_corpus
-from realm.recipes.pretrain.staleness import overlap, stale_share
-from realm.recipes.pretrain.swaps import index_source, speed
-from realm.recipes.pretrain.view import PretrainView
-from realm.recipes.pretrain.watching import Watcher
+from realm.recipes.pretrain import monitor
+from realm.recipes.pretrain.monitor import held_out_recall
+from realm.recipes.pretrain.questions import Queries, own_em
+from realm.recipes.pretrain.retrieve import PretrainView, index_source
+from realm.recipes.pretrain.score import evaluate_held_out, score_step, weigh_candidates
+from realm.recipes.pretrain.sentences import require_same_corpus
 from realm.refresh import Generation
-from realm.retrieval import NULL_INDEX, Retrieved
 from realm.timing import charged
 from realm.train.distributed import is_first, on_first
-from realm.train.loop import Measured, Metrics, StepResult, Task
+from realm.train.loop import Metrics, StepResult, Task
 
 NULL_QUERIES = 64
 """Probe sentences on which the null document's first offset is measured."""
 RETRIEVER = ("embedder", "document_embedder")
-SALIENT = 0.7
-"""How often what is asked of its own block is a salient span of any sentence: names, dates and numbers, which other documents seldom
-repeat."""
-
-TRIED = 4
-"""Held-out sentences that are tried for each question that is wanted of them."""
-
-
-def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
-    """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
-    log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
-    p_z = log_p_z.exp()
-    entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
-    real = retrieved.block_ids[retrieved.real]
-    metrics: Measured = {"entropy": entropy.mean(), "distinct": len(np.unique(real)) / max(1, len(real))}
-    if retrieved.has_null:
-        utility = losses.marginal_utility(probs, log_p_z, slots)
-        metrics |= {"marginal_utility": utility.sum() / slots.sum(), "p_null": p_z[:, NULL_INDEX].mean()}
-    return metrics
 
 
 def _with_batch(context: StageContext, batch: int) -> StageContext:
@@ -81,15 +47,12 @@ class PretrainTask(Task):
         self.model = model
         self.section = context.recipe.pretrain
         self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
-        self.sentences = pretraining_sentences(context)
-        self.held_out, self.training = hold_out(self.sentences.keys, self.section.held_out)
-        self.order = EpochOrder(len(self.training), "pretrain", context.seed)
-        self.salient = probe_sentences(context, self.sentences)
-        self.probe = ProbeSet(context, self.salient, self.section.probe_queries)
+        self.queries = Queries(context)
+        self.probe = monitor.ProbeSet(context, self.queries.salient, self.section.probe_queries)
         self._generation: Generation | None = None
         self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
         self.source = index_source(context, self.kept_generations)
-        self.watcher, self.followed = Watcher(), Examples(context.paths.examples, self.sentences.store)
+        self.watcher, self.followed = monitor.Watcher(), monitor.Examples(context.paths.examples, self.queries.sentences.store)
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.collapsed = False
@@ -116,55 +79,7 @@ class PretrainTask(Task):
     @property
     def view(self) -> PretrainView:
         """What those who watch get to see; raises as ``generation`` does."""
-        return PretrainView(self.context, self.model, self.generation, self.sentences.store, self._hybrid(self.generation))
-
-    def query(self, position: int, item: int) -> MaskedQuery:
-        """The sentence ``item`` as it is masked at a position of the training order, with what is hidden shown to the retriever or not."""
-        rng = generator("pretrain", self.context.seed, position)
-        query = self.sentences.query(item, rng)
-        return replace(query, shown=True) if rng.random() < self.section.shown else query
-
-    @cached_property
-    def statements(self) -> Statements:
-        """What makes questions of masked sentences."""
-        store = self.context.store
-        exclusion = Exclusion(store, store, documents=self.section.exclude == "document")
-        return Statements(store, self.sentences.store, self.context.inputs.featurizer, exclusion)
-
-    def _drawn(self, purpose: str, share: float, positions: list[int]) -> dict[int, np.random.Generator]:
-        """Which of the sentences at these positions, by their number, are to be asked in another way, and what draws their words."""
-        rngs = {i: generator(purpose, self.context.seed, at) for i, at in enumerate(positions)} if share else {}
-        return {i: rng for i, rng in rngs.items() if rng.random() < share}
-
-    def _asked(self, view: PretrainView, queries: list[MaskedQuery], positions: list[int], *, reader_only: bool) -> list[MaskedQuery]:
-        """The masked sentences at these positions, some of them asked of their own blocks, or as questions."""
-        own = self._drawn("own", self.section.own_block if reader_only else 0.0, positions)
-        questions = self._drawn("question", self.section.questions, positions)
-        queries = [self._salient(own[i]) if i in own and own[i].random() < SALIENT else query for i, query in enumerate(queries)]
-        queries = asked_of_own_blocks(self.statements, queries, own)
-        return asked_instead(view, self.statements, queries, {i: rng for i, rng in questions.items() if i not in own})
-
-    def _salient(self, rng: np.random.Generator) -> MaskedQuery:
-        """Any sentence with a salient span hidden, but for those that are held out."""
-        return self.salient.query(self._salient_training[int(rng.integers(len(self._salient_training)))], rng)
-
-    @cached_property
-    def _salient_training(self) -> list[int]:
-        return hold_out(self.salient.keys, self.section.held_out)[1]
-
-    @cached_property
-    def own_questions(self) -> list[Question]:
-        """Questions made of held-out sentences, where the reader is to learn to answer such (``pretrain.own_block``)."""
-        if not self.section.own_block:
-            return []
-        held_out = hold_out(self.salient.keys, TRIED * ASKED)[0]
-        queries = [self.salient.query(item, generator("own questions", self.context.seed, -1 - item)) for item in held_out]
-        return own_questions(self.statements, queries, self.context.seed)
-
-    def held_out_queries(self) -> list[MaskedQuery]:
-        """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
-        # Training visits positions from 0: a negative one is drawn like them, and by no step.
-        return [self.sentences.query(item, generator("pretrain", self.context.seed, -1 - item)) for item in self.held_out]
+        return PretrainView(self.context, self.model, self.generation, self.queries.sentences.store, self._hybrid(self.generation))
 
     def _hybrid(self, generation: Generation) -> HybridSearch | None:
         """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
@@ -175,24 +90,11 @@ class PretrainTask(Task):
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         view = self.view
-        with charged("data"):
-            drawn = self.order.batch(step, self.section.batch, share)
-            queries = [self.query(at, self.training[item]) for at, item in drawn]
-        with charged("search"):
-            reader_only = not self.section.retriever_learns(step)
-            queries = self._asked(view, queries, [at for at, _ in drawn], reader_only=reader_only)
-            retrieved = view.retrieve(queries)
-            if reader_only and isinstance(self.sentences.kind, RecurringSpans):
-                retrieved = with_evidence(view, queries, retrieved, self.sentences.kind.evidence)
-        retriever_only = self.section.reader_stays(step)
-        scored = score_candidates(
-            self.model, self.context, queries, retrieved, reader_only=reader_only, retriever_only=retriever_only, known=view.known
-        )
-        loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, self.section)
-        metrics: Measured = {**pretraining_metrics(scored, retrieved), **self._staleness(step)}
-        metrics |= self.watcher.step(view, step, queries, retrieved, scored)
-        result = StepResult(loss.sum(), valid.sum(), metrics, scored.slots.sum())
-        return result if reader_only or self.cloze is None else self._with_cloze(result, self.cloze.step(step, share))
+        read = score_step(view, self.queries, step, share)
+        result = StepResult(read.loss.sum(), read.valid.sum(), self.watcher.step(view, step, read), read.scored.slots.sum())
+        if self.cloze is None or not self.section.retriever_learns(step):
+            return result
+        return self._with_cloze(result, self.cloze.step(step, share))
 
     def _with_cloze(self, result: StepResult, cloze: StepResult) -> StepResult:
         """A step with ICT's beside it: to the mean over sentences comes ``ict_weight`` times ICT's mean over its own batch."""
@@ -201,16 +103,10 @@ class PretrainTask(Task):
         return replace(result, loss=result.loss + self.section.ict_weight * each * cloze.loss, metrics=metrics)
 
     def examples(self, step: int) -> list[dict[str, Any]]:
-        drawn = self.order.batch(step, self.section.batch)
-        queries = [(self.training[item], self.query(at, self.training[item])) for at, item in drawn]
-        return [{"item": item, "block": int(query.origin), "sentence": int(query.sentence)} for item, query in queries]
+        return self.queries.examples(step)
 
     def row(self, step: int, steps: int) -> Metrics:
         return self.watcher.row(step, steps)
-
-    def _staleness(self, step: int) -> Metrics:
-        """Steps since the parameters of the index; 0 where the documents' stay as they are."""
-        return {"staleness_steps": 0.0 if self.section.queries_alone else float(step - self.generation.step)}
 
     def kept_generations(self) -> frozenset[int]:
         """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
@@ -232,21 +128,21 @@ class PretrainTask(Task):
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
             self._start_null()
-        if self.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
+        if self.queries.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
             with charged("evaluation", whole=True):
                 metrics |= self._evaluated(step)
         return metrics or None
 
     def _evaluated(self, step: int) -> Metrics:
         """What the held-out sentences say after so many steps."""
-        view, queries = self.view, self.held_out_queries()
+        view, queries = self.view, self.queries.held_out_queries()
         metrics = evaluate_held_out(view, queries, self.section.batch)
         if self.section.masking == "recurring":
-            metrics |= evidence_share(view, queries, self.section.batch)
+            metrics |= monitor.evidence_share(view, queries, self.section.batch)
         if self.section.masking == "recurring" or self.section.publish == "better":
             metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
-        if step and self.own_questions:
-            metrics["own_em"] = self.own_em = own_em(view, self.own_questions, self.context.recipe.finetune.read)
+        if step and self.queries.own_questions:
+            metrics["own_em"] = self.own_em = own_em(view, self.queries.own_questions, self.context.recipe.finetune.read)
         if step == 0:
             self.first_recall = metrics.get("held_out_recall", 0.0)
         return metrics
@@ -267,10 +163,10 @@ class PretrainTask(Task):
         metrics["collapsed"] = float(self.collapsed)
         self.followed.add(view, step, queries, retrieved)
         if previous is not None:
-            metrics["topk_overlap"] = overlap(previous, retrieved)
-            metrics["stale_share"] = stale_share(view, queries, previous, step)
+            metrics["topk_overlap"] = monitor.overlap(previous, retrieved)
+            metrics["stale_share"] = monitor.stale_share(view, queries, previous, step)
         metrics["refresher_restarts"] = float(self.source.restarts)
-        return metrics | {"wait_seconds": seconds} | speed(found)
+        return metrics | {"wait_seconds": seconds} | monitor.speed(found)
 
     def _start_null(self) -> None:
         """Start the null document where it is as likely as any other candidate, unless the model has learnt how likely it is."""

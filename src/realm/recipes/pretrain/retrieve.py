@@ -1,0 +1,187 @@
+"""The candidates of masked sentences: what the published embedder finds, alone or with sparse search, without the documents that hold the
+sentence; and which process makes the index that is searched."""
+
+from collections.abc import Callable, Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from realm.config import PretrainConfig
+from realm.corpus.store.blocks import BlockStore
+from realm.data.blocks import BlockInputs
+from realm.data.featurize import searched_ids
+from realm.data.masked_text import words_left
+from realm.data.masking.evidence import Evidence
+from realm.data.masking.exclusion import overlapping
+from realm.data.types import MaskedQuery, Sequence
+from realm.errors import TrainingError
+from realm.index.hybrid import HybridSearch
+from realm.index.snapshot import Snapshot
+from realm.nn.model import RealmModel
+from realm.recipes.context import StageContext
+from realm.refresh import EmbedOptions, Generation
+from realm.refresh.async_refresh import AsyncRefresh
+from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule
+from realm.refresh.ranked import for_all_ranks
+from realm.refresh.refresher_process import RefresherProcess
+from realm.retrieval import Retrieved, Retriever
+
+Find = Callable[[np.ndarray, int, list[np.ndarray]], Retrieved]
+"""Searches for some of the queries, int64 [m], so many candidates without what each of them excludes."""
+
+
+def asked_inputs(context: StageContext, queries: SequenceOf[MaskedQuery]) -> list[Sequence]:
+    """What the embedder reads of masked sentences."""
+    pointer = context.recipe.pretrain.fill == "pointer"
+    return [context.inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries]
+
+
+@dataclass(frozen=True)
+class PretrainView:
+    """One moment of pre-training: the networks as they are, and the index that is searched.
+
+    Attributes:
+        context: the run.
+        model: the live networks.
+        generation: what is searched.
+        sentences: where the masked sentences come from.
+        hybrid: dense and sparse search of the generation, where the recipe wants both.
+    """
+
+    context: StageContext
+    model: RealmModel
+    generation: Generation
+    sentences: BlockStore
+    hybrid: HybridSearch | None = None
+
+    @property
+    def inputs(self) -> BlockInputs:
+        return self.context.inputs
+
+    @property
+    def section(self) -> PretrainConfig:
+        return self.context.recipe.pretrain
+
+    @property
+    def known(self) -> Snapshot | None:
+        """The embeddings of the documents, where these stay as they are; None where they learn."""
+        return self.generation.snapshot if self.section.queries_alone else None
+
+    @torch.inference_mode()
+    def retrieve(self, queries: SequenceOf[MaskedQuery], k: int = 0) -> Retrieved:
+        """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence.
+
+        Args:
+            queries: b masked sentences.
+            k: candidates; 0: as many as the recipe says.
+
+        Raises:
+            TrainingError: the embedder has damaged weights.
+        """
+        section, k = self.section, k or self.section.candidates
+        embedder = self.generation.queries
+        learning = embedder.training  # it may be the live one
+        query_emb = embedder.eval().embed_queries(asked_inputs(self.context, queries))
+        embedder.train(learning)
+        if not bool(torch.isfinite(query_emb).all()):
+            problem = f"the query embedder of index generation {self.generation.number} gives values that are not finite"
+            raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
+        retriever = Retriever(lambda emb: emb, self.generation.index, self.hybrid)
+        texts = words_left(self.sentences, queries) if self.hybrid is not None else [""] * len(queries)
+
+        def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
+            words, asked = [texts[i] for i in which.tolist()], query_emb[torch.from_numpy(which)]
+            return retriever.retrieve(asked, depth, null=section.null, exclude=exclude, texts=words, proposals=section.proposals)
+
+        if not section.exclude_overlap:
+            return find(np.arange(len(queries)), k, [query.excluded for query in queries])
+        return _search_on(find, self.inputs, queries, k, len(self.generation.index) + int(section.null), section.exclude_overlap)
+
+
+def _search_on(find: Find, inputs: BlockInputs, queries: SequenceOf[MaskedQuery], k: int, most: int, overlap: int) -> Retrieved:
+    """Search, exclude what overlaps, and search again for queries that found such documents, each time twice as deep, up to ``most``."""
+    excluded = [query.excluded for query in queries]
+    waiting, depth = np.arange(len(queries)), k
+    columns: list[tuple[np.ndarray, ...]] = [()] * len(queries)
+    while len(waiting):
+        found = find(waiting, depth, [excluded[i] for i in waiting])
+        again = []
+        for at, i in enumerate(waiting.tolist()):
+            trivial = overlapping(queries[i], found.block_ids[at], inputs.store, overlap)
+            excluded[i] = np.union1d(excluded[i], trivial)
+            columns[i] = tuple(values[at, :k] for values in (found.block_ids, found.valid, found.scores))
+            if np.isin(columns[i][0], trivial).any():
+                again.append(i)
+        waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, most))
+    ids, valid, scores = (np.stack(values) for values in zip(*columns, strict=True))
+    return Retrieved(ids, valid, scores)
+
+
+def holding(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved) -> np.ndarray:
+    """bool [b, k]: which candidates are documents that hold the hidden span, compared as answers are."""
+    places, rows = view.inputs.span_places, view.inputs.rows(retrieved.block_ids)
+    held = np.zeros(rows.shape, bool)
+    for i, j in np.argwhere(retrieved.real).tolist():
+        held[i, j] = bool(places.places(int(rows[i, j]), queries[i].targets))
+    return held
+
+
+@torch.inference_mode()
+def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, evidence: Evidence) -> Retrieved:
+    """The candidates, the last one replaced by a block that states what is hidden where none of them does.
+
+    Of several such blocks it is the one nearest to the sentence by the embedder of the generation in use. A sentence that has none keeps
+    its candidates.
+
+    Args:
+        view: the index in use.
+        queries: b masked sentences.
+        retrieved: their k candidates, the null document or a block before the last one.
+        evidence: of the sentences.
+    """
+    ids, valid, scores = retrieved.block_ids.copy(), retrieved.valid.copy(), retrieved.scores.copy()
+    for i in np.flatnonzero(~holding(view, queries, retrieved).any(1)).tolist():
+        found = _evidence(view, queries[i], evidence)
+        if len(found):
+            near = _relevance(view, queries[i], found)
+            ids[i, -1], valid[i, -1], scores[i, -1] = found[near.argmax()], True, near.max()
+    return Retrieved(ids, valid, scores)
+
+
+def _evidence(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> np.ndarray:
+    """int64 [n]: ids of the blocks in the index that state what is hidden of a sentence and may be retrieved for it."""
+    store, overlap = view.inputs.store, view.section.exclude_overlap
+    rows = [row for row in _stating(view, query, evidence) if view.inputs.span_places.places(row, query.targets)]
+    found = np.asarray(store.block_ids)[np.array(rows, np.int64)]
+    found = found[np.isin(found, view.generation.snapshot.block_ids) & ~np.isin(found, query.excluded)]
+    return np.setdiff1d(found, overlapping(query, found, store, overlap)) if overlap else found
+
+
+def _stating(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> list[int]:
+    """Rows that are evidence for a sentence; for a question, the block of the sentence that it was made for."""
+    if query.positions:
+        return evidence.rows(query)
+    store = view.inputs.store
+    return store.rows_of(np.array([query.origin])).tolist() if view.sentences is store else []
+
+
+def _relevance(view: PretrainView, query: MaskedQuery, block_ids: np.ndarray) -> np.ndarray:
+    """float32 [n]: inner products of a sentence with blocks of the generation in use."""
+    snapshot = view.generation.snapshot
+    vectors = np.asarray(snapshot.vectors[np.searchsorted(snapshot.block_ids, block_ids)], np.float32)
+    return vectors @ view.generation.queries.embed_queries(asked_inputs(view.context, [query]))[0].float().cpu().numpy()
+
+
+def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:
+    """What the recipe's ``pretrain.refresh`` says; on several ranks, the first one's for all."""
+    section, refresher = context.recipe.pretrain, context.recipe.refresher
+    every = 0 if section.refresh == "frozen" else section.refresh_every
+    limit = refresher.staleness_limit or 5 * section.refresh_every
+    schedule = Schedule(section.steps, every, limit, refresher.deadline)
+    options = EmbedOptions(bf16=context.recipe.run.bf16)
+    refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
+    if section.refresh not in ("process", "external"):
+        return for_all_ranks(Inline(refresh))
+    child = RefresherProcess(context.paths, refresher.threads, context.device.type) if section.refresh == "process" else None
+    return for_all_ranks(AsyncRefresh(refresh, child))
