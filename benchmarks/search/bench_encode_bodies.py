@@ -25,9 +25,9 @@ import torch
 from benchmarks.common import result
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import open_inputs
-from realm.nn.int8 import Int8Embedder, write_int8
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
+from realm.nn.onnx import Int8Embedder, write_int8
 from realm.nn.precision import has_bf16
 from realm.refresh.embedding import INT8_TOKENS, embed_corpus, embed_rows
 

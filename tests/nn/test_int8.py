@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from realm.errors import MissingExtra
-from realm.nn.int8 import Int8Embedder, write_int8
+from realm.nn.onnx import Int8Embedder, write_int8
 from realm.opening import open_run
 from realm.refresh import EmbedOptions, embed_corpus
 from realm.refresh.embedding import embed_parts

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
 from realm.nn.model import RealmModel
+from realm.nn.networks import parameter_shapes
 from realm.nn.published.config import published_config, read_published_config
 from realm.nn.published.names import (
     PUBLISHED_PARTS,
     export_tensors,
     import_tensors,
-    parameter_shapes,
     plan_import,
     published_kind,
 )

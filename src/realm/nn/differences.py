@@ -21,8 +21,7 @@ from torch import Tensor
 from realm.decoding import json_value
 from realm.errors import RunError
 from realm.nn.known_bodies import DIFFERENCE, WEIGHTS, body_directory, check_digest, file_digest
-from realm.nn.saving import save_tensors
-from realm.nn.tensor_files import open_weights
+from realm.nn.tensor_files import open_weights, save_tensors
 
 SCALE = ":scale"
 MODEL = ".body.model."

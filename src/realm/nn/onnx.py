@@ -1,15 +1,19 @@
-"""Embedder and reader as ONNX graphs, for programs without Python: padded token inputs in, embeddings or span scores out.
+"""Embedder and reader as ONNX graphs: padded token inputs in, embeddings or span scores out.
 
     embedder.onnx   input_ids, attention_mask, token_type_ids int64 [b, t]  ->  projected float32 [b, d]
     reader.onnx     the same                                                ->  span_logits float32 [b, t, w]
 
 ``span_logits[i, s, n]`` scores the span from position s to s + n. The caller keeps the spans inside the block part, adds the relevance
 score of the block and takes one softmax over all, as ``read_candidates`` does. Both sizes b and t are free.
+
+An embedder may be rounded to 8-bit integers, for processors that multiply those much faster than floating point numbers: weights for each
+output by itself, activations as they come (dynamic quantisation). Its vectors have cosines of about .99 with the float32 ones.
 """
 
 import logging
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence as SequenceOf
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from realm.data.types import TokenInputs
+from realm.data.featurize import pad_batch
+from realm.data.types import Sequence, TokenInputs
 from realm.errors import MissingExtra
 from realm.nn.embedder import Embedder
 from realm.nn.reader import Reader
@@ -78,6 +83,54 @@ def export_onnx(network: Embedder | Reader, path: Path) -> None:
             dynamo=True,
             verbose=False,
         )
+
+
+def write_int8(embedder: Embedder, path: Path) -> None:
+    """Write an embedder as an ONNX graph of 8-bit integers.
+
+    Raises:
+        MissingExtra: onnx, onnxruntime or onnxscript are not installed.
+    """
+    try:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError:
+        raise MissingExtra("embedding in 8-bit integers", "onnx") from None
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        whole = Path(scratch) / "embedder.onnx"
+        export_onnx(embedder, whole)
+        graph = onnx.load(whole)
+        del graph.graph.value_info[:]  # shapes that torch's exporter noted: where it transposed a weight they are those of before
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # it advises a preparation that changes nothing here
+        try:
+            quantize_dynamic(graph, path, weight_type=QuantType.QInt8, per_channel=True)
+        finally:
+            logging.disable(before)
+
+
+class Int8Embedder:
+    """What :func:`write_int8` wrote, ready to embed.
+
+    Args:
+        path: the graph.
+        threads: that one product may use.
+    """
+
+    def __init__(self, path: Path, threads: int):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = [found.name for found in self._session.get_inputs()]
+
+    def __call__(self, sequences: SequenceOf[Sequence]) -> Tensor:
+        """Embed ragged inputs of similar lengths. -> float32 [b, d]."""
+        padded = pad_batch(sequences, 0)
+        given = dict(zip(INPUTS, (padded.ids, padded.mask.long(), padded.segments), strict=True))
+        (vectors,) = self._session.run(None, {name: given[name].numpy() for name in self._inputs})
+        return torch.from_numpy(vectors)
 
 
 @contextmanager

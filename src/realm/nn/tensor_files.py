@@ -1,9 +1,11 @@
-"""Files of tensors that others wrote, opened without trusting them: names and shapes first, then one tensor at a time.
+"""Files of tensors: ours written, others' opened without trusting them, names and shapes first, then one tensor at a time.
 
 safetensors in one file or in shards; ``pytorch_model.bin`` through torch's weights-only unpickler; TensorFlow checkpoints through
 TensorFlow's own reader (extra ``tf``).
 """
 
+import os
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.decoding import json_value
@@ -141,6 +144,21 @@ class Shards:
 
     def rows(self, name: str) -> Iterator[Tensor]:
         return self._places[name].rows(name)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors, contiguous and on the CPU, into one file.
+
+    Raises:
+        OSError: the disk is full or refuses; safetensors raises an error of its own for that.
+    """
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 class CheckpointReader(Protocol):

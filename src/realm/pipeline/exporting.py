@@ -28,8 +28,8 @@ from realm.nn.published.config import published_config
 from realm.nn.published.models import RECORDS
 from realm.nn.published.names import BLOCK_EMBEDDINGS, export_tensors
 from realm.nn.published.sentence_embedders import BODY, is_sentence_embedder, write_layout
-from realm.nn.saving import save_tensors
 from realm.nn.spec import ModelSpec
+from realm.nn.tensor_files import save_tensors
 from realm.opening import OpenRun, open_run, read_run_recipe
 from realm.paths import RunPaths
 from realm.stages import has_stage

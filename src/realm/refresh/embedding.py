@@ -21,8 +21,8 @@ from realm.data.types import Sequence
 from realm.errors import SnapshotError
 from realm.index.embed import embed_blocks
 from realm.nn.embedder import Embedder
-from realm.nn.int8 import Int8Embedder, write_int8
 from realm.nn.model import RealmModel
+from realm.nn.onnx import Int8Embedder, write_int8
 from realm.nn.precision import multiplying
 
 PART_ROWS = 2048
@@ -42,7 +42,7 @@ class EmbedOptions:
             is at least one process for each.
         threads: CPU threads of each process; 0: a fair share of the cores, or as this process has it if it works alone.
         bf16: multiply in bfloat16 where the device gains by it.
-        int8: embed by ONNX Runtime in 8-bit integers, on CPUs only (``nn/int8.py``).
+        int8: embed by ONNX Runtime in 8-bit integers, on CPUs only (``nn/onnx.py``).
     """
 
     workers: int = 1

@@ -13,7 +13,7 @@ from torch import nn
 
 from realm.decoding import json_value
 from realm.errors import RunError
-from realm.nn.saving import save_tensors
+from realm.nn.tensor_files import save_tensors
 from realm.storage.files import write_json
 from realm.train.checkpoint import publish_anew
 from realm.train.distributed import on_first

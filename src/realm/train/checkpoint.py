@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from realm.decoding import json_value
 from realm.errors import RunError, made_earlier
-from realm.nn.saving import save_tensors
+from realm.nn.tensor_files import save_tensors
 from realm.storage.disk import says_nothing_of_the_file
 from realm.storage.files import publish_directory, reached, remove_staging
 from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec, ReaderSpec
+from realm.nn.networks import parameter_shapes
+from realm.nn.spec import ModelSpec
 
 Shape = tuple[int, ...]
 
@@ -153,49 +154,6 @@ def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for rest, tensor in own.items():
             exported[_theirs(part, rest, prefix, "realm.")[0]] = tensor
     return exported
-
-
-def parameter_shapes(spec: ModelSpec) -> dict[str, Shape]:
-    """Name and shape of every parameter of such a model, from the specification alone: nothing is allocated."""
-    shapes: dict[str, Shape] = {}
-    for part, network in spec.networks.items():
-        hidden = network.body.hidden
-        own = _body_shapes(network.body, pooler=isinstance(network, EmbedderSpec) and network.body.pooling == "pooler")
-        if isinstance(network, EmbedderSpec):
-            own |= _linear("dense", network.projection, hidden) | _norm("norm", network.projection)
-        elif isinstance(network, ReaderSpec):
-            span = network.span_hidden
-            own |= _linear("dense", 2 * span, hidden) | _norm("norm", span) | _linear("score", 1, span)
-        else:
-            own |= _linear("head.dense", hidden, hidden) | _norm("head.norm", hidden) | {"head.bias": (network.body.vocabulary,)}
-        shapes |= {f"{part}.{name}": shape for name, shape in own.items()}
-    return shapes
-
-
-def _body_shapes(spec: BodySpec, *, pooler: bool) -> dict[str, Shape]:
-    """The parameters of a BERT body."""
-    config, hidden = spec.config, spec.hidden
-    inner = int(config["intermediate_size"])
-    rows = {"word": config["vocab_size"], "position": config["max_position_embeddings"], "token_type": config.get("type_vocab_size", 2)}
-    shapes: dict[str, Shape] = {f"embeddings.{name}_embeddings.weight": (int(count), hidden) for name, count in rows.items()}
-    shapes |= _norm("embeddings.LayerNorm", hidden)
-    for number in range(int(config["num_hidden_layers"])):
-        layer = f"encoder.layer.{number}"
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            shapes |= _linear(f"{layer}.attention.{name}", hidden, hidden)
-        shapes |= _linear(f"{layer}.intermediate.dense", inner, hidden) | _linear(f"{layer}.output.dense", hidden, inner)
-        shapes |= _norm(f"{layer}.attention.output.LayerNorm", hidden) | _norm(f"{layer}.output.LayerNorm", hidden)
-    if pooler:
-        shapes |= _linear("pooler.dense", hidden, hidden)
-    return {f"body.model.{name}": shape for name, shape in shapes.items()}
-
-
-def _norm(name: str, size: int) -> dict[str, Shape]:
-    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
-
-
-def _linear(name: str, outputs: int, inputs: int) -> dict[str, Shape]:
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
 def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:

@@ -4,15 +4,12 @@ Any family that transformers' AutoModel knows. Poolings other than mean and [CLS
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
-from realm.nn.bodies import build_body
+from realm.nn.networks import parameter_shapes
 from realm.nn.published.names import ImportPlan
 from realm.nn.spec import BodySpec, EmbedderSpec, ModelSpec
 from realm.nn.tensor_files import TensorFile
@@ -22,15 +19,7 @@ MODULES = "modules.json"
 _CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
 NOT_SIZES = ("auto_map", "architectures", "transformers_version", "_name_or_path")
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-
-
 BODY = "embedder.body.model."
-
-
-@dataclass(frozen=True)
-class _Layout:
-    pooling: str
-    unit: bool
 
 
 def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: TensorFile) -> tuple[ModelSpec, ImportPlan]:
@@ -45,21 +34,26 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
         DataError: a module, a pooling or a tensor that does not fit; the message names it.
         ConfigError: a body that transformers does not know.
     """
-    layout = _layout(directory)
+    pooling, head = _layout(directory)
     # Not what names code of the repository: bodies come from the installed transformers alone.
-    config = {key: value for key, value in values.items() if key not in NOT_SIZES}
-    body = BodySpec(config=config, pooling=layout.pooling, segments=False)
-    shapes = _body_shapes(body, directory / "config.json")
-    spec = ModelSpec(embedder=EmbedderSpec(body, head="unit" if layout.unit else "none", projection=body.hidden, dropout=0.0))
+    body = BodySpec(config={key: value for key, value in values.items() if key not in NOT_SIZES}, pooling=pooling, segments=False)
+    try:
+        spec = ModelSpec(embedder=EmbedderSpec(body, head=head, projection=body.hidden, dropout=0.0))
+        shapes = parameter_shapes(spec)
+    except (ConfigError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        problem = getattr(error, "problem", f"{type(error).__name__} {error}")
+        raise ConfigError(f"no body of this configuration: {problem}", path=directory / "config.json", cure=_CURE) from error
+    prefixes = {name.partition(".")[0] for name in file.shapes}  # the body of a larger model that was saved whole
     taken: dict[str, str] = {}
-    for name, shape in shapes.items():
-        found = next((n for n in (name, *(f"{p}.{name}" for p in _prefixes(file))) if n in file.shapes), None)
+    for ours, shape in shapes.items():
+        name = ours.removeprefix(BODY)
+        found = next((n for n in (name, *(f"{prefix}.{name}" for prefix in prefixes)) if n in file.shapes), None)
         if found is None:
             raise DataError(f"the tensor {name} is missing", path=file.path, cure="Fetch the model again.")
         if file.shapes[found] != shape:
             problem = f"the tensor {found} has the shape {list(file.shapes[found])}, and the configuration says {list(shape)}"
             raise DataError(problem, path=file.path, cure="Use the config.json that belongs to these weights.")
-        taken[f"{BODY}{name}"] = found
+        taken[ours] = found
     used = set(taken.values())
     unused = {name: "the body reads no such tensor" for name in file.shapes if name not in used}
     return spec, ImportPlan(taken, {}, unused)
@@ -93,8 +87,8 @@ def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> Non
     write_json(directory / "config.json", {key: value for key, value in spec.body.config.items() if key not in NOT_SIZES})
 
 
-def _layout(directory: Path) -> _Layout:
-    """What the list of modules says."""
+def _layout(directory: Path) -> tuple[str, str]:
+    """Pooling and head by the list of modules."""
     modules = _read(directory / MODULES)
     if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
         raise DataError("not a list of modules", path=directory / MODULES, cure=_CURE)
@@ -108,23 +102,7 @@ def _layout(directory: Path) -> _Layout:
     wanted = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on] if isinstance(pooling, dict) else []
     if len(wanted) != 1 or wanted[0] not in POOLINGS:
         raise DataError(f"the pooling {', '.join(wanted) or 'none'} is neither mean nor [CLS]", path=path, cure=_CURE)
-    return _Layout(POOLINGS[wanted[0]], len(kinds) == 3)
-
-
-def _body_shapes(spec: BodySpec, path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a body's tensors, from a model without memory."""
-    try:
-        with torch.device("meta"):
-            model = build_body(spec, pooler=False).model
-    except (ConfigError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        problem = getattr(error, "problem", f"{type(error).__name__} {error}")
-        raise ConfigError(f"no body of this configuration: {problem}", path=path, cure=_CURE) from error
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def _prefixes(file: TensorFile) -> set[str]:
-    """What every name may begin with: the body of a larger model that was saved whole."""
-    return {name.partition(".")[0] for name in file.shapes}
+    return POOLINGS[wanted[0]], "unit" if len(kinds) == 3 else "none"
 
 
 def _read(path: Path) -> Any:
