@@ -101,7 +101,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, out: Path) -> No
     try:
         with archive.open(member) as source, open(out, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:  # ValueError: an offset before the start
         raise ConfigError(f"'{member.filename}' is damaged: {error}", cure="Fetch the model again.") from error
 
 
