@@ -1,0 +1,174 @@
+"""The next reader of realm-minilm-en learns from these: chosen out of public data, checked against what it is tested on, and written down.
+
+    python released/prepare_reader.py DATA --out runs/reader-data
+
+Out come given-train.jsonl and given-dev.jsonl (questions with their paragraphs; dev is of SQuAD articles of its own), paragraphs.jsonl
+(the paragraphs of the SQuAD articles that are learnt from), few.jsonl (the first of them), open-train.jsonl and open-dev.jsonl (questions
+without paragraphs), and data.json: each file that was read with its SHA-256, its licence and how much of it was taken. A question that is
+also a test question, shares eight words in a row with one, or is one of the demo's is left out, and so is a paragraph of which more than
+30 % of the eight-word sequences occur in a test's paragraphs. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from realm.data.questions import QuestionOptions
+from realm.data.questions.loading import load_questions, write_questions
+from realm.data.types import Question
+from realm.demo.atlas import build_atlas
+from realm.storage.files import sha256_file, write_json
+from realm.text.answers import normalize_answer
+from realm.text.files import json_lines
+
+LICENCES = {
+    "squad/train_official.jsonl.xz": "CC BY-SA 4.0 (SQuAD 1.1)",
+    "squad/unanswerable_train_part.jsonl.xz": "CC BY-SA 4.0 (SQuAD 2.0)",
+    "tydiqa/tydiqa_english_train.jsonl.xz": "Apache-2.0 (TyDi QA), CC BY-SA 3.0 (Wikipedia)",
+    "fairytaleqa/fairytaleqa_spans.jsonl.xz": "Apache-2.0 (FairytaleQA)",
+    "nq_open/train_part.jsonl.xz": "CC BY-SA 3.0 (Natural Questions)",
+    "webquestions/train.jsonl.xz": "CC BY 4.0 (WebQuestions)",
+}
+GIVEN = tuple(LICENCES)[:4]
+OPEN = tuple(LICENCES)[4:]
+TESTED = (
+    "squad/qa_dev.jsonl.xz",
+    "squad/qa_train.jsonl.xz",
+    "squad/squad2_dev.jsonl.xz",
+    "squad/squad2_former_train.jsonl.xz",
+    "squadshifts/squadshifts_new_wiki.jsonl.xz",
+    "squadshifts/squadshifts_amazon_reviews.jsonl.xz",
+    "squadshifts/squadshifts_reddit.jsonl.xz",
+    "tydiqa/tydiqa_english_dev.jsonl.xz",
+    "nq_open/dev_visible.jsonl.xz",
+    "nq_open/dev_visible_gold_passages.jsonl.xz",
+    "nq_open/efficientqa_dev.jsonl.xz",
+    "webquestions/dev.jsonl.xz",
+    "webquestions/test_visible.jsonl.xz",
+    "curatedtrec/dev.jsonl.xz",
+    "curatedtrec/test_visible.jsonl.xz",
+    "covidqa/qa_train.jsonl.xz",
+    "covidqa/qa_dev.jsonl.xz",
+    "clapnq/clapnq_dev_evidence.jsonl.xz",
+)
+TEST_DOCUMENTS = ("squad/corpus_squad_dev.jsonl.xz", "covidqa/corpus.jsonl.xz")
+WORDS = 8
+"""Words in a row that two questions may not share."""
+SHARED = 0.3
+"""Share of a paragraph's sequences of ``WORDS`` words that may stand in tests."""
+FEW = 200
+"""Paragraphs of few.jsonl."""
+DEV = 400
+"""Questions of each kind that are held out."""
+KEPT = QuestionOptions(id_column="no column", unanswerable=True)
+"""Questions are numbered: one file uses some ids twice."""
+ARTICLES = "train_official"
+
+
+def sequences(text: str) -> set[str]:
+    """Each ``WORDS`` normalised words in a row."""
+    words = normalize_answer(text).split()
+    return {" ".join(words[at : at + WORDS]) for at in range(len(words) - WORDS + 1)}
+
+
+def marks(text: str) -> set[str]:
+    """Sequences of words that identify a question: all of its words, and each ``WORDS`` of them in a row."""
+    return {" ".join(normalize_answer(text).split())} | sequences(text)
+
+
+class Tests:
+    """What no training question and no training paragraph may share."""
+
+    def __init__(self, data: Path):
+        tested = [question for name in TESTED for question in load_questions(data / name, KEPT)]
+        atlas = (question["question"] for part in build_atlas().questions.values() for question in part)
+        self._questions = {mark for text in (*(q.text for q in tested), *atlas) for mark in marks(text)}
+        documents = (str(row["text"]) for name in TEST_DOCUMENTS for _, row in json_lines(data / name, "Fetch the file again."))
+        paragraphs = {*documents, *(question.context for question in tested)}
+        self._passages = {mark for text in paragraphs for mark in sequences(text)}
+        self._judged: dict[str, bool] = {}
+
+    def reason(self, question: Question) -> str:
+        """Why a question is left out; "" where it is not."""
+        if marks(question.text) & self._questions:
+            return "question of a test"
+        return "paragraph of a test" if question.context and self._overlaps(question.context) else ""
+
+    def _overlaps(self, context: str) -> bool:
+        if context not in self._judged:
+            own = sequences(context)
+            self._judged[context] = len(own & self._passages) > SHARED * len(own) if own else False
+        return self._judged[context]
+
+
+def chosen_of(data: Path, names: Iterable[str], tests: Tests, facts: dict[str, Any]) -> Iterator[Question]:
+    """The questions of some files that no test shares, counted in ``facts``."""
+    for name in names:
+        questions = load_questions(data / name, KEPT)
+        reasons = [tests.reason(question) for question in questions]
+        left_out = Counter(filter(None, reasons))
+        taken = len(questions) - left_out.total()
+        facts[name] = {
+            "sha256": sha256_file(data / name),
+            "licence": LICENCES[name],
+            "questions": len(questions),
+            "taken": taken,
+            "left_out": dict(left_out),
+        }
+        kept = (question for question, reason in zip(questions, reasons, strict=True) if not reason)
+        yield from (replace(question, id=f"{Path(name).name.split('.')[0]}:{question.id}") for question in kept)
+
+
+def by_article(questions: list[Question], seed: int) -> tuple[list[Question], list[Question]]:
+    """Training and dev questions of different articles: dev has whole articles until it has ``DEV`` questions and more, cut to ``DEV``."""
+    titles = sorted({question.title for question in questions if question.id.startswith(ARTICLES)})
+    random.Random(seed).shuffle(titles)
+    counts, dev_titles, held = Counter(question.title for question in questions), set(), 0
+    for title in titles:
+        if held >= 2 * DEV:
+            break
+        dev_titles.add(title.lower())
+        held += counts[title]
+    train = [question for question in questions if question.title.lower() not in dev_titles]
+    dev = [question for question in questions if question.title.lower() in dev_titles]
+    random.Random(seed).shuffle(dev)
+    return train, dev[:DEV]
+
+
+def write_paragraphs(path: Path, questions: Iterable[Question], most: int | None = None) -> None:
+    """The distinct paragraphs of SQuAD's questions as documents, at most so many."""
+    texts: Mapping[str, Question] = {question.context: question for question in questions if question.id.startswith(ARTICLES)}
+    rows = ({"id": f"p{number}", "title": q.title, "text": text} for number, (text, q) in enumerate([*texts.items()][:most]))
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the directory of public data")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    tests, facts = Tests(arguments.data), {}
+    train, dev = by_article(list(chosen_of(arguments.data, GIVEN, tests, facts)), arguments.seed)
+    write_questions(arguments.out / "given-train.jsonl", train)
+    write_questions(arguments.out / "given-dev.jsonl", dev)
+    write_paragraphs(arguments.out / "paragraphs.jsonl", train)
+    write_paragraphs(arguments.out / "few.jsonl", train, FEW)
+    asked = list(chosen_of(arguments.data, OPEN, tests, facts))
+    random.Random(arguments.seed).shuffle(asked)
+    write_questions(arguments.out / "open-train.jsonl", asked[DEV:])
+    write_questions(arguments.out / "open-dev.jsonl", asked[:DEV])
+    outputs = {path.name: sha256_file(path) for path in sorted(arguments.out.glob("*.jsonl"))}
+    found = {"read": facts, "left_out_of": list(TESTED), "words_in_a_row": WORDS, "given": [len(train), len(dev)], "sha256": outputs}
+    write_json(arguments.out / "data.json", found)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
