@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import realm
-from realm.nn import saving
+from realm.nn import tensor_files
 
 SOURCE = str(Path(realm.__file__).parent)
 WRITING, NAMING, DELETING = ("create", "write", "fsync"), ("replace", "rename", "link", "mkdir"), ("unlink", "rmdir")
@@ -94,7 +94,7 @@ def failing_at(kind: str, nth: int) -> Iterator[Failing]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fsync", "replace", "rename", "link", "unlink", "mkdir", "rmdir", "open"):
             patch.setattr(os, name, failing.counted(name, getattr(os, name)))
-        opened, arrow, save = failing.opened(builtins.open), pa.OSFile, saving.save_file
+        opened, arrow, save = failing.opened(builtins.open), pa.OSFile, tensor_files.save_file
 
         def save_tensors(tensors: Any, path: Any, **named: Any) -> None:
             failing.call("create", path)
@@ -104,5 +104,5 @@ def failing_at(kind: str, nth: int) -> Iterator[Failing]:
         patch.setattr(builtins, "open", opened)
         patch.setattr(io, "open", opened)
         patch.setattr(pa, "OSFile", lambda path, mode="r": arrow(path, mode) if mode == "r" else pa.PythonFile(opened(path, "wb"), "w"))
-        patch.setattr(saving, "save_file", save_tensors)
+        patch.setattr(tensor_files, "save_file", save_tensors)
         yield failing

@@ -56,6 +56,10 @@ class ClusteredIndex(RowIndex):
 
     kind = "clustered"
 
+    _usable: bool
+    _index: Any
+    _exact: ExactIndex | CompressedIndex
+
     def __init__(
         self,
         vectors: np.ndarray | torch.Tensor,
@@ -105,7 +109,7 @@ class ClusteredIndex(RowIndex):
         except ImportError:
             raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
         self._faiss: Any = faiss
-        self._exact: ExactIndex | CompressedIndex = ExactIndex(self._vectors, self._ids, metric=self._metric)
+        self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
         self._selected: tuple[torch.Tensor, Any] | None = None
         # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
         self._usable = self._vectors.device.type == "cpu" and len(self) >= SMALLEST and self._exact.largest_norm**2 < SAFE_PRODUCT
