@@ -36,7 +36,7 @@ def all_beside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(beside, "BESIDE_BYTES", 0)
     monkeypatch.setattr(beside, "CHANGES", dict.fromkeys(beside.CHANGES, here))
-    monkeypatch.setattr("realm.refresh.additions.embed_parts", here)
+    monkeypatch.setattr("realm.refresh.refresher.embed_parts", here)
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -5,11 +5,10 @@ and the index's publisher, ``generation`` opens the answer (drawn in docs/refres
 trainer, refresher and searcher may be one process, several, or several machines, and any of them may be killed.
 """
 
-from realm.refresh.additions import add_difference, missing_rows
 from realm.refresh.embedding import EmbedOptions, embed_corpus
 from realm.refresh.generation import Generation, open_generation
 from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
-from realm.refresh.refresher import refresh_index, snapshot_facts
+from realm.refresh.refresher import add_difference, missing_rows, refresh_index, snapshot_facts
 
 __all__ = [
     "KEEP_GENERATIONS",

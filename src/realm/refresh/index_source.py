@@ -1,7 +1,8 @@
 """Which index a trainer searches from which step on: one interface for every mode, and what they all need to know of the run.
 
-``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process, ``ranked`` lets one
-rank decide for all.
+``Inline`` does everything in the trainer's process and is bit-reproducible; ``async_refresh`` asks another process. In a job of several
+ranks (``Ranked``) the first one refreshes as the recipe says and proposes a generation by its number before each step; the others wait
+for that number and open the generation, so every rank maps the same files. A child that embeds belongs to the first rank.
 """
 
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from realm.refresh.generation import Generation, open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import prune_run
 from realm.refresh.refresher import refresh_index
+from realm.train.distributed import is_first, on_first, world
 
 
 @dataclass(frozen=True)
@@ -127,3 +129,54 @@ class Inline(IndexSource):
         if not schedule.due(step):
             return None
         return self.finalize(step, model) if step == schedule.steps else self._embed(step, model, self.context.options)
+
+
+def for_all_ranks(source: IndexSource) -> IndexSource:
+    """``source`` itself in a job of one rank, else what the first rank's gives to all."""
+    return source if world() == 1 else Ranked(source)
+
+
+class Ranked(IndexSource):
+    """A source of generations on one rank of several.
+
+    Args:
+        first: what the first rank asks; the other ranks' is never asked.
+    """
+
+    def __init__(self, first: IndexSource):
+        super().__init__(first.context)
+        self._first = first
+
+    @property
+    def restarts(self) -> int:
+        return self._first.restarts
+
+    def resume(self, number: int) -> Generation:
+        return self._go_over(on_first(lambda: self._first.resume(number).number))
+
+    def between(self, step: int, model: RealmModel) -> Generation | None:
+        def ask() -> int | None:
+            found = self._first.between(step, model)
+            return None if found is None else found.number
+
+        number = on_first(ask)
+        return None if number is None else self._go_over(number)
+
+    def finalize(self, step: int, model: RealmModel) -> Generation:
+        return self._go_over(on_first(lambda: self._first.finalize(step, model).number))
+
+    def tidy(self) -> None:
+        on_first(self._first.tidy)
+
+    def close(self) -> None:
+        if is_first():
+            self._first.close()
+
+    def _go_over(self, number: int) -> Generation:
+        """Search generation ``number`` on this rank, too."""
+        if is_first():
+            assert self._first.generation is not None
+            self.generation = self._first.generation
+        else:
+            self.generation = self.context.open(number)
+        return self.generation

@@ -1,5 +1,6 @@
 """Parameters are answered by an index of them: by the trainer itself (``refresh_index``), or by a refresher in a process or on a machine of
-its own, which waits for them (``Refresher``). Either embeds the corpus and publishes the generation (``build_generation``).
+its own, which waits for them (``Refresher``). Either embeds the corpus and publishes the generation (``build_generation``). Documents added
+since are embedded by the generation's own embedder and appended to it as a delta (``add_difference``).
 
 ``index/refresher.json`` says of a refresher who it is, what it builds, and a number that grows as long as it gets on.
 """
@@ -19,13 +20,14 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.decoding import json_value
 from realm.errors import RealmError
+from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import publish_snapshot
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.embedding import ALONE, EmbedOptions, PartsOf, Progress, embed_parts
-from realm.refresh.generation import Generation, open_generation
+from realm.refresh.generation import Generation, extended, open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import ParameterFacts, answering, parameters_path, prune_run, read_facts, request_index, requested
 from realm.storage.files import write_json
@@ -110,6 +112,42 @@ def refresh_index(
         build_generation(paths, inputs, number, embedder, step, options, progress)
         prune_run(paths, protect)
     return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
+
+
+def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
+    """Live rows of the corpus that the generation does not hold yet: documents added or changed since. int64 [n]."""
+    store = inputs.store
+    held_already = np.isin(np.asarray(store.block_ids), generation.snapshot.block_ids)
+    return np.flatnonzero(store.live & ~held_already)
+
+
+def add_difference(
+    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
+) -> tuple[Generation, int]:
+    """Embed blocks added since a generation with its own embedder, as a delta of the same generation.
+
+    A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
+    is continued.
+
+    Args:
+        options: by how many processes, where, how precisely.
+
+    Returns:
+        The generation with them, and how many blocks were embedded.
+    """
+    if not len(missing_rows(generation, inputs)):
+        return generation, 0
+    with publishing(paths.index):
+        generation = extended(generation, paths, inputs)  # somebody else may have added the same blocks before we held the index
+        store, rows = inputs.store, missing_rows(generation, inputs)
+        if len(rows):
+            parts = embed_parts(generation.embedder, parameters_path(paths, generation.number), inputs, rows, options, progress)
+            versions = {"corpus_version": store.version, "tombstone_version": store.version}
+            ids = np.asarray(store.block_ids)[rows]
+            append_delta(paths.index, generation.number, parts, ids, segments=segments_of(store, rows), **versions)
+            merge_shards(paths.index, generation.number)
+            generation = extended(generation, paths, inputs)
+    return generation, len(rows)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.finetune.task import ReadingTask
 from realm.refresh import Generation
-from realm.refresh.index_source import Inline, RefreshContext, Schedule
-from realm.refresh.ranked import for_all_ranks
+from realm.refresh.index_source import Inline, RefreshContext, Schedule, for_all_ranks
 from realm.train.loop import Metrics
 
 

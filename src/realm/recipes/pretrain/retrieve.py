@@ -22,8 +22,7 @@ from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.refresh import EmbedOptions, Generation
 from realm.refresh.async_refresh import AsyncRefresh
-from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule
-from realm.refresh.ranked import for_all_ranks
+from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.refresh.refresher_process import RefresherProcess
 from realm.retrieval import Retrieved, Retriever
 
