@@ -14,7 +14,7 @@ from realm.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan,
 from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
-from realm.data.asked_kinds import Asked, asked_for
+from realm.data.answer_kinds import Asked, asked_for
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel

@@ -14,7 +14,7 @@ from realm.candidates import A_POINT, DenseCandidates, HybridCandidates, Searchi
 from realm.cli import main
 from realm.config import build_recipe
 from realm.corpus.change.updates import add_documents, remove_documents
-from realm.data.masked_text import masked_text
+from realm.data.cloze import masked_text
 from realm.data.types import MaskedQuery, Question
 from realm.errors import ConfigError
 from realm.explain import explain

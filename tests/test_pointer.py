@@ -14,7 +14,7 @@ from realm.cli import main
 from realm.config import build_recipe
 from realm.data.blocks import NO_ROW, NULL_ROW
 from realm.data.featurize import MARKED_SEGMENTS, marked
-from realm.data.held_out import hold_out
+from realm.data.loader import hold_out
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
 from realm.nn.reader import read_candidates, score_spans

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from realm.candidates import Candidates, Source
 from realm.corpus.store.blocks import Block
-from realm.data.asked_kinds import Asked, asked_for
+from realm.data.answer_kinds import Asked, asked_for
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying

@@ -12,7 +12,7 @@ from torch import Tensor
 from realm import losses
 from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.masked_text import MASK
+from realm.data.cloze import MASK
 from realm.records import DocumentEffect, EntityShare
 from realm.retrieval import NULL_INDEX
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from realm.data.questions import QuestionOptions, convert_questions, load_questions, read_questions
-from realm.data.questions.options import FORMATS
+from realm.data.questions.rows import FORMATS
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError, MissingExtra
 

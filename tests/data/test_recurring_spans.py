@@ -14,9 +14,9 @@ import realm.data.masking.grams as grams_module
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
+from realm.data.cloze import words_left
 from realm.data.featurize import Featurizer, searched_ids
 from realm.data.loader import generator
-from realm.data.masked_text import words_left
 from realm.data.masking import Exclusion, MaskedSentences, RecurringSpans
 from realm.data.masking.kinds import MAX_MASKS
 from realm.text.wordpieces import FIRST_UNSPACED, word_table

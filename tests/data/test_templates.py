@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from realm.data.answer_kinds import kind_of
 from realm.data.question_words import LANGUAGES, detect_language
-from realm.data.span_kinds import kind_of
 from realm.data.templates import question_from
 
 # language, kind, sentence, question; "|" parts questions of which one is drawn.

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from realm.data.thinning import BESIDE, DROPPED, thinned, thinned_cloze
+from realm.data.statements import BESIDE, DROPPED, thinned, thinned_cloze
 from realm.data.types import MaskedQuery
 
 WORDS = 40

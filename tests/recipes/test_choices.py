@@ -15,7 +15,7 @@ from realm.config import build_recipe, load_recipe
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.build.packing import hash64
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.masking.exclusion import overlapping, runs
+from realm.data.masking.sentences import overlapping, runs
 from realm.data.types import MaskedQuery
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.nn.model import state_sha256

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.masked_text import hidden_runs, masked_text
+from realm.data.cloze import hidden_runs, masked_text
 from realm.data.types import MaskedQuery
 from realm.document_utility import document_effects
 from realm.explain import explain

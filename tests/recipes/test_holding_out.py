@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from realm.config import dump_recipe, load_recipe
-from realm.data.held_out import hold_out
+from realm.data.loader import hold_out
 from realm.data.types import MaskedQuery
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel, state_sha256

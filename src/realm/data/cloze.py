@@ -1,15 +1,75 @@
-"""A sentence that a person masked: "[MASK]" stands for a whole span and is expanded to the wordpieces of what fills it."""
+"""Masked sentences as people read and write them: "[MASK]" stands for a whole span, which has any number of wordpieces."""
 
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 
+import numpy as np
+
+from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
-from realm.data.types import TokenIds
+from realm.data.types import MaskedQuery, TokenIds
 from realm.errors import DataError
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 
 MASK = "[MASK]"
+
+
+def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, ...]]:
+    """A masked sentence with one ``[MASK]`` for each hidden run of wordpieces, and the hidden words.
+
+    The words are those of the document where its sentence still gives these wordpieces, and the wordpieces' own otherwise.
+    """
+    runs = hidden_runs(query.positions)
+    whole = query.whole
+    text, offsets = _written(store, query, whole)
+    if offsets is None:
+        pieces = [store.tokenizer.decode(whole[start:end]) for start, end in _between(runs, len(whole))]
+        hidden = tuple(store.tokenizer.decode(whole[start:end]) for start, end in runs)
+        return f" {MASK} ".join(pieces).strip(), hidden
+    edges = [(offsets[start][0], offsets[end - 1][1]) for start, end in runs]
+    last = offsets[-1][1] if offsets else 0
+    return MASK.join(text[start:end] for start, end in _between(edges, last)), tuple(text[start:end] for start, end in edges)
+
+
+def _searched(store: BlockStore, query: MaskedQuery) -> str:
+    if not query.shown:
+        return masked_text(store, query)[0].replace(MASK, " ")
+    whole = query.whole
+    text, offsets = _written(store, query, whole)
+    return text[: offsets[-1][1]] if offsets else store.tokenizer.decode(whole)
+
+
+def hidden_runs(positions: list[int]) -> list[tuple[int, int]]:
+    """[start, end) of each run of neighbouring positions, which ascend."""
+    runs = (list(group) for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]))
+    return [(run[0][1], run[-1][1] + 1) for run in runs]
+
+
+def _written(store: BlockStore, query: MaskedQuery, whole: list[int]) -> tuple[str, list[tuple[int, int]] | None]:
+    """The sentence in its document, and where each of its wordpieces stands; None where it does not give these wordpieces."""
+    if query.origin not in store.block_ids:
+        return "", None
+    row = int(store.rows_of(np.array([query.origin]))[0])
+    places = store.sentences(row).chars
+    if query.sentence >= len(places):
+        return "", None
+    start, end = places[query.sentence].tolist()
+    text = store.block(row).text[start:end]
+    ids, offsets = store.tokenizer.encode_offsets(text)
+    return text, offsets[: len(whole)] if ids[: len(whole)] == whole else None
+
+
+def _between(runs: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """What the runs leave of [0, length)."""
+    starts, ends = [0, *(end for _, end in runs)], [*(start for start, _ in runs), length]
+    return list(zip(starts, ends, strict=True))
+
+
+def words_left(store: BlockStore, queries: Sequence[MaskedQuery]) -> list[str]:
+    """What sparse search is asked for: the words of each sentence that are not masked, and the hidden ones too where they are shown."""
+    return [_searched(store, query) for query in queries]
 
 
 class ClozeText:
@@ -36,11 +96,11 @@ class ClozeText:
     def masks(self) -> int:
         return len(self.pieces) - 1
 
-    def fits(self, lengths: SequenceOf[int]) -> bool:
+    def fits(self, lengths: Sequence[int]) -> bool:
         """Whether a query holds the text with spans of ``lengths`` wordpieces."""
         return sum(len(ids) for ids in self._around) + sum(lengths) <= self._limit
 
-    def spell(self, targets: SequenceOf[str]) -> tuple[tuple[int, ...], ...]:
+    def spell(self, targets: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Wordpieces of each target.
 
         Raises:
@@ -62,7 +122,7 @@ class ClozeText:
             raise self._too_long(sum(lengths))
         return spans
 
-    def masked(self, lengths: SequenceOf[int]) -> tuple[TokenIds, list[int]]:
+    def masked(self, lengths: Sequence[int]) -> tuple[TokenIds, list[int]]:
         """Wordpieces with ``lengths`` masks in place of the spans, and the positions of the masks."""
         ids: TokenIds = list(self._around[0])
         positions: list[int] = []
@@ -71,7 +131,7 @@ class ClozeText:
             ids += [self.inputs.featurizer.mask] * length + list(after)
         return ids, positions
 
-    def filled_sentences(self, targets: SequenceOf[str]) -> list[str]:
+    def filled_sentences(self, targets: Sequence[str]) -> list[str]:
         """The sentences of the unmasked text that hold a target, cut as the corpus cuts them."""
         whole = self.pieces[0]
         edges: list[tuple[int, int]] = []

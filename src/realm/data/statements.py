@@ -4,23 +4,25 @@ or of the masked sentence itself.
 The first question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and
 evidence differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.
 In the second it is thinning that makes the words differ.
+A thinned sentence is without some of its words and out of order ("noisy cloze", Lewis et al. 2019): as it is, it would teach a reader to
+look for the same words.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
+from realm.data.cloze import MASK, masked_text
 from realm.data.featurize import Featurizer
-from realm.data.masked_text import MASK, masked_text
-from realm.data.masking.exclusion import Exclusion
+from realm.data.masking.sentences import Exclusion
 from realm.data.qa import Span
 from realm.data.question_words import LANGUAGES, detect_language
 from realm.data.templates import question_from
-from realm.data.thinning import thinned, thinned_cloze
 from realm.data.types import MaskedQuery, TokenIds
 from realm.text.wordpieces import word_table
 from realm.text.words import words
@@ -125,7 +127,7 @@ class Statements:
         return None
 
     def of_itself(self, query: MaskedQuery, rng: np.random.Generator) -> TokenIds:
-        """The masked sentence as a question or a sentence that its own block answers: thinned (``thinning.py``), as wordpieces.
+        """The masked sentence as a question or a sentence that its own block answers: thinned, as wordpieces.
 
         Args:
             query: a sentence of the knowledge corpus with one hidden span.
@@ -190,3 +192,42 @@ class Statements:
 
 
 _FUNCTION_WORDS = frozenset().union(*(language.words["function_words"] for language in LANGUAGES.values()))
+
+
+DROPPED = 0.15
+"""How often a word is left out."""
+REACH = 3.0
+"""By fewer places than this a word changes places with its neighbours."""
+BESIDE = (2, 12)
+"""Words that are kept on each side of what is hidden: from so many on, fewer than so many."""
+
+
+def thinned(ids: TokenIds, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
+    """Wordpieces without some words, the others a little out of order; the wordpieces of a word stay together.
+
+    Args:
+        starts: bool [v], of every wordpiece of the vocabulary whether it begins a word.
+    """
+    words = _words(ids, starts)
+    kept = [word for word in words if rng.random() >= DROPPED] or words
+    order = np.argsort(np.arange(len(kept)) + REACH * rng.random(len(kept)), kind="stable")
+    return [wordpiece for place in order.tolist() for wordpiece in kept[place]]
+
+
+def thinned_cloze(query: MaskedQuery, mask: int, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
+    """The words around what is hidden of a sentence, thinned, with one [MASK] in its place.
+
+    Args:
+        query: with one hidden span.
+        mask: the wordpiece [MASK].
+        starts: as for :func:`thinned`.
+    """
+    before, after = _words(query.ids[: query.positions[0]], starts), _words(query.ids[query.positions[-1] + 1 :], starts)
+    left, right = before[-int(rng.integers(*BESIDE)) :], after[: int(rng.integers(*BESIDE))]
+    first, last = (thinned([wordpiece for word in words for wordpiece in word], starts, rng) for words in (left, right))
+    return [*first, mask, *last]
+
+
+def _words(ids: TokenIds, starts: np.ndarray) -> list[TokenIds]:
+    borders = [0, *(np.flatnonzero(starts[ids[1:]]) + 1).tolist(), len(ids)] if ids else []
+    return [ids[begin:end] for begin, end in pairwise(borders)]

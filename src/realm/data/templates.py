@@ -2,7 +2,7 @@
 
 "The tower was built by Gustave Eiffel in 1889." gives "When the tower was built by Gustave Eiffel?" and "Who in 1889, the tower was built
 by?". What follows the span goes before what precedes it, which taught readers best. Chinese and Korean ask in the span's own place. What
-kind of thing a span is ``span_kinds.py`` tells.
+kind of thing a span is ``answer_kinds.py`` tells.
 """
 
 from collections.abc import Set
@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import regex
 
+from realm.data.answer_kinds import ENDS, NAME, TAGGER, counts, kind_of, unit_of
 from realm.data.question_words import HANGUL, LANGUAGES, Language
-from realm.data.span_kinds import ENDS, NAME, TAGGER, counts, kind_of, unit_of
 from realm.text.korean import asking, particle_length
 
 MOST_WORDS = 25

@@ -9,9 +9,9 @@ import torch
 
 from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import BlockStore
+from realm.data.cloze import MASK, words_left
 from realm.data.featurize import searched_ids
 from realm.data.loader import generator
-from realm.data.masked_text import MASK, words_left
 from realm.data.types import MaskedQuery
 from realm.document_utility import entity_shares
 from realm.errors import ConfigError, RunError

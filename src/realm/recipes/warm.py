@@ -14,8 +14,7 @@ from torch import Tensor
 from realm import losses
 from realm.data.blocks import NULL_ROW
 from realm.data.featurize import mask_slots
-from realm.data.held_out import hold_out
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
 from realm.data.masking import hide_more
 from realm.data.masking.partners import Partners
 from realm.data.types import MaskedQuery

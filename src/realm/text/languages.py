@@ -14,6 +14,8 @@ import regex
 
 from realm.text.scripts import east_asian
 
+FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+"""Months of English."""
 SEEN = 500
 """Characters of a text by which its language is told."""
 _OF_SCRIPT = {"Thai": "th", "Lao": "lo", "Khmer": "km", "Myanmar": "my", "Tibetan": "bo", "Greek": "el", "Georgian": "ka", "Armenian": "hy"}

@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from realm.corpus.tagging.spans import TaggedSpan
-from realm.text.months import FULL_MONTHS
+from realm.text.languages import FULL_MONTHS
 
 _TABLES = tomllib.loads((files("realm.corpus.tagging") / "forms.toml").read_text("utf-8"))
 

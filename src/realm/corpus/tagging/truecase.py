@@ -11,7 +11,7 @@ from typing import Any
 import regex
 
 from realm.corpus.tagging.spans import TaggedSpan
-from realm.text.months import FULL_MONTHS
+from realm.text.languages import FULL_MONTHS
 
 _ROMANCE = ("de", "del", "della", "da", "di", "do", "dos", "du", "la", "le", "el")
 LINKERS = ("of", "&", *_ROMANCE, "van", "von", "der", "den", "ter", "al", "bin", "ibn")

@@ -1,15 +1,13 @@
 """Masking: which sentences of the pre-training corpus are queries, and which of their wordpieces are hidden (REALM, section 3.4).
 
-``sentences.py`` makes the queries, ``kinds.py`` has the ways to choose what is hidden, collocations among them,
-``exclusion.py`` says which blocks a sentence must not be given, ``partners.py`` finds blocks that say the same in other words,
-``recurring.py`` finds spans that another block can help to fill among all runs of words: ``corpus_words.py`` has the words of a corpus
-in arrays, ``grams.py`` counts their runs, ``evidence.py`` finds the blocks that help.
+``kinds.py`` has the ways to choose what is hidden, ``sentences.py`` makes the queries and has the blocks that a sentence must not get,
+``partners.py`` finds blocks that say the same in other words. ``recurring.py`` hides spans that another block can help to fill, among all
+runs of words: ``grams.py`` counts these, ``evidence.py`` finds the blocks.
 """
 
-from realm.data.masking.exclusion import Exclusion
 from realm.data.masking.kinds import MAX_MASKS, ListedSpans, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
 from realm.data.masking.recurring import RecurringSpans
-from realm.data.masking.sentences import MaskedSentences, hide_more
+from realm.data.masking.sentences import Exclusion, MaskedSentences, hide_more
 
 __all__ = [
     "MAX_MASKS",

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.masking.corpus_words import CorpusWords
-from realm.data.masking.grams import Grams
+from realm.data.masking.grams import CorpusWords, Grams
 from realm.data.masking.partners import TOO_COMMON
 from realm.data.types import MaskedQuery
 

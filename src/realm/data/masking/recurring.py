@@ -12,9 +12,8 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.masking.corpus_words import CorpusWords, corpus_words
 from realm.data.masking.evidence import Evidence
-from realm.data.masking.grams import recurring_grams
+from realm.data.masking.grams import CorpusWords, corpus_words, recurring_grams
 from realm.data.masking.kinds import MAX_MASKS, Maskable, Span
 from realm.data.types import TokenIds
 

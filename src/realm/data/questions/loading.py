@@ -1,4 +1,4 @@
-"""A question file of any format as checked questions."""
+"""Question files of any format as checked questions, one file or several asked as one."""
 
 import json
 from collections import Counter
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from realm.corpus.streams import read_head
-from realm.data.questions import json_rows, natural_questions, tables
+from realm.data.questions import json_rows, tables
 from realm.data.questions.json_rows import UNANSWERABLE
-from realm.data.questions.options import FORMATS, QuestionOptions
-from realm.data.questions.rows import QUESTIONS_CURE, Reader, Rows, Skipped, question_of
+from realm.data.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, Reader, Rows, Skipped, question_of
 from realm.data.questions.tables import PATTERN_COLUMNS, best_delimiter
 from realm.data.types import Question
 from realm.decoding import json_value
-from realm.errors import DataError, MissingExtra
+from realm.errors import ConfigError, DataError, MissingExtra
 from realm.storage.files import publish_file
+from realm.text.answers import normalize_answer
 
 _NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
 
@@ -106,7 +106,7 @@ READERS: Mapping[str, Reader] = {
     "csv": tables.read_named,
     "tsv": partial(tables.read_named, delimiter="\t"),
     "nq-open": json_rows.read_own,
-    "natural-questions": natural_questions.read_natural_questions,
+    "natural-questions": json_rows.read_natural_questions,
     "webquestions": json_rows.read_webquestions,
     "curatedtrec": _read_curatedtrec,
     "triviaqa": json_rows.read_triviaqa,
@@ -232,3 +232,55 @@ def write_questions(path: Path, questions: Sequence[Question]) -> None:
                 marked = [question.context[start:end] for start, end in question.places]
                 row |= {"answers": marked, "starts": [start for start, _ in question.places]}
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+
+
+Datasets = Mapping[str, list[Question]]
+"""Questions by the name of their dataset."""
+
+
+def load_datasets(files: Sequence[str | Path], options: QuestionOptions | None = None) -> dict[str, list[Question]]:
+    """The questions of each file under its name, in the order of the files.
+
+    Raises:
+        ConfigError: a file is named twice.
+        DataError: a file cannot be read; file and line are named.
+    """
+    paths = [Path(file) for file in files]
+    return {name: load_questions(path, options) for name, path in zip(dataset_names(paths), paths, strict=True)}
+
+
+def pooled(datasets: Datasets) -> list[Question]:
+    """All questions, dataset after dataset."""
+    return [question for questions in datasets.values() for question in questions]
+
+
+def parts(datasets: Datasets) -> dict[str, slice]:
+    """Where the questions of each dataset stand among the pooled ones."""
+    found, start = {}, 0
+    for name, questions in datasets.items():
+        found[name] = slice(start, start + len(questions))
+        start += len(questions)
+    return found
+
+
+def shared(some: Sequence[Question], others: Sequence[Question]) -> list[Question]:
+    """Those of ``some`` that are among ``others``: in the same words once both are normalised as answers are, or under the same id.
+
+    An id that is a mere number does not tell: questions without one are numbered in each file.
+    """
+    texts = {normalize_answer(question.text) for question in others}
+    ids = {question.id for question in others if not question.id.isdigit()}
+    return [question for question in some if question.id in ids or normalize_answer(question.text) in texts]
+
+
+def dataset_names(files: Sequence[Path]) -> list[str]:
+    """A short name for each dataset: the file's, with its folder's where two are alike. Raises ConfigError: a file is named twice."""
+    resolved = Counter(path.resolve() for path in files)
+    if twice := next((path for path, count in resolved.items() if count > 1), None):
+        raise ConfigError(f"{twice} is named twice", cure="Name each file once.")
+    short = [path.name.split(".")[0] or path.name for path in files]
+    longer = [f"{path.resolve().parent.name}-{name}" for path, name in zip(files, short, strict=True)]
+    for names in (short, longer):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name}-{number}" for number, name in enumerate(longer, 1)]

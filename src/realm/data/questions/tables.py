@@ -8,8 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from realm.data.questions.options import QuestionOptions
-from realm.data.questions.rows import Row, Rows
+from realm.data.questions.rows import QuestionOptions, Row, Rows
 from realm.errors import DataError
 from realm.text.files import open_text
 

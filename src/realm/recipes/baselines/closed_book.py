@@ -16,8 +16,7 @@ from torch import Tensor
 
 from realm.config import Recipe
 from realm.data.featurize import mask_slots
-from realm.data.held_out import hold_out
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError

@@ -20,9 +20,9 @@ from torch import Tensor
 from realm import losses, timing
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW
+from realm.data.cloze import masked_text, words_left
 from realm.data.featurize import mask_slots
 from realm.data.loader import generator
-from realm.data.masked_text import masked_text, words_left
 from realm.data.masking import MaskedSentences
 from realm.data.types import MaskedQuery
 from realm.document_utility import document_effects, likelihood

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from realm.answerer import Answerer
-from realm.data.held_out import hold_out
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
-from realm.data.masked_text import masked_text
+from realm.data.cloze import masked_text
+from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
 from realm.data.masking import Exclusion
 from realm.data.statements import Statements
 from realm.data.types import MaskedQuery, Question

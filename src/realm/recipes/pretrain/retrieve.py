@@ -10,10 +10,10 @@ import torch
 from realm.config import PretrainConfig
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
+from realm.data.cloze import words_left
 from realm.data.featurize import searched_ids
-from realm.data.masked_text import words_left
 from realm.data.masking.evidence import Evidence
-from realm.data.masking.exclusion import overlapping
+from realm.data.masking.sentences import overlapping
 from realm.data.types import MaskedQuery, Sequence
 from realm.errors import TrainingError
 from realm.index.hybrid import HybridSearch

@@ -14,8 +14,8 @@ from realm.data.masking import (
     collocation_spans,
     salient_spans,
 )
-from realm.data.masking.exclusion import NoExclusion
 from realm.data.masking.recurring import NO_EVIDENCE, NOTHING_RECURS
+from realm.data.masking.sentences import NoExclusion
 from realm.errors import CorpusError
 from realm.recipes.context import StageContext, fingerprint
 from realm.text.wordpieces import word_table
