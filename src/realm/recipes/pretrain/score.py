@@ -1,6 +1,6 @@
 """Masked sentences from text to loss: how relevant each candidate is, how well it fills the masks, and what a step minimises.
 
-Held-out sentences, which nobody trains on (``data/loader.py`` says which), are scored by the same functions.
+Held-out sentences, which no step trains on (``data/loader.py`` says which), are scored by the same functions.
 """
 
 from collections.abc import Sequence as SequenceOf
