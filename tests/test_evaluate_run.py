@@ -11,7 +11,7 @@ import pytest
 
 import realm.answerer
 from realm.cli import main
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.matching import locate_answers
 from realm.data.questions import load_questions
 from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
 from realm.opening import open_run
@@ -105,10 +105,9 @@ def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: py
 def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run: Path) -> None:
     """A ranking is judged by its own blocks; places without a block answer nothing."""
     store = open_run(tiny_run).inputs.store
-    relevance, everywhere = Relevance(store), AnswerLocator(store)
+    relevance, questions = Relevance(store), load_questions(tiny_run.parent / "qa.jsonl")
     rows, hits = np.array([3, -1, 0, len(store) - 1, 2, 1, -1]), 0
-    for question in load_questions(tiny_run.parent / "qa.jsonl"):
-        holding = everywhere.spans(answer_wordpieces(store, question))
+    for question, holding in zip(questions, locate_answers(store, questions), strict=True):
         ranked = np.array([*rows.tolist(), *holding])
         assert relevance.by_answer(question, ranked).tolist() == [row in holding for row in ranked.tolist()]
         hits += len(holding)
@@ -191,8 +190,6 @@ def test_what_is_refused(tiny_run: Path, collection: Path, tmp_path: Path, monke
         evaluate_run(tiny_run, Wanted(()))
     with pytest.raises(ConfigError, match="is named twice"):
         evaluate_run(tiny_run, Wanted((qa, qa.parent / "." / "qa.jsonl")))
-    with pytest.raises(ConfigError, match="--match cannot be 'fuzzy'"):
-        evaluate_run(tiny_run, Wanted((qa,), match="fuzzy"))
     with pytest.raises(ConfigError, match="--k is 0"):
         evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
     with pytest.raises(ConfigError, match="k = 100, and the index holds 12 blocks"):
@@ -219,15 +216,6 @@ def test_an_index_of_another_corpus(tiny_run: Path, tmp_path: Path) -> None:
     with pytest.raises((SnapshotError, RunError, DataError)) as caught:
         evaluate_run(run, Wanted((tiny_run.parent / "qa.jsonl",)))
     assert caught.value.cure
-
-
-@pytest.mark.parametrize("match", ["raw", "normalised"])
-def test_other_ways_to_match(tiny_run: Path, match: str, tmp_path: Path) -> None:
-    rows = [{"question": "What is the currency of Arvad?", "answers": [answer]} for answer in ("ire", "the TIREL!", "Tirel")]
-    path = tmp_path / "qa.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    found = evaluate_run(tiny_run, Wanted((path,), match=match, depths=(12,)))
-    assert found["match"] == match and found["recall"]["12"] == pytest.approx(2 / 3)
 
 
 def test_long_questions_are_cut_and_counted(tiny_run: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from ours import Case
@@ -22,7 +21,6 @@ from realm import Realm, losses
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
-from realm.data.qa import AnswerLocator
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.published.config import ARCHITECTURES, published_config, read_published_config
@@ -149,13 +147,3 @@ def test_the_retriever_s_inputs(records: BlockInputs) -> None:
     words = [[records.store.tokenizer.token(i) for i in row.ids] for row in rows]
     start = ["[CLS]", "test", "question", "[SEP]", "this", "is", "the"]
     assert words == [[*start, word, "record", "[SEP]"] for word in ("first", "fourth")]
-
-
-def test_which_blocks_have_the_answer_and_where(records: BlockInputs) -> None:
-    """Blocks 0, 3 and 5: no answer, "the fourth", and three places of "longer longer" (unknown words equal each other, "a" too)."""
-    question, *answers = records.store.tokenizer.encode(["Test question", "the fourth", "longer longer"])
-    found = AnswerLocator(records.store).spans(answers)
-    assert np.isin([0, 3, 5], list(found)).tolist() == [False, True, True]
-    start = records.featurizer.body_start(question)
-    assert [(start + a, start + b - 1) for a, b in found[3]] == [(6, 7)]
-    assert [(start + a, start + b - 1) for a, b in found[5]] == [(6, 7), (7, 8), (8, 9)]

@@ -34,12 +34,6 @@ def test_what_is_fitted_is_not_measured_on_the_same_questions(path: Path) -> Non
     assert not set(recipe.dev_files) & {*recipe.train_files, *recipe.eval_files} and not set(recipe.train_files) & set(recipe.eval_files)
 
 
-@pytest.mark.parametrize("name", ["paper-base.toml", "squad-compare.toml", "simplewiki-compare.toml"])
-def test_recipes_of_published_numbers_name_the_published_rule(name: str) -> None:
-    recipe = load_recipe(RECIPES[0].parent / name)
-    assert recipe.finetune.match == recipe.eval.match == "wordpiece"
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_the_commented_keys_exist(path: Path) -> None:
     """`# key = value` in a recipe is an offer: taking it must not end in an error."""

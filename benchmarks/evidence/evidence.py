@@ -393,7 +393,7 @@ class Measuring:
         self.context, self.generation, self.options = context, generation, options
         everyone = load_questions(options.test) if options.test else []
         self.everyone, self.asked = everyone, random.Random(0).sample(everyone, min(options.asked, len(everyone)))
-        self.relevance = Relevance(context.store, context.recipe.eval.match)
+        self.relevance = Relevance(context.store)
         self.retrieving = Retrieving(context, generation, options.steps)
         realm = self.retrieving.learnt(self.retrieving)
         self.embedders = {PUBLISHED: generation.embedder, **self._cloze(), REALM: realm}

@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     context = seed_context(options.run, options.seed, options.run.with_name(f"{options.run.name}-evidence") / f"seed-{options.seed}")
     generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
-    asked, relevance = load_questions(options.test), Relevance(context.store, context.recipe.eval.match)
+    asked, relevance = load_questions(options.test), Relevance(context.store)
     rankings = {}
     for name, embedder in embedders(context, generation).items():
         parts = (embedder, generation.snapshot, generation.index, context.inputs, context.paths.index)

@@ -61,7 +61,7 @@ class GoldBlocks(Source):
 def with_gold(context: StageContext, stage: str, questions: Sequence[Question]) -> dict[str, Any]:
     """What the reader of a stage answers when it is given the gold documents."""
     model = load_stage(context, stage)
-    relevance = Relevance(context.store, context.recipe.eval.match)
+    relevance = Relevance(context.store)
     answerer = Answerer(context.inputs, GoldBlocks(relevance, questions), model.reader, versions={}, bf16=context.recipe.run.bf16)
     found = evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
     return {"stage": stage, **{key: found[key] for key in ("n", "em", "em_interval", "f1", "reader_oracle")}}

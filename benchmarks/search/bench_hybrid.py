@@ -88,7 +88,7 @@ def main() -> None:
     inputs = open_inputs(paths.corpus, 64)
     questions = pooled(load_datasets((str(arguments.data / "squad" / "qa_dev.jsonl.xz"),)))
     questions = random.Random(0).sample(questions, min(arguments.questions, len(questions)))
-    relevance = Relevance(inputs.store, "raw")
+    relevance = Relevance(inputs.store)
     parts = generation.queries, generation.snapshot, generation.index, inputs, paths.index
     rows: dict[str, Any] = {}
     for kind in ("dense", "sparse", "hybrid"):

@@ -33,7 +33,7 @@ from benchmarks.training.step_work import body_flops, gemm_peak
 from realm import losses
 from realm.data.featurize import pad_batch
 from realm.data.loader import generator
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.matching import locate_answers
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question, Sequence
 from realm.nn.bodies import freeze_words
@@ -69,9 +69,7 @@ class ReaderWork:
             asked = questions[at * QUESTIONS : (at + 1) * QUESTIONS]
             tokens = store.tokenizer.encode([question.text for question in asked])
             found = run.source([question.text for question in asked], tokens, READ)
-            locator = AnswerLocator(store, sorted(set(found.rows.ravel().tolist())))
-            spans = [locator.spans(answer_wordpieces(store, question)) for question in asked]
-            self.batches.append((tokens, found.rows, found.scores.detach(), spans))
+            self.batches.append((tokens, found.rows, found.scores.detach(), locate_answers(store, asked)))
 
     def loss(self, reader: Reader, batch: int) -> Tensor:
         tokens, rows, scores, answers = self.batches[batch]

@@ -1,4 +1,4 @@
-"""The three ways to match answers with a corpus, the automaton against plain search in every block; what `data check` says."""
+"""Answers in a corpus against plain search in every block; what `data check` says."""
 
 import json
 import sys
@@ -12,11 +12,11 @@ from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.check import check_question_file
 from realm.data.matching import locate_answers
-from realm.data.qa import NO_SPAN, AnswerLocator, answer_wordpieces, characters_of_wordpieces, touched
+from realm.data.qa import NO_SPAN, characters_of_wordpieces, touched
 from realm.data.types import Question
-from realm.errors import DataError, MissingExtra
+from realm.errors import DataError
 from realm.recipes.scoring import Relevance
-from realm.text.answers import normalised_ranges, normalize_answer, raw_ranges
+from realm.text.answers import normalised_ranges, normalize_answer
 from realm.text.patterns import PatternSearch
 
 QUESTIONS = [
@@ -35,49 +35,31 @@ def doc_ids(store: BlockStore, rows: object) -> set[str]:
     return {store.doc_id(row) for row in rows}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("match", ["raw", "normalised"])
-def test_rows_are_those_of_a_search_in_every_block(store: BlockStore, match: str) -> None:
-    pytest.importorskip("ahocorasick_rs")
+def test_rows_are_those_of_a_search_in_every_block(store: BlockStore) -> None:
     texts = {row: store.block(row).text for row in range(len(store))}
-    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS, match), strict=True):
-        if question.answer_type == "string":
-            ranges = {"raw": raw_ranges, "normalised": normalised_ranges}[match]
-            assert set(found) == {row for row, text in texts.items() if ranges(text, question.answers)}
+    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         if question.answer_type == "regex":
             assert set(found) == {row for row, text in texts.items() if PatternSearch().found(text, question.answers)}
-        elif match == "normalised":
+        else:
+            assert set(found) == {row for row, text in texts.items() if normalised_ranges(text, question.answers)}
             needles = [f" {normalize_answer(answer)} " for answer in question.answers]
             padded = {row: f" {normalize_answer(text)} " for row, text in texts.items()}
             assert set(found) == {row for row, text in padded.items() if any(needle.strip() and needle in text for needle in needles)}
 
 
-def test_how_the_ways_differ(store: BlockStore) -> None:
-    pytest.importorskip("ahocorasick_rs")
-    rows = {
-        m: dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS, m), strict=True))
-        for m in ("raw", "normalised", "wordpiece")
-    }
-    thames = {"london", "one"}
-    assert doc_ids(store, rows["raw"]["part"]) == thames and not rows["normalised"]["part"]
-    assert not rows["raw"]["case"] and doc_ids(store, rows["normalised"]["case"]) == {"france", "london"}
-    assert doc_ids(store, rows["raw"]["accent"]) == doc_ids(store, rows["normalised"]["accent"]) == {"france"}
-    assert doc_ids(store, rows["normalised"]["money"]) == {"uk", "pound"}
-    for found in rows.values():
-        assert not found["nowhere"] and doc_ids(store, found["pattern"]) == {"pound", "france", "london"}
-    assert not rows["normalised"]["nothing"]
+def test_words_are_compared_without_case_accents_composed_and_no_part_of_one(store: BlockStore) -> None:
+    rows = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS), strict=True))
+    assert not rows["part"] and not rows["nothing"] and not rows["nowhere"]
+    assert doc_ids(store, rows["case"]) == {"france", "london"} and doc_ids(store, rows["accent"]) == {"france"}
+    assert doc_ids(store, rows["money"]) == {"uk", "pound"} and doc_ids(store, rows["pattern"]) == {"pound", "france", "london"}
 
 
 def test_spans_are_what_the_reader_is_to_mark(store: BlockStore) -> None:
-    pytest.importorskip("ahocorasick_rs")
-    for match in ("raw", "normalised"):
-        for found in locate_answers(store, QUESTIONS[:1] + QUESTIONS[6:7], match):
-            assert found and all(found.values()), "whole words stand in wordpieces"
-            for row, spans in found.items():
-                words = {store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() for start, end in spans}
-                assert words <= {"pound sterling", "london", "france"}
-    inside = locate_answers(store, QUESTIONS[1:2], "raw")[0]
-    own = AnswerLocator(store).spans(answer_wordpieces(store, QUESTIONS[1]))
-    assert {row: own.get(row, []) for row in inside} == inside, "raw marks what the answer's wordpieces match, perhaps nothing"
+    for found in locate_answers(store, QUESTIONS[:1] + QUESTIONS[6:7]):
+        assert found and all(found.values()), "whole words stand in wordpieces"
+        for row, spans in found.items():
+            words = {store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() for start, end in spans}
+            assert words <= {"pound sterling", "london", "france"}
 
 
 WRITTEN = [
@@ -136,7 +118,7 @@ def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore,
     monkeypatch.setattr("realm.data.words.PORTION", portion)
     told: list[int] = []
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
-    located = locate_answers(written, questions, "normalised", counting=lambda done, total: told.append(done))
+    located = locate_answers(written, questions, counting=lambda done, total: told.append(done))
     texts = {row: written.block(row).text for row in range(len(written))}
     wordpieces = characters_of_wordpieces(written, texts)
     assert told == list(range(portion, len(written), portion))
@@ -152,18 +134,14 @@ def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore,
 def test_recall_finds_what_training_finds(written: BlockStore) -> None:
     relevance, rows = Relevance(written), np.append(np.arange(len(written)), -1)
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
-    for question, found in zip(questions, locate_answers(written, questions, relevance.match), strict=True):
+    for question, found in zip(questions, locate_answers(written, questions), strict=True):
         assert rows[relevance.by_answer(question, rows)].tolist() == found.rows.tolist(), question.id
 
 
-def test_words_and_wordpieces_need_no_extra(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_and_patterns_need_no_extra(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = locate_answers(store, QUESTIONS)
     monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
-    assert locate_answers(store, QUESTIONS[:1], "normalised")[0]
-    locator = AnswerLocator(store)
-    expected = [locator.spans(answer_wordpieces(store, question)) for question in QUESTIONS[:-1]]
-    assert locate_answers(store, QUESTIONS, "wordpiece")[:-1] == expected
-    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
-        locate_answers(store, QUESTIONS, "raw")
+    assert locate_answers(store, QUESTIONS) == found and any(found)
 
 
 def write(path: Path, rows: list[dict]) -> Path:
@@ -179,9 +157,6 @@ def test_data_check(corpus: Path, tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "qa.jsonl", rows)
     alone = check_question_file(path)
-    by_wordpieces = check_question_file(path, corpus, match="wordpiece")
-    assert by_wordpieces["answerable"] == pytest.approx(1 / 3), "wordpieces want the article, too; the pattern finds 1694"
-    assert by_wordpieces["answerable_by_type"] == {"regex": 1.0, "string": 0.0}
     assert alone == {
         "questions": 3,
         "format": "jsonl",
@@ -199,7 +174,7 @@ def test_data_check(corpus: Path, tmp_path: Path) -> None:
     assert found.items() >= alone.items() and told == [("data check: patterns", done, 5) for done in (0, 5)]
     assert found["answerable"] == pytest.approx(2 / 3) and found["answerable_by_type"] == {"regex": 1.0, "string": 0.5}
     assert (found["too_long"], found["cut_questions"], found["unknown_gold_documents"]) == (0, 1, 1)
-    assert found["match"] == "normalised" and found["slow_patterns"] == 0
+    assert found["slow_patterns"] == 0
 
 
 def test_answers_longer_than_a_block_are_named_by_line(corpus: Path, tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ def test_places_are_those_of_a_slow_search(store: BlockStore, automaton: bool, m
 
 def test_a_question_has_the_places_of_all_its_patterns(store: BlockStore) -> None:
     patterns = ("Paris", "(", "1666|Paris", "ames")
-    (found,) = locate_answers(store, [Question("q", "?", patterns, answer_type="regex")], "wordpiece")
+    (found,) = locate_answers(store, [Question("q", "?", patterns, answer_type="regex")])
     expected: dict[int, set[tuple[int, int]]] = {}
     for pattern in ("Paris", "1666|Paris", "ames"):
         for row, spans in slow_places(store, pattern).items():
             expected[row] = expected.get(row, set()) | set(spans)
     assert {row: set(spans) for row, spans in found.items()} == expected
     assert all(len(spans) == len(set(spans)) for spans in found.values())
-    again = locate_answers(store, [Question("q", "?", patterns, answer_type="regex"), Question("s", "?", ("Paris",))], "wordpiece")
+    again = locate_answers(store, [Question("q", "?", patterns, answer_type="regex"), Question("s", "?", ("Paris",))])
     assert again[0] == found and again[1], "strings and patterns side by side"
 
 
@@ -148,14 +148,15 @@ def test_ranges_and_beginnings() -> None:
 
 
 def test_spans_are_a_mapping() -> None:
-    spans = Spans.of({7: [(4, 5), (1, 2), (1, 2)], 3: [], 900_000: [(0, 9)]})
+    places = [(7, 4, 5), (7, 1, 2), (7, 1, 2), (3, *NO_SPAN), (900_000, 0, 9)]
+    spans = Spans.union([np.array(places, np.int32)])
     assert spans == {3: [], 7: [(1, 2), (4, 5)], 900_000: [(0, 9)]} and spans.rows.tolist() == [3, 7, 900_000]
     assert spans.get(5, []) == spans.get(1_000_000, []) == [] and 7 in spans and 8 not in spans
     with pytest.raises(KeyError):
         spans[4]
     both = Spans.union([spans.table, np.array([(3, *NO_SPAN), (3, 2, 4), (8, 0, 1)], np.int32)])
     assert both == {**spans, 3: [(2, 4)], 8: [(0, 1)]}
-    assert not Spans.of({}) and not Spans.union([]) and Spans.of({}).rows.tolist() == []
+    assert not Spans.union([]) and Spans.union([]).rows.tolist() == []
 
 
 def test_data_check_says_how_many_patterns_a_corpus_answers(data_dir: Path, corpus: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.qa import AnswerLocator, answer_wordpieces, locate_wordpieces
+from realm.data.matching import locate_answers
+from realm.data.qa import InvertedList, answer_wordpieces
 from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.errors import DataError
@@ -83,74 +83,24 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{path}:") and caught.value.cure and "\n" not in str(caught.value)
 
 
-def store_of(rows: list[list[int]]) -> Any:
-    """As much of a BlockStore as the locator reads."""
-
-    class Store:
-        tokenizer = SimpleNamespace(vocab_size=8)
-
-        def __len__(self) -> int:
-            return len(rows)
-
-        def token_ids(self, row: int) -> np.ndarray:
-            return np.array(rows[row], np.uint16)
-
-    return Store()
-
-
 ROWS = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=6)
 
 
 @given(ROWS, st.lists(st.integers(0, 9), min_size=1, max_size=4))
 def test_occurrences_equal_a_naive_search(rows: list[list[int]], ids: list[int]) -> None:
-    found = AnswerLocator(store_of(rows)).occurrences(ids)
-    naive = [(r, at) for r, row in enumerate(rows) for at in range(len(row)) if row[at : at + len(ids)] == ids]
+    starts = np.cumsum([0, *map(len, rows)])
+    found = InvertedList(np.array([one for row in rows for one in row], np.uint16), starts, 8).occurrences(ids)
+    naive = [(r, starts[r] + at) for r, row in enumerate(rows) for at in range(len(row)) if row[at : at + len(ids)] == ids]
     assert list(zip(*(part.tolist() for part in found), strict=True)) == naive
     assert found[0].dtype == found[1].dtype == np.int64
 
 
-@given(ROWS, st.data())
-def test_what_stands_there_is_found(rows: list[list[int]], data: st.DataObject) -> None:
-    filled = [r for r, row in enumerate(rows) if row]
-    if not filled:
-        return
-    row = data.draw(st.sampled_from(filled))
-    start = data.draw(st.integers(0, len(rows[row]) - 1))
-    end = data.draw(st.integers(start + 1, len(rows[row])))
-    spans = AnswerLocator(store_of(rows)).spans([rows[row][start:end], [7], []])
-    assert (start, end) in spans[row]
-    assert all(rows[r][s:e] == rows[row][start:end] for r, found in spans.items() for s, e in found)
-
-
-@given(ROWS, st.integers(1, 7), st.lists(st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=3), max_size=4))
-def test_a_corpus_in_portions_is_the_whole_corpus(rows: list[list[int]], portion: int, accepted: list[list[list[int]]]) -> None:
-    store, told = store_of(rows), []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("realm.data.qa.PORTION", portion)
-        found = locate_wordpieces(store, accepted, lambda done, total: told.append((done, total)))
-    whole = AnswerLocator(store)
-    assert [spans.table.tolist() for spans in found] == [whole.spans(answers).table.tolist() for answers in accepted]
-    assert told == [(done, len(rows)) for done in range(portion, len(rows), portion)]
-
-
-@given(ROWS, st.data())
-def test_some_blocks_are_searched_alone(rows: list[list[int]], data: st.DataObject) -> None:
-    chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1))))
-    ids = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=2))
-    whole = AnswerLocator(store_of(rows)).spans([ids])
-    assert AnswerLocator(store_of(rows), chosen).spans([ids]) == {row: whole[row] for row in whole if row in chosen}
-
-
-def test_two_spellings_of_one_answer_mark_a_span_once() -> None:
-    assert AnswerLocator(store_of([[1, 2, 1, 2]])).spans([[1, 2], [1, 2]]) == {0: [(0, 2), (2, 4)]}
-
-
 def test_answers_in_a_real_corpus(store: BlockStore) -> None:
-    locator = AnswerLocator(store)
     question = Question("q", "What is the money of the United Kingdom?", ("Pound Sterling", "the pound sterling"))
-    spans = locator.spans(answer_wordpieces(store, question))
+    (spans,) = locate_answers(store, [question])
     assert {store.block(row).doc_id for row in spans} == {"uk", "pound"}
     for row, found in spans.items():
+        assert len(found) == len(set(found)), "two spellings of one answer mark a span once"
         for start, end in found:
-            assert store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() in ("pound sterling", "the pound sterling")
+            assert store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() == "pound sterling"
     assert answer_wordpieces(store, Question("q", "?", ("1[0-9]+",), answer_type="regex")) == []

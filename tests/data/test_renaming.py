@@ -6,9 +6,9 @@ import pytest
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.data.loader import generator
-from realm.data.qa import AnswerLocator
+from realm.data.matching import locate_answers
 from realm.data.renaming import Renaming, rename
-from realm.data.types import Sequence
+from realm.data.types import Question, Sequence
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_draw_depends_on_the_generator_alone(renaming: Renaming) -> None:
 
 def test_an_answer_stays_where_it_stands(store: BlockStore, inputs: BlockInputs, renaming: Renaming) -> None:
     question, answer = store.tokenizer.encode(["What is the money of France?", "euro"])
-    ((row, spans),) = AnswerLocator(store).spans([answer]).items()
+    ((row, spans),) = locate_answers(store, [Question("", "", ("euro",))])[0].items()
     sequence = inputs.joint(question, row)
     renamed = renaming.draw(generator("test"))
     other = rename(sequence, renamed)

@@ -52,13 +52,13 @@ def marked(store: BlockStore, row: int, spans: list[tuple[int, int]]) -> list[st
 
 def test_answers_are_found_character_by_character(store: BlockStore) -> None:
     texts = {row: store.block(row).text for row in range(len(store))}
-    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS, "normalised"), strict=True):
+    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         wanted = {row: [text[a:b] for a, b in normalised_ranges(text, question.answers)] for row, text in texts.items()}
         assert {row: marked(store, row, spans) for row, spans in found.items()} == {row: there for row, there in wanted.items() if there}
 
 
 def test_what_is_found_where(store: BlockStore) -> None:
-    found = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS, "normalised"), strict=True))
+    found = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS), strict=True))
     where = {name: {store.doc_id(row) for row in spans} for name, spans in found.items()}
     assert where["company"] == {"广茂", "三茂"} and where["day"] == {"广茂"} and where["title"] == {"三茂"}
     assert where["railway"] == {"广茂", "三茂", "english"}, "in brackets of an English text, too"
@@ -70,7 +70,7 @@ def test_what_is_found_where(store: BlockStore) -> None:
 
 def test_recall_looks_where_training_does(store: BlockStore) -> None:
     relevance, rows = Relevance(store), np.arange(len(store))
-    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS, "normalised"), strict=True):
+    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         assert rows[relevance.by_answer(question, rows)].tolist() == sorted(found)
 
 

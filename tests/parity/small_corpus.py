@@ -15,7 +15,7 @@ from realm.candidates import DenseCandidates
 from realm.config import FinetuneConfig, Recipe
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data.matching import locate_answers
 from realm.data.types import Question
 from realm.index.base import ExactIndex
 from realm.index.manifest import SnapshotFacts
@@ -78,7 +78,7 @@ class SmallCorpus:
 
     def task(self, model: RealmModel, questions: Questions) -> ReadingTask:
         """Fine-tuning as a run does it, every question in one batch."""
-        section = FinetuneConfig(batch=len(questions), beam=BEAM, read=READ, rename_rate=0.0, match="wordpiece")
+        section = FinetuneConfig(batch=len(questions), beam=BEAM, read=READ, rename_rate=0.0)
         log = MetricsLog(self.root / "metrics.jsonl")
         context = StageContext(RunPaths(self.root), Recipe(finetune=section), self.inputs, torch.device("cpu"), log, lambda *row: None)
         records = [Question(str(i), text, answers) for i, (text, answers) in enumerate(questions)]
@@ -91,11 +91,11 @@ class SmallCorpus:
     @torch.no_grad()
     def losses(self, model: RealmModel, questions: Questions) -> Iterator[dict[str, Tensor]]:
         """Both losses of each question alone, and which blocks of the wide beam hold an answer."""
-        source, locator = self.source(model), AnswerLocator(self.inputs.store)
+        source = self.source(model)
         for text, answers in questions:
             ids = self.inputs.store.tokenizer.encode([text])
             wide = source([text], ids, BEAM)
-            spans_of = locator.spans(answer_wordpieces(self.inputs.store, Question("", text, answers)))
+            (spans_of,) = locate_answers(self.inputs.store, [Question("", text, answers)])
             correct = torch.from_numpy(np.isin(wide.rows, list(spans_of)))
             read = wide.best(READ)
             spans = read_candidates(model.reader, self.inputs, ids, read.rows, read.scores)

@@ -328,5 +328,5 @@ def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> N
     around = np.array([loss_at(scale) for scale in SCALES])
     assert np.ptp(around) > ENOUGH, "the scale matters"
     assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + ENOUGH)
-    task.answers = [Spans.of({}) for _ in task.questions]
+    task.answers = [Spans.union([]) for _ in task.questions]
     assert starting_scale(task) == 1.0, "nothing is found: nothing is known"

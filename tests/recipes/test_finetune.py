@@ -13,7 +13,7 @@ import torch
 
 from realm import losses
 from realm.config import Recipe, build_recipe, load_recipe
-from realm.data.qa import AnswerLocator, answer_wordpieces
+from realm.data import matching
 from realm.data.questions import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError
@@ -192,11 +192,10 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     context = context_of(fresh)
     questions = load_questions(Path(context.recipe.finetune.train))
     first = locate_answers(context, questions).spans
-    locator = AnswerLocator(context.store)
-    assert first == [locator.spans(answer_wordpieces(context.store, q)) for q in questions] and any(first)
+    assert first == matching.locate_answers(context.store, questions) and any(first)
     (file,) = (fresh / "answers").glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr("realm.data.matching.locate_wordpieces", None)
+        patch.setattr("realm.data.matching.locate_words", None)
         assert locate_answers(context, questions).spans == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions).spans == first, "damaged: located anew"

@@ -238,7 +238,7 @@ def test_a_generative_reader_learns_to_write_what_patterns_match(fresh: Path, ti
     long = Question("long", "Where?", ("The Tirel.*",), answer_type="regex")
     string = Question("string", "What?", ("anything",))
     write(fresh.parent / "mixed.jsonl", [nowhere, several, long, string])
-    context = context_of(fresh, "mixed", read=13, match="wordpiece")
+    context = context_of(fresh, "mixed", read=13)
     opened, reader = open_run(tiny_run), _Written()
     task = GeneratingTask(context, opened.source, torch.nn.Identity(), *training_questions(context))  # type: ignore[arg-type]
     task.fusion = reader  # type: ignore[assignment]

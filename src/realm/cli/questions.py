@@ -45,20 +45,17 @@ class QuestionFlags:
 Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
 
 
-def data_check(
-    qa: Qa, /, *, corpus: Place = None, match: str = "normalised", reading: Reading = QuestionFlags(), json: Json = False
-) -> None:
+def data_check(qa: Qa, /, *, corpus: Place = None, reading: Reading = QuestionFlags(), json: Json = False) -> None:
     """Check a question file: counts, answer lengths, and with a corpus how many answers occur in it.
 
     Args:
         qa: questions, in any known format.
         corpus: a corpus directory.
-        match: how answers are found in the corpus: normalised, wordpiece or raw.
     """
     from realm.data.check import check_question_file
 
     with Progress() as progress:
-        found = check_question_file(qa, corpus, options=reading.options(), match=match, counting=progress.count)
+        found = check_question_file(qa, corpus, options=reading.options(), counting=progress.count)
     show.result(found, json)
 
 
@@ -82,7 +79,6 @@ def eval(
     qa: tuple[Path, ...],
     k: tuple[int, ...] = (),
     read: int = 0,
-    match: str = "",
     abstain_below: float = 0.0,
     predictions: Place = None,
     trec: Place = None,
@@ -95,14 +91,13 @@ def eval(
         qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
         k: depths of recall; if not given, as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
-        match: how answers are found in blocks: normalised, wordpiece or raw; if not given, as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.
     """
     from realm.pipeline.evaluate_run import Wanted, evaluate_run
 
-    wanted = Wanted(qa, reading.options(), match, k, read, abstain_below, predictions, trec)
+    wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions, trec)
     with Progress() as progress:
         result = evaluate_run(run, wanted, progress)
     show.result(result, json, show.evaluation)

@@ -236,7 +236,7 @@ def evaluation(value: dict[str, Any]) -> None:
         recall = [[f"{name}, by answer", *r["recall"].values()] for name, r in rows.items()]
         recall += [[f"{name}, gold", *r["recall_gold"].values()] for name, r in rows.items() if r["recall_gold"]]
         _print(_table("Answers", ["", "questions", "EM", "95 %", "regex EM", "F1", "reader oracle", *selective], answers))
-        _print(_table(f"Recall (answers matched as {value['match']})", ["", *(f"@{d}" for d in depths)], recall))
+        _print(_table("Recall", ["", *(f"@{d}" for d in depths)], recall))
     if value["judged"]:
         judged = [[name, f"{r['n']:,}", r["ndcg_10"], r["mrr"], *r["recall"].values()] for name, r in value["judged"].items()]
         depths = list(next(iter(value["judged"].values()))["recall"])

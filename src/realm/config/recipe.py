@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Interval, MinLen
 
 from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
-from realm.config.values import Count, File, FileList, Files, Match, Positive, Share, Width, named
+from realm.config.values import Count, File, FileList, Files, Positive, Share, Width, named
 from realm.errors import ConfigError
 from realm.sizes import MOST_LAYERS, MOST_PIECES, MOST_WIDTH
 
@@ -161,8 +161,6 @@ class EvalConfig:
     """Questions to evaluate on, in any format of docs/data-formats.md; a list of files counts as one set; comparisons also report each."""
     k: Annotated[tuple[Positive, ...], MinLen(1)] = (1, 5, 20, 100)
     """Depths at which recall is measured."""
-    match: Match = "normalised"
-    """How recall by answer finds answers in blocks: normalised, wordpiece or raw, as in [finetune]."""
     read: Count = 0
     """Blocks to read for an answer; 0: as many as in fine-tuning. More are slower and often better."""
     baselines: bool = False

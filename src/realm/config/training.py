@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from realm.config.values import Count, File, FileList, Files, Match, Positive, Published, Share, named
+from realm.config.values import Count, File, FileList, Files, Positive, Published, Share, named
 from realm.errors import ConfigError
 
 
@@ -268,9 +268,6 @@ class FinetuneConfig:
     """Blocks in the retriever's loss, at most those of the corpus."""
     read: Positive = 5
     """Blocks that the reader reads."""
-    match: Match = "normalised"
-    """How answers are found in blocks: normalised (words, as in scoring), wordpiece (as in Hugging Face's REALM) or raw (characters, as in
-    the retriever of the TensorFlow release; needs the extra eval). Patterns are found where they match."""
     evidence: Literal["anywhere", "named"] = "anywhere"
     """Where an answer counts: anywhere (ORQA), or named: if a question names documents (positive_ids) that hold an answer, only there.
     Equal spans elsewhere are then neither right nor wrong, and the best named block of the beam is always read."""

@@ -18,7 +18,6 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 File = Annotated[str, FROM_RECIPE]
 FileList = Annotated[tuple[str, ...], FROM_RECIPE]
 Files = Annotated[str | tuple[str, ...], FROM_RECIPE]
-Match = Literal["normalised", "wordpiece", "raw"]
 Published = Literal["last", "best", "better"]
 
 

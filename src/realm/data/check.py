@@ -22,7 +22,6 @@ def check_question_file(
     corpus: Path | None = None,
     *,
     options: QuestionOptions | None = None,
-    match: str = "normalised",
     max_span: int = 10,
     query_length: int = 64,
     counting: Counting | None = None,
@@ -31,7 +30,6 @@ def check_question_file(
 
     Args:
         corpus: also say how they fit this corpus.
-        match: how answers are found in texts, one of ``text.answers.MATCHES``.
         max_span: longest answer, in wordpieces, that a reader can mark.
         query_length: wordpieces of a question that an encoder reads, special tokens counted.
 
@@ -45,7 +43,7 @@ def check_question_file(
         return facts
     store = BlockStore.open(corpus)
     require_readable(path, store, file)
-    return facts | _against(store, file.questions, match, max_span, query_length, counting or (lambda *_: None))
+    return facts | _against(store, file.questions, max_span, query_length, counting or (lambda *_: None))
 
 
 def _alone(file: QuestionFile) -> dict[str, Any]:
@@ -68,20 +66,16 @@ def _alone(file: QuestionFile) -> dict[str, Any]:
     }
 
 
-def _against(
-    store: BlockStore, questions: list[Question], match: str, max_span: int, query_length: int, counting: Counting
-) -> dict[str, Any]:
+def _against(store: BlockStore, questions: list[Question], max_span: int, query_length: int, counting: Counting) -> dict[str, Any]:
     pieces = [answer_wordpieces(store, q) for q in questions]
     fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
     live = store.live
     patterns = PatternSearch()
-    located = locate_answers(store, questions, match, patterns, lambda done, total: counting("data check: patterns", done, total))
-    by_row = [match == "raw" and q.answer_type == "string" for q in questions]
-    found = [_answerable(spans, live, None if whole else max_span) for spans, whole in zip(located, by_row, strict=True)]
+    located = locate_answers(store, questions, patterns, lambda done, total: counting("data check: patterns", done, total))
+    found = [_answerable(spans, live, max_span) for spans in located]
     known = set(store.documents())
     lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]
     return {
-        "match": match,
         "answerable": sum(found) / len(questions),
         "answerable_by_type": {
             kind: float(np.mean([hit for hit, q in zip(found, questions, strict=True) if q.answer_type == kind]))
@@ -94,11 +88,9 @@ def _against(
     }
 
 
-def _answerable(spans: Spans, live: np.ndarray, max_span: int | None) -> bool:
-    """Whether a live block holds an answer, of at most so many wordpieces that can be marked if that is to count."""
+def _answerable(spans: Spans, live: np.ndarray, max_span: int) -> bool:
+    """Whether a live block holds an answer of at most so many wordpieces that can be marked."""
     table = spans.table[live[spans.table[:, 0]]]
-    if max_span is None:
-        return len(table) > 0
     return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= max_span)).any())
 
 

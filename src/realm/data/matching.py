@@ -1,79 +1,41 @@
-"""Where the answers of many questions occur in a whole corpus, by any of the ways to match: found in one pass over it."""
+"""Where the answers of many questions occur in a whole corpus: strings by normalised words, regular expressions where they match."""
 
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Sequence as SequenceOf
 from itertools import chain
 
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.qa import NO_SPAN, Spans, answer_wordpieces, characters_of_wordpieces, locate_wordpieces, touched
+from realm.data.qa import NO_SPAN, Spans, characters_of_wordpieces, touched
 from realm.data.types import Question
 from realm.data.words import locate_words
-from realm.errors import MissingExtra
 from realm.progress import Advance
 from realm.text.answers import Range
-from realm.text.literals import LikelyPatterns, automaton
+from realm.text.literals import LikelyPatterns
 from realm.text.patterns import PatternSearch, compiled_pattern
 
 
 def locate_answers(
     store: BlockStore,
     questions: SequenceOf[Question],
-    match: str,
     patterns: PatternSearch | None = None,
     counting: Advance = lambda done, total: None,
 ) -> list[Spans]:
-    """Rows with an answer of each question, and the wordpieces that a reader is to mark there.
+    """Rows with an answer of each question, and the wordpieces that a reader is to mark there: strings by ``locate_words``, regular
+    expressions by ``locate_patterns``.
 
     Args:
-        match: how strings are found, one of ``text.answers.MATCHES``. normalised: rows by normalised words; spans as the
-            document spells them. wordpiece: rows and spans by wordpieces. raw: rows by characters; the spans in them are those
-            of the answer's wordpieces, as in the TensorFlow release. Regex answers have one way, see ``locate_patterns``.
         patterns: searches for regex answers, and knows afterwards which it gave up.
-
-    Raises:
-        MissingExtra: raw needs an automaton over all answers at once.
     """
-    strings = [question for question in questions if question.answer_type == "string"]
-    regexes = [question for question in questions if question.answer_type == "regex"]
-    located = dict(zip(map(id, strings), _located_strings(store, strings, match, counting), strict=True)) if strings else {}
+    strings, regexes = ([question for question in questions if question.answer_type == kind] for kind in ("string", "regex"))
+    located = dict(zip(map(id, strings), locate_words(store, strings, counting), strict=True)) if strings else {}
     if regexes:
         wanted = dict.fromkeys(pattern for question in regexes for pattern in question.answers)
         tables = locate_patterns(store, wanted, patterns or PatternSearch(), counting)
         for question in regexes:
             located[id(question)] = Spans.union([tables[pattern] for pattern in question.answers if pattern in tables])
     return [located[id(question)] for question in questions]
-
-
-def _located_strings(store: BlockStore, questions: SequenceOf[Question], match: str, counting: Advance) -> list[Spans]:
-    if match == "normalised":
-        return locate_words(store, questions, counting)
-    located = locate_wordpieces(store, [answer_wordpieces(store, question) for question in questions], counting)
-    if match == "wordpiece":
-        return located
-    rows = _rows_with_characters(store, questions)
-    return [Spans.of({row: spans.get(row, []) for row in holding}) for spans, holding in zip(located, rows, strict=True)]
-
-
-def _rows_with_characters(store: BlockStore, questions: SequenceOf[Question]) -> list[list[int]]:
-    """Rows that hold an answer of each question character by character, ascending."""
-    owners: dict[str, set[int]] = defaultdict(set)
-    for number, question in enumerate(questions):
-        for answer in question.answers:
-            if answer.strip():
-                owners[answer].add(number)
-    found: list[list[int]] = [[] for _ in questions]
-    needles = list(owners)
-    finder = automaton(needles)
-    if finder is None:
-        raise MissingExtra("matching answers character by character", "eval")
-    for row in range(len(store)):
-        hits = {place[0] for place in finder.find_matches_as_indexes(store.block(row).text, overlapping=True)}
-        for number in {owner for hit in hits for owner in owners[needles[hit]]}:
-            found[number].append(row)
-    return found
 
 
 ROWS = 256

@@ -1,4 +1,4 @@
-"""Where the answers of a question occur in the corpus, wordpiece by wordpiece."""
+"""Places of answers as wordpieces of blocks, and what finds and measures them."""
 
 from collections.abc import Iterator, Mapping, Sequence as SequenceOf
 from functools import cached_property
@@ -7,7 +7,6 @@ import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.types import Question
-from realm.progress import Advance
 
 NO_SPAN = (-1, -1)
 """Stands for a row that holds an answer of which no wordpieces can be marked."""
@@ -23,11 +22,6 @@ class Spans(Mapping[int, list[Span]]):
 
     def __init__(self, table: np.ndarray):
         self.table = table
-
-    @classmethod
-    def of(cls, places: Mapping[int, SequenceOf[Span]]) -> "Spans":
-        """From rows and the spans in them, in any order."""
-        return cls.union([np.array([(row, *span) for row, spans in places.items() for span in spans or [NO_SPAN]], np.int32)])
 
     @classmethod
     def union(cls, tables: SequenceOf[np.ndarray]) -> "Spans":
@@ -92,52 +86,6 @@ class InvertedList:
         texts = np.searchsorted(self._starts, at, side="right") - 1
         inside = at + len(run) <= self._starts[texts + 1]
         return texts[inside], at[inside]
-
-
-class AnswerLocator:
-    """Finds wordpiece sequences in some blocks through one inverted list, built once.
-
-    Args:
-        rows: the blocks to look in, each once, ascending; by default all. Tombstoned ones are found too, the search never returns them.
-    """
-
-    def __init__(self, store: BlockStore, rows: SequenceOf[int] | None = None):
-        chosen = range(len(store)) if rows is None else rows
-        bodies = [store.token_ids(row) for row in chosen]
-        self._rows = np.fromiter(chosen, np.int64, len(chosen))
-        self._starts = np.concatenate([[0], np.cumsum([len(body) for body in bodies], dtype=np.int64)])
-        tokens = np.concatenate(bodies) if bodies else np.empty(0, np.uint16)
-        self._list = InvertedList(tokens, self._starts, store.tokenizer.vocab_size)
-
-    def occurrences(self, ids: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and body positions at which ``ids`` stands as contiguous wordpieces, both int64 [n], in corpus order."""
-        blocks, at = self._list.occurrences(ids)
-        return self._rows[blocks], at - self._starts[blocks]
-
-    def spans(self, answers: SequenceOf[SequenceOf[int]]) -> Spans:
-        """Where one of the answers stands: rows, and the wordpieces of their bodies that equal it."""
-        tables = []
-        for ids in dict.fromkeys(map(tuple, answers)):
-            rows, starts = self.occurrences(ids)
-            tables.append(np.column_stack([rows, starts, starts + len(ids)]).astype(np.int32))
-        return Spans.union(tables)
-
-
-def locate_wordpieces(
-    store: BlockStore, accepted: SequenceOf[SequenceOf[SequenceOf[int]]], counting: Advance = lambda done, total: None
-) -> list[Spans]:
-    """The places in a whole corpus of the answers of many questions, each given as wordpieces.
-
-    One inverted list holds ``PORTION`` blocks at a time, so that the memory does not grow with the corpus.
-    """
-    tables: list[list[np.ndarray]] = [[np.empty((0, 3), np.int32)] for _ in accepted]
-    for start in range(0, len(store), PORTION):
-        if start:
-            counting(start, len(store))
-        locator = AnswerLocator(store, range(start, min(start + PORTION, len(store))))
-        for table, answers in zip(tables, accepted, strict=True):
-            table.append(locator.spans(answers).table)
-    return [Spans(np.concatenate(table)) for table in tables]
 
 
 def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:

@@ -249,7 +249,7 @@ def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:
 
 
 def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
-    relevance = Relevance(run.inputs.store, run.recipe.eval.match)
+    relevance = Relevance(run.inputs.store)
     found = evaluate_retrieval(source, relevance, questions, run.recipe.eval.k)
     return _told(found | evaluate_answers(answerer, relevance, questions, run.recipe.read))
 

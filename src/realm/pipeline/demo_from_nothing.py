@@ -110,7 +110,7 @@ def _show(paths: RunPaths, summary: dict[str, Any], progress: Progress) -> DemoR
 
 def asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
     """Answers, each with whether it is right; one below the run's threshold is marked as abstained."""
-    readings = answer_all(answerer, Relevance(run.inputs.store, run.recipe.eval.match), questions, run.recipe.read)
+    readings = answer_all(answerer, Relevance(run.inputs.store), questions, run.recipe.read)
     return [replace(reading, answer=reading.answer.abstaining(run.abstain_below)).to_dict() for reading in readings]
 
 

@@ -22,7 +22,6 @@ from realm.recipes.evaluate import JudgedAnswer, Ranking, answer_all, rank, rank
 from realm.recipes.judged import best_of_documents, evaluate_judged, falling
 from realm.recipes.scoring import Relevance
 from realm.storage.files import publish_file
-from realm.text.answers import MATCHES
 from realm.text.patterns import compiled_pattern
 
 ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle", "coverage", "selective_em")
@@ -37,7 +36,6 @@ class Wanted:
     Attributes:
         files: question files, and folders with judgements.
         options: what to know of the files besides what they look like.
-        match: how answers are found in blocks; empty: as the run's recipe says.
         depths: of recall; empty: the recipe's.
         read: blocks that are read for an answer; 0: the recipe's number.
         abstain_below: answers with a lower confidence count as abstained, for coverage and selective exact match.
@@ -47,7 +45,6 @@ class Wanted:
 
     files: tuple[Path, ...]
     options: QuestionOptions = field(default_factory=QuestionOptions)
-    match: str = ""
     depths: tuple[int, ...] = ()
     read: int = 0
     abstain_below: float = 0.0
@@ -81,7 +78,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         run.answerer  # noqa: B018  # says that there is no reader before hours of search
     for file in files.values():
         require_readable(file.path, run.inputs.store, file)
-    relevance = Relevance(run.inputs.store, wanted.match or run.recipe.eval.match)
+    relevance = Relevance(run.inputs.store)
     depths = wanted.depths or run.recipe.eval.k
     counting = (progress or Progress(quiet=True)).count
     found = {name: _evaluate(run, relevance, file.questions, depths, wanted, counting) for name, file in files.items()}
@@ -98,7 +95,6 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
         "languages": {language: _rates(one, depths) for language, one in languages.items()},
         "judged": judged,
-        "match": relevance.match,
         "abstain_below": wanted.abstain_below,
         **_remarks(run, list(files.values()), relevance),
         "versions": run.versions,
@@ -108,8 +104,6 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
 def _check(wanted: Wanted) -> None:
     if not wanted.files:
         raise ConfigError("nothing to evaluate on", cure="Name question files, or folders with judgements: --qa FILE...")
-    if wanted.match and wanted.match not in MATCHES:
-        raise ConfigError(f"--match cannot be '{wanted.match}'", cure=f"It is one of: {', '.join(MATCHES)}.")
     require_share("--abstain-below", wanted.abstain_below)
     if wanted.depths and min(wanted.depths) < 1:
         raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")

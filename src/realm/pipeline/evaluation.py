@@ -33,7 +33,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
-    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, recipe.eval.match, *retrieval_facts(recipe, facts)]
+    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, *retrieval_facts(recipe, facts)]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_note(path)
     if done is not None and done.get("fingerprint") == mark:
@@ -66,7 +66,7 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
 
 
 def _recall(context: StageContext, source: Source, questions: list[Question]) -> dict[str, Any]:
-    return evaluate_retrieval(source, Relevance(context.store, context.recipe.eval.match), questions, context.recipe.eval.k, context.count)
+    return evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k, context.count)
 
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
 def _answered(context: StageContext, stage: str, model: RealmModel, source: Source, questions: list[Question]) -> dict[str, Any]:
     """What the reader of a stage answers; a few of the answers are kept for the report and the page."""
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
-    relevance = Relevance(context.store, context.recipe.eval.match)
+    relevance = Relevance(context.store)
     readings = answer_all(
         reader.over(context.inputs, source, versions={}), relevance, questions, context.recipe.read, counting=context.count
     )

@@ -7,7 +7,6 @@ import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import generator
-from realm.data.qa import AnswerLocator, answer_wordpieces
 from realm.data.types import Question
 from realm.records import Answer
 from realm.text.answers import padded_answers, padded_parts, regex_match
@@ -54,32 +53,24 @@ class Relevance:
 
     Args:
         store: the corpus.
-        match: how string answers are found in a block, one of ``text.answers.MATCHES``. Regex answers are searched in its text, and a
-            pattern that exceeds its time twice is not tried again (``patterns`` knows which).
+
+    A block holds a string answer where its normalised words stand in a row. Regex answers are searched in its text, and a pattern that
+    exceeds its time twice is not tried again (``patterns`` knows which).
     """
 
-    def __init__(self, store: BlockStore, match: str = "normalised"):
+    def __init__(self, store: BlockStore):
         self.store = store
-        self.match = match
         self.patterns = PatternSearch()
         self._words = lru_cache(WORDS_KEPT)(lambda row: padded_parts(store.block(row).text))
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row's block holds an answer."""
-        if question.answer_type == "string" and self.match == "wordpiece":
-            found = AnswerLocator(self.store, sorted({row for row in rows.tolist() if row >= 0}))
-            return np.isin(rows, found.spans(answer_wordpieces(self.store, question)).rows)
-        needles = padded_answers(question.answers) if self.match == "normalised" else [a for a in question.answers if a.strip()]
-        return np.array([row >= 0 and self._holds(question, int(row), needles) for row in rows.tolist()], np.bool_)
-
-    def _holds(self, question: Question, row: int, needles: list[str]) -> bool:
-        if question.answer_type == "string" and self.match == "normalised":
-            text = self._words(row)
-            return any(needle in text for needle in needles)
-        text = self.store.block(row).text
         if question.answer_type == "regex":
-            return self.patterns.found(text, question.answers)
-        return any(needle in text for needle in needles)
+            found = [row >= 0 and self.patterns.found(self.store.block(row).text, question.answers) for row in rows.tolist()]
+        else:
+            needles = padded_answers(question.answers)
+            found = [row >= 0 and any(needle in self._words(row) for needle in needles) for row in rows.tolist()]
+        return np.array(found, np.bool_)
 
     def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
         """[k] True where the row belongs to one of the question's positive documents."""

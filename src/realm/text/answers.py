@@ -89,11 +89,6 @@ def _refuse_single_string(references: Sequence[str]) -> None:
         raise TypeError("references must be a sequence of strings, not one string")
 
 
-MATCHES = ("normalised", "wordpiece", "raw")
-"""Ways to find an answer in a text. normalised: the same words in a row after the official normalisation; wordpiece: the same wordpieces in
-a row, inside of words, too (published: Hugging Face's REALM); raw: the same characters in a row, case and all (published: the TensorFlow
-release's retriever)."""
-
 Range = tuple[int, int]
 JOINING = frozenset("'’‐‑–—-")
 """Marks that may join two words without white space: "Tesla's", "New York-based"."""

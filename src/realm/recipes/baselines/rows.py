@@ -81,7 +81,6 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
         files_sha256(files),
         list(context.recipe.eval.k),
         context.recipe.read,
-        context.recipe.eval.match,
         context.store.version,
         *retrieval_facts(context.recipe, facts),
     ]
@@ -98,7 +97,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
 def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
     """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
     recipe, questions = context.recipe, pooled(datasets)
-    rankings = rank(answerer.source, Relevance(context.store, recipe.eval.match), questions, max(recipe.eval.k), counting=context.count)
+    rankings = rank(answerer.source, Relevance(context.store), questions, max(recipe.eval.k), counting=context.count)
     answers = answerer.answer(q_texts(questions), k=recipe.read)
     hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
     scores = [f1_of(a.answer, q) for a, q in zip(answers, questions, strict=True)]

@@ -91,7 +91,7 @@ def run_bm25(context: StageContext) -> None:
 
     def evaluate() -> None:
         answerer = scaled_answerer(context, "bm25", source)
-        relevance, test = Relevance(context.store, context.recipe.eval.match), pooled(load_datasets(context.recipe.eval_files))
+        relevance, test = Relevance(context.store), pooled(load_datasets(context.recipe.eval_files))
         row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k, context.count)
         row |= evaluate_answers(answerer, relevance, test, context.recipe.read, context.count)
         write_note(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})

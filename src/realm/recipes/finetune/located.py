@@ -45,23 +45,23 @@ class Located:
 
 
 def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
-    """The places of each question's answers: strings matched as ``finetune.match`` says, patterns wherever they match in a block's text.
+    """The places of each question's answers: strings by normalised words, patterns wherever they match in a block's text.
 
-    They are kept in ``RUN/answers`` under a hash of the corpus, its version, the way to match and the answers; damaged files are
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version and the answers; damaged files are
     rebuilt. The first rank locates and names what it skips, the others read.
     """
     invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
     questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]
-    store, match = context.store, context.recipe.finetune.match
+    store = context.store
     answers = [[q.answer_type, *q.answers] for q in questions]
-    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, match, answers]
+    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, answers]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.answers / f"{key}.npy"
 
     def locate() -> None:
         if _read(path) is None:
             search = PatternSearch()
-            found = matching.locate_answers(store, questions, match, search, partial(context.count, "answers: blocks searched"))
+            found = matching.locate_answers(store, questions, search, partial(context.count, "answers: blocks searched"))
             numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
             slow = _distinct(questions, search.gave_up)
             _name(context, "do not compile", invalid)

@@ -191,7 +191,7 @@ class ReadingTask(Task):
 
     @cached_property
     def _relevance(self) -> Relevance:
-        return Relevance(self.context.store, self.context.recipe.eval.match)
+        return Relevance(self.context.store)
 
     def dev_recall(self) -> float:
         """Share of dev questions with an answer among the ``DEV_DEPTH`` best blocks, as the question side is now."""
