@@ -88,7 +88,7 @@ docs: .venv/.docs  ## build the site into site/, strictly: every link, anchor an
 release-check: $(STAMP)  ## what a release must pass without a network: sdist and wheels build, install and run
 	@.ci/release-check $(BIN)/python
 
-wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's first stage there
+wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, build the demo's corpus there
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; root=$$PWD; \
 	$(BIN)/python -m build --wheel --outdir "$$work/dist" . >"$$work/log" 2>&1 || { cat "$$work/log"; exit 1; }; \
 	$(BIN)/python -m venv "$$work/venv"; \
@@ -96,7 +96,8 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, run the demo's f
 	cd "$$work"; \
 	venv/bin/python -c "import realm; assert 'site-packages' in realm.__file__, realm.__file__"; \
 	venv/bin/realm --help >/dev/null; \
-	venv/bin/realm demo --dir "$$work/run" --stages corpus; \
+	venv/bin/python -m realm.demo.atlas atlas; \
+	venv/bin/realm corpus build atlas/documents.jsonl --out corpus; \
 	echo "wheel-test: passed"
 
 clean:  ## remove builds and caches (.venv, .venv-parity and runs/ stay)

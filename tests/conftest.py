@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from realm.config import Recipe
     from realm.paths import RunPaths
 
 # Two busy cores: a slow example is no failure. The same examples every time, so that a failure is the change's, not the day's.
@@ -47,6 +48,21 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"no data at {path}: set REALM_DATA")
     return path
+
+
+@pytest.fixture(scope="session")
+def from_nothing() -> "Callable[[Path, dict[str, dict[str, Any]]], Recipe]":
+    """recipes/from-nothing.toml with some changes, as if it lay in ``directory/recipes``: its atlas is ``directory/runs/atlas``."""
+    import tomllib
+
+    from realm.config import Recipe, build_recipe
+
+    name = "recipes/from-nothing.toml"
+
+    def recipe_in(directory: Path, changes: dict[str, dict[str, Any]]) -> Recipe:
+        return build_recipe(tomllib.loads((ROOT / name).read_text("utf-8")), path=directory / name, overrides=changes)
+
+    return recipe_in
 
 
 COUNTRIES = [("Arvad", "Tirel"), ("Belmor", "Osten"), ("Carsin", "Levka"), ("Dulwen", "Marop"), ("Estrag", "Nivel"), ("Faldor", "Quessa")]

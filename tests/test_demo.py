@@ -13,8 +13,8 @@ import pytest
 
 from realm.cli import main
 from realm.config import Recipe, build_recipe
-from realm.demo.atlas import build_atlas
-from realm.pipeline import demo, demo_from_nothing, run_recipe
+from realm.demo.atlas import DEMO_DOMAINS, build_atlas
+from realm.pipeline import demo, run_recipe
 from realm.progress import Progress
 
 QUIET = Progress(quiet=True)
@@ -81,8 +81,6 @@ def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["demo", "--dir", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
     assert "Before any training" in shown and "Nothing was trained." in shown and "report.html" in shown
-    assert main(["demo", "--dir", str(tmp_path / "demo"), "--stages", "corpus"]) == 2
-    assert "--stages belongs to the demo from nothing" in capsys.readouterr().err
     assert main(["demo", "--dir", str(tmp_path / "demo"), "--set", "run.seed=1"]) == 2
     assert "run.seed" in capsys.readouterr().err, "another seed is another run"
 
@@ -90,14 +88,12 @@ def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_long_demo_and_its_changes_are_recipes(tmp_path: Path) -> None:
     short, long = demo.demo_recipe(tmp_path), demo.demo_recipe(tmp_path, long=True, changes={"run": {"seed": 3}})
     assert long.pretrain.steps > short.pretrain.steps and long.finetune.steps > short.finetune.steps and long.run.seed == 3
-    nothing = demo_from_nothing.demo_recipe(tmp_path, changes={"run": {"seed": 3}})
-    assert nothing.run.seed == 3 and not nothing.model.body
 
 
 def test_sixty_questions_in_other_words_have_answers_in_the_atlas() -> None:
     written = tomllib.loads((files("realm.demo") / "own_words.toml").read_text("utf-8"))
     asked = {f"{domain}/{name}": text for domain, own in written.items() for name, text in own.items()}
-    tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=demo_from_nothing.DEMO_DOMAINS).questions["test"]}
+    tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=DEMO_DOMAINS).questions["test"]}
     assert len(asked) == 60 and set(asked) <= set(tests)
     templates = {q["question"] for q in tests.values()}
     assert not templates & set(asked.values())

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from realm.cli import main
-from realm.config import Recipe, build_recipe, load_recipe
+from realm.config import Recipe, load_recipe
 from realm.corpus.records import SourceDocument
 from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline import STAGES, demo_from_nothing as demo_module, plan, run_recipe
+from realm.pipeline import plan, run_recipe
 from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
@@ -308,60 +307,20 @@ def test_plan_counts_the_baselines(tiny_run: Path) -> None:
     assert 0 < stages["eval"]["seconds"] < stages["finetune"]["seconds"]
 
 
-def small_recipe(directory: Path, *, long: bool = False, **choices: Any) -> Recipe:
-    """The bundled recipe's files and lengths, hardly trained."""
-    model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16, "query_length": 48}
+def test_the_recipe_from_nothing_runs(
+    tmp_path: Path, small_atlas: Callable[..., None], from_nothing: Callable[[Path, dict[str, dict[str, Any]]], Recipe]
+) -> None:
+    """Whole, with its baselines, on a part of the atlas; again it trains nothing."""
+    small_atlas(tmp_path / "runs" / "atlas")
     few = {"steps": 2, "batch": 4}
-    values = {
-        "run": {"threads": 1, "device": "cpu"},
-        "corpus": {"sources": ["atlas/documents.jsonl"], "gazetteer": "atlas/gazetteer.txt", "vocab_size": 800},
-        "model": model,
-        "warm": few,
-        "ict": few,
-        "pretrain": {**few, "force": True},
-        "finetune": {**few, "train": "atlas/qa_train.jsonl", "dev": "atlas/qa_dev.jsonl"},
-        "eval": {"qa": "atlas/qa_test.jsonl", "baselines": True, "closed_book_epochs": 1},
-    }
-    return build_recipe(values, path=directory / "recipe.toml")
-
-
-def test_the_bundled_recipes_load(tmp_path: Path) -> None:
-    for long in (False, True):
-        recipe = demo_module.demo_recipe(tmp_path, long=long)
-        assert recipe.corpus.sources == (str(tmp_path / "atlas" / "documents.jsonl"),) and recipe.corpus.vocab_size >= 4000
-        assert recipe.corpus.gazetteer == str(tmp_path / "atlas" / "gazetteer.txt") and recipe.model.layers == 3
-        assert recipe.eval.baselines and recipe.model.dropout == 0 and recipe.run.checkpoint_every <= 100
-
-
-def test_the_demo_keeps_its_contract(tmp_path: Path, small_atlas: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def write(directory: Path, **parts: Any) -> None:
-        asked.append(parts)
-        small_atlas(directory, **parts)
-
-    monkeypatch.setattr(demo_module, "write_atlas", write)
-    monkeypatch.setattr(demo_module, "demo_recipe", small_recipe)
-    first = demo_module.run_demo_from_nothing(tmp_path / "demo", long=False, progress=QUIET)
-    summary = first.summary
-    assert asked == [{"domains": demo_module.DEMO_DOMAINS, "asked": demo_module.ASKED}]
-    assert set(summary) == {"run", "seconds", "stages", "closed_book", "bm25", "added_document"}
-    assert {name: set(row) for name, row in summary["stages"].items()} == {
-        "ict": {"recall"},
-        "pretrain": {"recall", "marginal_utility"},
-        "finetune": {"em", "recall"},
-    }
-    assert all(set(row["recall"]) == {"1", "5"} for row in (*summary["stages"].values(), summary["bm25"]))
-    assert set(summary["closed_book"]) == {"em", "train_em"} and set(summary["bm25"]) == {"em", "recall"}
-    assert {"question", "answer", "correct"} <= set(summary["added_document"]) and "Tarvania" in summary["added_document"]["question"]
-    assert len(first.answers) >= 1 and first.explanation is not None and first.explanation["targets"] == ["pound sterling"]
-    json.dumps(summary, allow_nan=False)
-    page = (tmp_path / "demo" / "report.html").read_text("utf-8")
-    assert "pound sterling" in page and first.answers[0]["question"] in page
-    # Again: nothing is trained, the document that is there already is no error.
-    trained = weights(tmp_path / "demo")
-    again = demo_module.run_demo_from_nothing(tmp_path / "demo", long=False, progress=QUIET)
-    assert weights(tmp_path / "demo") == trained
-    assert {**again.summary, "seconds": 0} == {**summary, "seconds": 0}
-    assert STAGES == ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
-    assert RunPaths(tmp_path / "demo").report.is_file()
+    model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16}
+    stages = {"warm": few | {"least_steps": 0}, "ict": few, "pretrain": few | {"force": True}, "finetune": few}
+    changes = {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, "eval": {"closed_book_epochs": 1}, **stages}
+    recipe = from_nothing(tmp_path, changes)
+    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    assert list(done["stages"]) == ["warm", "ict", "pretrain", "finetune", "eval"] and not done["skipped"]
+    rows = {name: json.loads((tmp_path / "run" / "results" / f"{name}.json").read_text()) for name in ("finetune", "closed_book", "bm25")}
+    assert all(0 <= row["em"] <= 1 for row in rows.values()) and "1" in rows["finetune"]["recall"] and "train_em" in rows["closed_book"]
+    trained = weights(tmp_path / "run")
+    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+    assert weights(tmp_path / "run") == trained

@@ -8,15 +8,15 @@ import pytest
 
 from realm.config import build_recipe, dump_recipe, load_recipe
 from realm.pipeline import demo
-from realm.pipeline.demo_from_nothing import demo_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
 BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.startswith("recipe"))
 
 
 def test_there_are_recipes() -> None:
-    assert {"own-documents.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"} <= {path.name for path in RECIPES}
-    assert BUNDLED == ["recipe-long.toml", "recipe-model-long.toml", "recipe-model.toml", "recipe.toml"]
+    known = {"own-documents.toml", "from-nothing.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"}
+    assert known <= {path.name for path in RECIPES}
+    assert BUNDLED == ["recipe-long.toml", "recipe.toml"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
@@ -46,5 +46,5 @@ def test_the_commented_keys_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_every_bundled_recipe_parses(name: str, tmp_path: Path) -> None:
-    recipe = (demo.demo_recipe if "model" in name else demo_recipe)(tmp_path, long="long" in name)
+    recipe = demo.demo_recipe(tmp_path, long="long" in name)
     assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

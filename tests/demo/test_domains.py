@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.demo.atlas import Atlas, build_atlas, write_atlas
+from realm.demo.atlas import ASKED, DEMO_DOMAINS, Atlas, build_atlas, write_atlas
 from realm.demo.tables import bare, load_domains
-from realm.pipeline.demo_from_nothing import ASKED, DEMO_DOMAINS
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 Minutes on two cores for each seed: `make test-slow`.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,28 +11,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.demo.atlas import write_atlas
+from realm.config import Recipe
+from realm.demo.atlas import DEMO_DOMAINS, write_atlas
 from realm.pipeline import run_recipe
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, demo_recipe
 from realm.progress import Progress
 from realm.recipes.pretrain.monitor import utility_gain
 from realm.train.metrics import MetricsLog
 
 SEEDS = (0, 1, 2)
 PRETRAIN_STEPS = 200
-"""The demo itself stops after 80, to end in minutes; what pre-training adds shows in every seed only with more."""
+"""The recipe itself stops after 80, to end in minutes; what pre-training adds shows in every seed only with more."""
 STAGES = ("corpus", "warm", "ict", "pretrain")
 Row = dict[str, float]
+FromNothing = Callable[[Path, dict[str, dict[str, Any]]], Recipe]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
-def train(directory: Path, seed: int) -> Row:
-    """The demo's recipe with another seed and a longer pre-training. Returns zero-shot gold recall, and what documents came to be worth."""
-    recipe = demo_recipe(directory)
-    pretrain = dataclasses.replace(recipe.pretrain, steps=PRETRAIN_STEPS)
-    recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed), pretrain=pretrain)
-    write_atlas(directory / "atlas", domains=DEMO_DOMAINS)
+def train(directory: Path, seed: int, from_nothing: FromNothing) -> Row:
+    """The recipe with another seed and a longer pre-training. Returns zero-shot gold recall, and what documents came to be worth."""
+    recipe = from_nothing(directory, {"run": {"seed": seed}, "pretrain": {"steps": PRETRAIN_STEPS}})
+    write_atlas(directory / "runs" / "atlas", domains=DEMO_DOMAINS)
     run_recipe(recipe, directory, stages=STAGES, progress=Progress(quiet=True))
     results: dict[str, Any] = {stage: json.loads((directory / "results" / f"{stage}.json").read_text()) for stage in ("ict", "pretrain")}
     row = {f"{stage} recall@{k}": results[stage]["recall_gold"][k] for k in ("1", "5") for stage in results}
@@ -52,8 +50,8 @@ def table(rows: list[Row]) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> list[Row]:
-    found = [train(tmp_path_factory.mktemp(f"atlas-{seed}"), seed) for seed in SEEDS]
+def rows(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, from_nothing: FromNothing) -> list[Row]:
+    found = [train(tmp_path_factory.mktemp(f"atlas-{seed}"), seed, from_nothing) for seed in SEEDS]
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         print(f"\n{table(found)}")

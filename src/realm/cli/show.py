@@ -377,30 +377,6 @@ def shown(summary: dict[str, Any]) -> None:
     _print(f"All of it took {summary['seconds']:.0f} s; see {summary['run']}/report.html, or ask: realm ask {summary['run']}")
 
 
-def demo(summary: dict[str, Any], answers: list[dict[str, Any]], explained: dict[str, Any] | None) -> None:
-    """Everything that the demo ends with."""
-    from realm.report.pictures import row_name
-
-    rows = []
-    named = {**summary["stages"], **{name: summary[name] for name in ("closed_book", "bm25") if name in summary}}
-    for name, row in named.items():
-        recall = row.get("recall") or {}
-        rows.append([row_name(name), recall.get("1"), recall.get("5"), row.get("em"), row.get("train_em"), row.get("marginal_utility")])
-    if rows:
-        _print(_table("The atlas, test questions", ["", "gold recall@1", "@5", "EM", "train EM", "utility"], rows))
-    for value in answers:
-        answer(value, "  right" if value["correct"] else f"  wrong: {' / '.join(value['accepted'])}")
-    if explained is not None:
-        explanation(explained)
-    if "added_document" in summary:
-        added = summary["added_document"]
-        _print(
-            "A document about an invented country was added; nothing was trained again:",
-            f"  {added['question']}  {added['answer']}  ({'right' if added['correct'] else 'wrong'})",
-        )
-    _print(f"{summary['run']}: {summary['seconds']:.0f} s of training and evaluation; see {summary['run']}/report.html")
-
-
 def models(values: list[dict[str, Any]]) -> None:
     """Known bodies: a row each, and whether its files are on this machine."""
     head = ["model.body", "languages", "shape", "M", "licence", "here"]

@@ -93,9 +93,7 @@ Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[get NAME]")]
 def demo(
     *,
     dir: Path = Path("runs/demo"),
-    from_nothing: bool = False,
     long: bool = False,
-    stages: str = "",
     set: Settings = (),
     json: Json = False,
 ) -> None:
@@ -103,17 +101,8 @@ def demo(
 
     Args:
         dir: the run directory.
-        from_nothing: train from random weights instead of the released model.
-        long: the whole atlas and more steps; from nothing, more steps.
-        stages: from nothing, only these stages, separated by commas (corpus,warm,ict,pretrain,finetune,eval).
+        long: the whole atlas and more steps.
     """
-    from realm.errors import ConfigError
-
-    if stages and not from_nothing:
-        raise ConfigError("--stages belongs to the demo from nothing", cure="Add --from-nothing.")
-    if from_nothing:
-        _demo_from_nothing(dir, long, _stages(stages), overrides(set), json)
-        return
     show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
         from realm.pipeline import run_demo
@@ -121,15 +110,6 @@ def demo(
         told = (lambda claim: None) if json else show.claim
         summary = run_demo(dir, progress=progress, show=told, long=long, changes=overrides(set))
     show.result(summary, json, show.shown)
-
-
-def _demo_from_nothing(directory: Path, long: bool, stages: tuple[str, ...] | None, changes: dict[str, dict[str, Any]], json: bool) -> None:
-    with Progress() as progress:
-        progress.say(f"the demo trains in {directory} on the CPU; you can interrupt it and run it again to continue")
-        from realm.pipeline import run_demo_from_nothing
-
-        result = run_demo_from_nothing(directory, long=long, progress=progress, stages=stages, changes=changes)
-    show.result(result.summary, json, lambda summary: show.demo(summary, result.answers, result.explanation))
 
 
 def run(

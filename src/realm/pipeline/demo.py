@@ -17,25 +17,29 @@ from typing import Any
 
 from realm.answerer import Answerer
 from realm.candidates import Source
-from realm.config import Recipe
+from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import add_documents, update_documents
 from realm.data.questions import load_questions
 from realm.data.questions.loading import write_questions
 from realm.data.types import Question
-from realm.demo.atlas import write_atlas
+from realm.demo.atlas import DEMO_DOMAINS, write_atlas
+from realm.errors import DataError
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline.demo_from_nothing import DEMO_DOMAINS, QUESTIONS, TARGET, asked, bundled_recipe, explained, first_of_each
 from realm.pipeline.directory import claim_run
 from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
+from realm.recipes.evaluate import answer_all, evaluate_answers, evaluate_retrieval
 from realm.recipes.scoring import Relevance, is_correct
 from realm.report import write_report
 from realm.stages import stage_facts
 from realm.storage.files import write_json
 from realm.storage.manifests import read_note, write_note
 
+SENTENCE = "The [MASK] is the currency of the United Kingdom."
+TARGET = "pound sterling"
+QUESTIONS = 3
+"""That are shown for a claim."""
 FEW = 512
 """Questions that are learnt from."""
 START = "start"
@@ -66,7 +70,9 @@ class Claim:
 
 def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
     """The recipe of the released model, its paths counted from the demo's directory."""
-    return bundled_recipe("recipe-model-long.toml" if long else "recipe-model.toml", directory, changes)
+    name = "recipe-long.toml" if long else "recipe.toml"
+    values = tomllib.loads((files("realm.demo") / name).read_text("utf-8"))
+    return build_recipe(values, path=Path(directory) / name, overrides=changes)
 
 
 def run_demo(
@@ -114,7 +120,7 @@ def run_demo(
     own = _own_words(directory / "atlas")
     for measure in (_in_own_words, _by_words_alone, _without_documents):
         claim(measure(run, own))
-    claim(_explained(run))
+    claim(_filled(run))
     claim(_changed(run, directory / "atlas", progress))
     summary = {"run": str(directory), "seconds": time.perf_counter() - started, "claims": {found.name: found.facts for found in shown}}
     write_json(directory / "demo.json", summary)
@@ -148,7 +154,7 @@ def _before(recipe: Recipe, directory: Path, progress: Progress, started: float)
     run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
     run = open_run(directory / START)
     questions = load_questions(directory / "atlas" / "qa_test.jsonl")
-    answers = asked(run, run.answerer, first_of_each(questions))
+    answers = _asked(run, run.answerer, _first_of_each(questions))
     seconds = time.perf_counter() - started
     facts = _measured(run, questions) | {"first_answers_after": round(seconds, 1)}
     says = (
@@ -175,14 +181,14 @@ def _after_questions(run: OpenRun, before: Claim) -> Claim:
     again = [question for question in load_questions(run.paths.root / "atlas" / "qa_test.jsonl") if question.text in first]
     taught = stage_facts(run.paths, "finetune")["questions"]
     says = f"After {taught:,} questions about other things: {facts['em']:.0%} answered, found at once {facts['recall']['1']:.0%}."
-    return Claim("questions", says, facts, asked(run, run.answerer, again))
+    return Claim("questions", says, facts, _asked(run, run.answerer, again))
 
 
 def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
     """Wordings that no template has."""
     facts = _measured(run, own)
     says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
-    return Claim("own_words", says, facts, asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
+    return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
 
 
 def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
@@ -206,9 +212,9 @@ def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
     return Claim("without_documents", f"With the documents that state them left out: {right:.0%} answered{said}.", facts)
 
 
-def _explained(run: OpenRun) -> Claim:
+def _filled(run: OpenRun) -> Claim:
     """A masked sentence, and the documents that help to fill it."""
-    found = explained(run)
+    found = _explained(run)
     if found is None:
         return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
     times = found["p_y"] / max(found["p_y_null"], LEAST)
@@ -230,10 +236,10 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
     else:
         add_documents(run.paths.corpus, [atlas / "invented.jsonl"])
     added, _ = run.with_added()
-    answers = asked(added, added.answerer, questions)
+    answers = _asked(added, added.answerer, questions)
     update_documents(run.paths.corpus, [atlas / "changed.jsonl"])
     changed, _ = added.with_added()
-    answers += asked(changed, changed.answerer, money)
+    answers += _asked(changed, changed.answerer, money)
     right = [answer["correct"] for answer in answers]
     facts = {"added": right[: len(questions)], "changed": right[len(questions) :]}
     says = (
@@ -241,6 +247,29 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
         f"Then its currency was changed: the answer {'followed' if all(facts['changed']) else 'did not follow'}. Nothing was trained."
     )
     return Claim("changed", says, facts, answers)
+
+
+def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Answers, each with whether it is right; one below the run's threshold is marked as abstained."""
+    readings = answer_all(answerer, Relevance(run.inputs.store), questions, run.recipe.read)
+    return [replace(reading, answer=reading.answer.abstaining(run.abstain_below)).to_dict() for reading in readings]
+
+
+def _first_of_each(questions: Sequence[Question]) -> list[Question]:
+    """The first test question of each of the first three subjects: fixed beforehand, right or wrong."""
+    first: dict[str, Question] = {}
+    for question in questions:
+        first.setdefault(question.id.partition("/")[0], question)
+    return list(first.values())[:QUESTIONS]
+
+
+def _explained(run: OpenRun) -> dict[str, Any] | None:
+    """What fills the demo's masked sentence, document by document; None where the vocabulary cannot spell its target."""
+    try:
+        found = run.explain(SENTENCE, targets=[TARGET])
+    except DataError:  # a vocabulary that cannot spell the target; the demo's own can
+        return None
+    return found.to_dict()
 
 
 def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:
