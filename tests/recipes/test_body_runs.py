@@ -26,7 +26,7 @@ from realm.opening import open_run
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
 from realm.pipeline.exporting import export_run
-from realm.pipeline.forecast import forecast, meta_model, rates_by_part
+from realm.pipeline.forecast import meta_model, rates_by_part
 from realm.pipeline.plan import plan
 from realm.progress import Progress
 from realm.recipes.context import open_context
@@ -293,18 +293,18 @@ def test_a_pointer_over_a_body_needs_two_lines() -> None:
     assert build_recipe({"pretrain": {"fill": "pointer"}}).pretrain.own_block == 0.0, "from nothing nobody reads yet"
 
 
-def test_the_forecast_counts_the_body_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_the_body_is_counted_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
     """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
     recipe = recipe_of(body, documents)
     with Progress() as progress:
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=progress)
     context = open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None)
-    made, expected = part_sizes(new_model(context)), forecast(recipe, blocks=10)
-    assert {part: expected["parameters"][part] for part in made} == made
-    assert expected["index_bytes"] == 10 * 32 * 4
+    made, expected = part_sizes(new_model(context)), meta_model(recipe)
+    assert {part: part_sizes(expected)[part] for part in made} == made
+    assert expected.embedder.spec.projection == 32
     narrow = recipe_of(body, documents, model={"body": str(body), "projection": 8})
-    assert forecast(narrow, blocks=10)["index_bytes"] == 10 * 8 * 4
-    assert forecast(narrow)["parameters"]["embedder"] == made["embedder"] + 32 * 8 + 8
+    assert meta_model(narrow).embedder.spec.projection == 8
+    assert part_sizes(meta_model(narrow))["embedder"] == made["embedder"] + 32 * 8 + 8
     granite = meta_model(build_recipe({"model": {"body": "granite"}}), 300).encoder.body.spec.config
     assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
 

@@ -9,7 +9,6 @@ from typing import Any
 from realm.timing import KINDS
 
 EXCERPT = 300
-DAY = 86_400
 NAMED = 10
 """Documents that are named; of more their number."""
 
@@ -293,24 +292,6 @@ def exported(value: dict[str, Any]) -> None:
         _print(f"{value['out']}/{form}: {counts['tensors']} tensors, {counts['blocks']} blocks")
 
 
-def forecast(value: dict[str, Any]) -> None:
-    """Memory and time of a recipe on devices that are not here."""
-    together = sum(value["parameters"].values())
-    rows = []
-    for row in value["devices"]:
-        days = [f"{seconds / DAY:.2f}" for seconds in row["seconds"].values()]
-        total = [] if row["total_seconds"] is None else [*days, f"{row['total_seconds'] / DAY:.2f}"]
-        rows.append([row["device"], str(row["devices"] or "too small"), *total])
-    stages = next((list(row["seconds"]) for row in value["devices"] if row["seconds"]), [])
-    _print(
-        f"{together:,} parameters: {', '.join(f'{name} {count:,}' for name, count in value['parameters'].items())}",
-        f"the largest step holds {value['devices'][0]['bytes'] / 1e9:,.0f} GB, the index of {value['blocks']:,} blocks "
-        f"{value['index_bytes'] / 1e9:.1f} GB",
-        _rates(value["rates"]),
-        _table("Forecast, in days on as many devices as share one step", ["device", "devices", *stages, "together"], rows),
-    )
-
-
 def _rates(rates: dict[str, dict[str, float]]) -> str:
     """Learning rates at their highest, a stage a row."""
     rows = [
@@ -322,7 +303,8 @@ def _rates(rates: dict[str, dict[str, float]]) -> str:
 def plan(value: dict[str, Any]) -> None:
     """What a run will take."""
     if value["not_measured"]:
-        forecast(value["forecast"])
+        parts = ", ".join(f"{name} {count:,}" for name, count in value["parameters"].items())
+        _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", _rates(value["rates"]))
         _print(f"Not measured here: {value['not_measured']}.")
         return
     corpus, share = value["corpus"], value["corpus"]["single_block_span_share"]

@@ -12,22 +12,22 @@ from realm.data.check import require_readable
 from realm.data.questions import dataset_names, load_datasets, load_questions, pooled, shared
 from realm.errors import ConfigError, CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
-from realm.pipeline.forecast import forecast
+from realm.pipeline.forecast import meta_model, step_bytes
 from realm.recipes.baselines.closed_book import written
 
 ROOM = 4
-"""So many times this machine's memory may the forecast be wrong before a run is refused for it."""
+"""So many times this machine's memory may the count be wrong before a run is refused for it."""
 
 
 def check_memory(recipe: Recipe) -> None:
-    """A step of the recipe could fit into this machine, by the forecast. Networks that are published have sizes that were run before.
+    """A step of the recipe could fit into this machine, by its configuration. Networks that are published have sizes that were run before.
 
     Raises:
         ConfigError: it needs several times the memory of the machine and of its largest GPU.
     """
     if recipe.model.body:
         return
-    needed = forecast(recipe)["devices"][0]["bytes"]
+    needed = step_bytes(recipe, meta_model(recipe))
     memory = max(machine_memory(), *(torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())), 0)
     if needed > ROOM * memory:
         problem = f"a step of this recipe needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"

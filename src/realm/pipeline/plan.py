@@ -27,7 +27,7 @@ from realm.nn.model import RealmModel, part_sizes
 from realm.paths import RunPaths
 from realm.pipeline.checks import check_corpus, check_questions, machine_memory
 from realm.pipeline.directory import build_run_corpus, claim_run
-from realm.pipeline.forecast import finetuning_refreshes, forecast, pretraining_refreshes, rates_by_part
+from realm.pipeline.forecast import FLOAT, finetuning_refreshes, meta_model, pretraining_refreshes, rates_by_part, step_bytes
 from realm.pipeline.run import tell_corpus
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import (
@@ -62,28 +62,30 @@ EVALUATED = 32
 """Held-out sentences filled to learn how long all take."""
 ANSWERED = 32
 """Questions answered to learn how long an evaluation takes."""
-FLOAT = 4
 
 
 def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
     """What a run will take. Nothing in ``out`` is changed, but that of a corpus which is there the places of answers are kept for the run.
 
     The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away. On a CPU all but
-    memory and disk is told from processor time, so that other jobs beside the probe do not lengthen the forecast. Where one step
-    would not fit into this machine's memory nothing is measured, no file is read, and only the forecast is given.
+    memory and disk is told from processor time, so that other jobs beside the probe do not lengthen it. Where one step would not fit
+    into this machine's memory nothing is measured and no file is read.
 
     Returns:
-        {"forecast": see :func:`realm.pipeline.forecast.forecast`, "not_measured": None or why, "retrieval": hybrid, dense or
-        sparse, "rates": see :func:`realm.pipeline.forecast.rates_by_part`, "corpus": corpus_info, "teaches", "advice", "parameters",
-        "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes", "disk_bytes"}; without the rest
-        where nothing was measured. A stage also says what it does besides steps: refreshes, evaluations, seconds_located (finding the
-        answers in the corpus). Memory is the peak of this process during the probe; warm may end before its last step.
+        {"not_measured": None or why, "retrieval": hybrid, dense or sparse, "rates": see
+        :func:`realm.pipeline.forecast.rates_by_part`, "parameters": {part: number}, "step_bytes": of the largest step, "corpus":
+        corpus_info, "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes",
+        "disk_bytes"}; from "corpus" on only where something was measured. A stage also says what it does besides steps: refreshes,
+        evaluations, seconds_located (finding the answers in the corpus). Memory is the peak of this process during the probe; warm may
+        end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
-    expected = forecast(loaded)
-    if reason := _unmeasurable(expected):
-        return {"forecast": expected, "not_measured": reason}
+    model, memory = meta_model(loaded), machine_memory()
+    needed = step_bytes(loaded, model)
+    told = {"retrieval": loaded.retrieval_kind, "rates": rates_by_part(loaded), "parameters": part_sizes(model), "step_bytes": needed}
+    if needed > memory:
+        return {"not_measured": f"a step needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}", **told}
     check_questions(loaded)
     with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
         paths = RunPaths(Path(scratch))
@@ -102,14 +104,12 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         probe = _Probe(context, quiet)
         stages = {"corpus": {"seconds": seconds}, **probe.stages()}
         return {
-            "forecast": forecast(loaded, blocks=facts["blocks"], vocabulary=facts["vocab_size"]),
             "not_measured": None,
-            "retrieval": loaded.retrieval_kind,
-            "rates": rates_by_part(loaded),
+            **told,
+            "parameters": probe.parameters,
             "corpus": facts,
             "teaches": facts["teaches"],
             "advice": facts["advice"],
-            "parameters": probe.parameters,
             "stages": stages,
             "seconds": sum(stage["seconds"] for stage in stages.values()),
             "memory_bytes": peak_memory(),
@@ -131,14 +131,6 @@ def _alone(work: Callable[[], object]) -> float:
     own = after.user + after.system - before.user - before.system
     others = after.children_user + after.children_system - before.children_user - before.children_system
     return min(wall, max(own, (own + others) / usable_cores()))
-
-
-def _unmeasurable(expected: dict[str, Any]) -> str | None:
-    """Why no step can be timed here."""
-    memory = machine_memory()
-    if expected["devices"][0]["bytes"] > memory:
-        return f"a step needs {expected['devices'][0]['bytes'] / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"
-    return None
 
 
 def peak_memory() -> int:
