@@ -47,8 +47,7 @@ from realm.storage.files import publish_directory, remove_staging, write_atomic
 from realm.storage.generations import CURRENT, advance_current, current_generation, next_generation, published_generations, read_current
 from realm.storage.manifests import Errors, read_sealed, write_sealed
 from realm.storage.sealed import check_sealed, is_sealed, seal
-from realm.train.best import BestWeights, shared_best
-from realm.train.checkpoint import CheckpointDirectory
+from realm.train.checkpoint import BestWeights, CheckpointDirectory, shared_best
 from realm.train.metrics import MetricsLog
 
 ERRORS = Errors(RealmError, RealmError)

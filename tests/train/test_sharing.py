@@ -15,12 +15,10 @@ from realm.errors import ConfigError, TrainingError
 from realm.nn.bodies import build_body
 from realm.nn.model import state_sha256
 from realm.nn.spec import bert_spec
-from realm.train.best import BestWeights, shared_best
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
+from realm.train.checkpoint import BestWeights, CheckpointDirectory, shared_best
+from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit, recompute_layers
 from realm.train.metrics import MetricsLog
 from realm.train.optim import cosine
-from realm.train.recomputing import recompute_layers
 
 BATCH = 12
 OPTIONS = LoopOptions(steps=6, lr=0.05, warmup=2, log_every=2, checkpoint_every=2)
@@ -171,7 +169,7 @@ def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path: Path) ->
 def test_a_score_that_is_no_number_is_no_best(tmp_path: Path) -> None:
     best = BestWeights(tmp_path)
     best.offer(1, math.nan, nn.Linear(1, 1))
-    assert best.state() is None and shared_best(tmp_path) is None
+    assert best.state is None and shared_best(tmp_path) is None
 
 
 def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path: Path) -> None:

@@ -26,11 +26,9 @@ from realm.recipes.pretrain.stage import run_pretrain
 from realm.recipes.warm import run_warm
 from realm.report import write_report
 from realm.train.distributed import is_first, joined, on_first
-from realm.train.loop import Metrics
-from realm.train.metrics import MetricsLog, rounded
-from realm.train.sinks import open_sinks
+from realm.train.loop import Metrics, Report
+from realm.train.metrics import MetricsLog, open_sinks, rounded
 
-Report = Callable[[str, int, int, Metrics], None]
 Clock = Callable[[str], AbstractContextManager[None]]
 """Adds the time of a block to that of a stage."""
 

@@ -29,14 +29,12 @@ from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.storage.sealed import seal
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.distributed import on_first, world
-from realm.train.loop import LoopOptions, Metrics, Task, fit
+from realm.train.loop import LoopOptions, Report, Task, fit, recompute_layers
 from realm.train.metrics import MetricsLog
-from realm.train.recomputing import recompute_layers
 
 __all__ = [
     "RUN_FORMAT",
     "STAGE_SECTIONS",
-    "Report",
     "StageContext",
     "fingerprint",
     "is_published",
@@ -49,8 +47,6 @@ __all__ = [
     "stage_facts",
     "train",
 ]
-
-Report = Callable[[str, int, int, Metrics], None]
 
 
 def silent(*_: object) -> None:

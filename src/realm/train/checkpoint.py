@@ -1,7 +1,12 @@
-"""Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins."""
+"""Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins.
+
+Beside them lie the best weights by one of the stage's numbers. A better one does not replace the best that a kept checkpoint knows: a run
+that continues from there must find it.
+"""
 
 import json
 import logging
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +22,13 @@ from realm.decoding import json_value
 from realm.errors import RunError, made_earlier
 from realm.nn.tensor_files import save_tensors
 from realm.storage.disk import says_nothing_of_the_file
-from realm.storage.files import publish_directory, reached, remove_staging
+from realm.storage.files import publish_directory, reached, remove_staging, write_json
 from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
 from realm.train.distributed import on_first
 
 FORMAT = 1
+WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
+SCORE = "best.json"
 KEPT = 2
 """So many of the newest checkpoints stay."""
 log = logging.getLogger(__name__)
@@ -33,7 +40,7 @@ _DAMAGED = Errors.of(RunError, _OLDER)
 
 @dataclass(frozen=True)
 class Restored:
-    """What a checkpoint brought back: the number of finished steps and the task's own state."""
+    """Finished steps of a checkpoint and what was saved with it."""
 
     step: int
     extra: dict[str, Any]
@@ -49,11 +56,7 @@ def publish_anew(target: Path) -> Iterator[Path]:
 
 
 class CheckpointDirectory:
-    """``step-N`` directories of one stage.
-
-    Args:
-        fingerprint: what the checkpoints depend on (configuration, data); others are refused.
-    """
+    """``step-N`` directories of one stage; those of another ``fingerprint`` (configuration, data) are refused."""
 
     def __init__(self, path: Path, *, fingerprint: str):
         self.path = path
@@ -63,9 +66,9 @@ class CheckpointDirectory:
         """Publish everything that exact resume needs after ``step`` finished steps."""
         target = self.path / f"step-{step:07d}"
         with publish_anew(target) as staging:
-            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / "weights.safetensors")
-            save_tensors(_optimizer_tensors(optimizer), staging / "optimizer.safetensors")
-            files = file_hashes(staging, ("weights.safetensors", "optimizer.safetensors"))
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            save_tensors(_optimizer_tensors(optimizer), staging / OPTIMIZER)
+            files = file_hashes(staging, (WEIGHTS, OPTIMIZER))
             state = {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra}
             write_sealed(staging / "state.json", json.loads(json.dumps(state)))  # the checksum is over what will be read: keys are strings
         reached("checkpoint: pruned", target)
@@ -83,8 +86,8 @@ class CheckpointDirectory:
             return None
         directory = self.path / name
         state = json_value((directory / "state.json").read_text("utf-8"))
-        module.load_state_dict(load_file(directory / "weights.safetensors"))
-        _load_optimizer(optimizer, load_file(directory / "optimizer.safetensors"))
+        module.load_state_dict(load_file(directory / WEIGHTS))
+        _load_optimizer(optimizer, load_file(directory / OPTIMIZER))
         return Restored(int(state["step"]), state["extra"])
 
     def _newest(self) -> str | None:
@@ -162,3 +165,60 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
         index, key = name.split(".", 1)
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": values["param_groups"]})
+
+
+class BestWeights:
+    """``best-N`` directories of weights and their score in a stage's checkpoint directory.
+
+    Attributes:
+        state: {"step", "score"} of the best so far, steps counted when they are finished; None before any.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.state: dict[str, Any] | None = None
+
+    def offer(self, step: int, score: float, module: nn.Module) -> None:
+        """Publish the weights after ``step`` finished steps if they are better than any before."""
+        if not score > (-math.inf if self.state is None else self.state["score"]):
+            return
+        state = {"step": step, "score": score}
+        with publish_anew(self.path / f"best-{step:07d}") as staging:
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            write_json(staging / SCORE, state)
+        self.state = state
+
+    def prune(self, known: list[dict[str, Any] | None]) -> None:
+        """Delete all but the best and those that kept checkpoints know as the best."""
+        kept = {state["step"] for state in [*known, self.state] if state is not None}
+        for directory in self.path.glob("best-[0-9]*[0-9]"):
+            if int(directory.name.removeprefix("best-")) not in kept:
+                shutil.rmtree(directory)
+
+
+def shared_best(path: Path) -> tuple[int, float, Path] | None:
+    """Step, score and weights of the best in a checkpoint directory, the same on every rank; None without any.
+
+    Raises:
+        RunError: a score is damaged.
+    """
+
+    def scored(directory: Path) -> list[Any]:
+        file = directory / SCORE
+        try:
+            facts = json_value(file.read_text("utf-8"))
+            return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            cure = f"Remove {directory.name} and run the same command again"
+            raise RunError("the score of the best weights is damaged", path=file, cure=cure) from error
+
+    found = on_first(lambda: max(map(scored, path.glob("best-[0-9]*[0-9]")), key=lambda row: row[1], default=None))
+    return None if found is None else (found[0], found[1], Path(found[2]))
+
+
+def load_weights(weights: Path, module: nn.Module) -> None:
+    """Load weights that :class:`BestWeights` wrote. Raises RunError: the file cannot be read."""
+    try:
+        module.load_state_dict(load_file(weights))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RunError(f"the best weights cannot be read: {error}", path=weights, cure='Set pretrain.publish = "last".') from error

@@ -11,6 +11,10 @@ life every few seconds, and a rank that gives none for the time limit ends the j
 
 import contextlib
 import json
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,13 +23,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from realm.errors import RealmError, TrainingError
 from realm.ranks import place
-from realm.train.heartbeat import Heartbeat
 
 BUCKET = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
+LOST = 1
+"""Exit code of a rank that ends because another gave no sign."""
 PATIENT = timedelta(days=365)
 _CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
@@ -68,7 +74,7 @@ def joined(*, timeout: float, cuda: bool) -> Iterator[None]:
     with _speaking():
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout))
         _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=PATIENT))
-    pulse = Heartbeat(here.rank, here.world, timeout)
+    pulse = _Heartbeat(here.rank, here.world, timeout)
     try:
         yield
         pulse.stop()
@@ -224,3 +230,57 @@ def _speaking() -> Iterator[None]:
         here = place()
         problem = f"rank {here.rank} of {here.world} gets no answer: another rank has ended or hangs"
         raise TrainingError(problem, cure=_CURE) from error
+
+
+class _Heartbeat:
+    """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
+
+    A thread writes a counter into the job's store and reads the others'. It sees what no collective sees while one rank works alone and the
+    others wait for it for hours. A rank that beats but does not get on is found by the time limit of the collectives.
+    """
+
+    def __init__(self, rank: int, world: int, timeout: float):
+        self._rank = rank
+        self._others = [other for other in range(world) if other != rank]
+        self._timeout = timeout
+        self._every = max(0.1, min(5.0, timeout / 4))
+        self._ended = threading.Event()
+        store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=timeout))
+        self._store: Any = PrefixStore(f"realm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        self._store.set(f"beat/{rank}", "0")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more beats, and no more looking at others'."""
+        self._ended.set()
+        self._thread.join(self._every)
+
+    def _run(self) -> None:
+        count, seen = 0, dict.fromkeys(self._others, ("", time.monotonic()))
+        while not self._ended.wait(self._every):
+            count += 1
+            try:
+                self._store.set(f"beat/{self._rank}", "ended" if self._ended.is_set() else str(count))
+                for other in self._others:
+                    beat = self._store.get(f"beat/{other}").decode()
+                    if beat != seen[other][0]:
+                        seen[other] = (beat, time.monotonic())
+            except RuntimeError:
+                self._end("the store of the job, which the first rank or torchrun holds, has gone")
+                return
+            silent = [other for other, (beat, heard) in seen.items() if beat != "ended" and time.monotonic() - heard > self._timeout]
+            if silent:
+                self._end(f"rank {silent[0]} has given no sign for {self._timeout:.0f} s")
+                return
+        try:
+            self._store.set(f"beat/{self._rank}", "ended")
+        except RuntimeError:
+            return  # the job has ended
+
+    def _end(self, problem: str) -> None:
+        """End the process where it stands: its main thread waits in a collective that cannot be interrupted."""
+        if self._ended.is_set():
+            return
+        print(f"error: {problem}, and rank {self._rank} ends. {_CURE}", file=sys.stderr, flush=True)
+        os._exit(LOST)

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import nn
 
 from realm.errors import TrainingError
 from realm.nn.model import state_sha256
 from realm.timing import charged
-from realm.train.best import BestWeights
-from realm.train.checkpoint import CheckpointDirectory
+from realm.train.checkpoint import BestWeights, CheckpointDirectory
 from realm.train.distributed import exchange, is_first, on_first, world
 from realm.train.metrics import MetricsLog
 from realm.train.optim import OPTIMIZERS
 from realm.train.stepping import StepWindow, one_step as _one_step
 from realm.train.task import LoopOptions, Measured, Metrics, StepResult, Task
 
-__all__ = ["LoopOptions", "Measured", "Metrics", "Report", "StepResult", "Task", "fit"]
+__all__ = ["LoopOptions", "Measured", "Metrics", "Report", "StepResult", "Task", "fit", "recompute_layers"]
 
 Report = Callable[[str, int, int, Metrics], None]
 STUDY = "not_finite"
@@ -64,7 +64,7 @@ class _Stage:
         if is_first():
             rows = self.log.count(self.task.name)
             self.log.sync()
-            extra = {"task": self.task.state(), "window": self.window.state(), "best": self.best.state(), "rows": rows}
+            extra = {"task": self.task.state(), "window": self.window.state(), "best": self.best.state, "rows": rows}
             self.checkpoints.save(done, self.task.model, self.optimizer, extra)
             self.best.prune([state.get("best") for state in self.checkpoints.states()])
 
@@ -84,7 +84,7 @@ class _Stage:
         if restored is not None:
             self.task.restore(restored.extra["task"])
             self.window.restore(restored.extra["window"])
-            self.best.restore(restored.extra.get("best"))
+            self.best.state = restored.extra["best"]
         if is_first():
             self.log.rewind(self.task.name, 0 if restored is None else restored.extra["rows"])
         start = 0 if restored is None else restored.step
@@ -120,3 +120,16 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         stage.best.prune([])
         log.sync()
     return step
+
+
+def recompute_layers(module: nn.Module) -> None:
+    """Checkpoint gradients in every transformers model below ``module``: activations are computed again in the backward pass, not kept.
+
+    Gradients stay the same, dropout included; evaluation is untouched.
+    """
+    for part in module.modules():
+        # The older of the two names is what the first releases of transformers 5 have.
+        names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+        name = next((name for name in names if hasattr(part, name)), None)
+        if name is not None:
+            getattr(part, name)({"use_reentrant": False})

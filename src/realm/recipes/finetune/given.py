@@ -26,7 +26,7 @@ from realm.recipes.context import StageContext, train
 from realm.recipes.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
 from realm.text.answers import exact_match, f1, normalize_answer
 from realm.timing import charged
-from realm.train.best import load_weights, shared_best
+from realm.train.checkpoint import load_weights, shared_best
 from realm.train.distributed import on_first
 from realm.train.loop import Measured, Metrics, StepResult, Task
 

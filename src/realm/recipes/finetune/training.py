@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from realm.recipes.better import Verdict, better_of
 from realm.recipes.context import StageContext, train
 from realm.recipes.finetune.task import DEV_DEPTH, ReadingTask
-from realm.train.best import load_weights, shared_best
+from realm.train.checkpoint import load_weights, shared_best
 
 RECALL = f"dev questions with an answer among the {DEV_DEPTH} best blocks"
 EXACT_MATCH = "exact match on dev questions"

@@ -14,7 +14,7 @@ from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.task import RETRIEVER, PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import require_reading
-from realm.train.best import load_weights, shared_best
+from realm.train.checkpoint import load_weights, shared_best
 from realm.train.distributed import on_first, world
 
 RECALL = "held-out sentences with the hidden span among the embedder's 5 best blocks"
