@@ -98,7 +98,7 @@ def test_every_field_has_a_docstring() -> None:
         ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
         ("[ict]\nkeep_rate = 1.5\n", "'ict.keep_rate' is 1.5", "0 and 1"),
         ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
-        ("[model]\nspan_hidden = 0\n", "'model.span_hidden' is 0", "at least"),
+        ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
         ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
         ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
         ("[model\n", "not TOML", ""),
