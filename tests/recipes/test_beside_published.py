@@ -148,7 +148,9 @@ def test_where_documents_learn_each_row_has_an_index_of_its_own(
     assert [row["name"] for row in found["rows"]] == ["published", "orqa", "finetune"]
     context = context_of(recipe, tmp_path / "out")
     assert len({state_sha256(load_stage(context, stage).documents) for stage in STAGES}) == 3
-    weights = [sha256_file(next((tmp_path / "out" / "seed-0" / "compare" / row / "index").rglob("*.npy"))) for row in ("published", "orqa")]
+    weights = [
+        sha256_file(next((tmp_path / "out" / "seed-0" / "compare" / row / "index").rglob("vectors-*.npy"))) for row in ("published", "orqa")
+    ]
     assert weights[0] != weights[1]
 
 

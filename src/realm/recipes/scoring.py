@@ -54,7 +54,7 @@ class Relevance:
     Args:
         store: the corpus.
 
-    A block holds a string answer where its normalised words stand in a row. Regex answers are searched in its text, and a pattern that
+    A block holds a string answer where its normalised words occur in a row. Regex answers are searched in its text, and a pattern that
     exceeds its time twice is not tried again (``patterns`` knows which).
     """
 
