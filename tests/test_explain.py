@@ -1,15 +1,12 @@
 """Explanations: the contract's keys, p(y|x) as the enumerated sum, exclusions, spans of several wordpieces, several masks."""
 
-import io
 import json
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
-from realm.cli.show import explanation
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW, BlockInputs
@@ -23,7 +20,7 @@ from realm.records import Explanation
 from realm.refresh import Generation, refresh_index
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
-KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates", "entities"]
+KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"]
 CANDIDATE_KEYS = ["block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"]
 DOCUMENTS = [
     ("pound", "Pound sterling", "The pound sterling is the currency of the United Kingdom. It is divided into pence."),
@@ -127,24 +124,6 @@ def test_contract(world: World) -> None:
     assert not any(c["null"] for c in others) and all(c["title"] and c["text"] for c in others)
     assert len({c["block_id"] for c in others}) == 4
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-def test_entities_of_the_sentence_have_the_shares_of_the_documents_that_speak_of_them(world: World) -> None:
-    """Against a plain sum over the candidates; a name that stands nowhere else has no documents, and none is said of an ordinary word."""
-    found = world.explain("The [MASK] is the currency of the United Kingdom, says Country 3, not of an island.", targets=["pound"], k=16)
-    assert {(one.title, one.name) for one in found.entities} == {("United Kingdom", "United Kingdom"), ("Country 3", "Country 3")}
-    for one in found.entities:
-        speaking = [c for c in found.candidates if not c.null and (c.title == one.title or one.title in c.text)]
-        assert one.block_ids == [c.block_id for c in speaking] and len(speaking) == (3 if one.title == "United Kingdom" else 1)
-        assert one.p_z == pytest.approx(sum(c.p_z for c in speaking))
-        for name in ("r", "utility"):
-            whole, some = (sum(max(getattr(c, name), 0) for c in all_or_some) for all_or_some in (found.candidates, speaking))
-            assert getattr(one, name) == (pytest.approx(some / whole) if whole else None)
-    shown = io.StringIO()
-    with redirect_stdout(shown):
-        explanation(found.to_dict())
-    assert "entity of the sentence" in shown.getvalue() and "United Kingdom" in shown.getvalue()
-    assert world.explain("Nobody is [MASK].", targets=["pound"]).entities == ()
 
 
 def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world: World) -> None:

@@ -76,7 +76,7 @@ def test_the_order_is_that_of_the_plain_sum(
     everything = {question: slowly(run, question, depth, weight) for question in QUESTIONS} if depth < 200 else None
     monkeypatch.setattr(hybrid, "DEPTH", depth)
     everything = everything or {question: slowly(run, question, depth, weight) for question in QUESTIONS}
-    found = asked(sources(run, weights=hybrid.Weights(weight))["hybrid"], 4)
+    found = asked(sources(run, weight=weight)["hybrid"], 4)
     for i, question in enumerate(QUESTIONS):
         assert found.rows[i].tolist() == everything[question][:4], question
     assert (np.diff(found.proposals.total) <= 1e-6).all()
@@ -281,10 +281,8 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
     assert isinstance(source, HybridCandidates)
     dev = [Question(str(n), text, ("cents",)) for n, text in enumerate(QUESTIONS)]
     tokens = run.inputs.store.tokenizer.encode(QUESTIONS)
-    for weight, rows in zip(
-        map(hybrid.Weights, WEIGHTS), source.rows_by_weight(QUESTIONS, tokens, [hybrid.Weights(w) for w in WEIGHTS], 3), strict=True
-    ):
-        assert np.array_equal(rows, asked(sources(run, weights=weight)["hybrid"], 3).rows)
+    for weight, rows in zip(WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, WEIGHTS, 3), strict=True):
+        assert np.array_equal(rows, asked(sources(run, weight=weight)["hybrid"], 3).rows)
 
     def fitted(good: list[float]) -> Any:
         """What is fitted where an answer is found at these weights alone."""
@@ -311,13 +309,13 @@ def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_pat
     stage.write_text(json.dumps({**facts, "retrieval_weight": 2.0}), "utf-8")
     seal(stage.parent)
     source = open_run(root).source
-    assert isinstance(source, HybridCandidates) and source.weights == source.search.weights == (2.0, 0.0)
+    assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == 2.0
     run_recipe(recipe, root, stages=("eval",), progress=Progress(quiet=True))
     assert json.loads((root / "results" / "finetune.json").read_text("utf-8"))["retrieval"] == {"kind": "hybrid", "weight": 2.0}
     config = (root / "config.toml").read_text("utf-8")
     (root / "config.toml").write_text(config.replace('weight = "auto"', "weight = 0.5"), "utf-8")
     stated = open_run(root).source
-    assert isinstance(stated, HybridCandidates) and stated.weights.sparse == 0.5
+    assert isinstance(stated, HybridCandidates) and stated.weight == 0.5
     with pytest.raises(ConfigError, match=r"'retrieval\.weight' is -1"):
         build_recipe({"retrieval": {"weight": -1.0}})
     with pytest.raises(ConfigError, match="one of: auto, a number"):

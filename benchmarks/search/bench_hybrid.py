@@ -23,7 +23,6 @@ from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
-from realm.index.hybrid import Weights
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
 from realm.recipes.calibration import WEIGHTS, hits_by_weight
@@ -56,7 +55,7 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
 
 def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
     """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
-    hits, table = hits_by_weight(source, relevance, questions, [Weights(weight) for weight in WEIGHTS]), []
+    hits, table = hits_by_weight(source, relevance, questions, WEIGHTS), []
     for count in counts:
         for seed in range(DRAWS):
             order = np.random.default_rng(seed).permutation(len(questions))
@@ -92,7 +91,7 @@ def main() -> None:
     parts = generation.queries, generation.snapshot, generation.index, inputs, paths.index
     rows: dict[str, Any] = {}
     for kind in ("dense", "sparse", "hybrid"):
-        source = make_source(*parts, Searching(kind, Weights(arguments.weight)))
+        source = make_source(*parts, Searching(kind, arguments.weight))
         rank(source, relevance, questions[:1], 1)  # opens what is opened once
         started = time.perf_counter()
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)

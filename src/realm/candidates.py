@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from realm import losses
 from realm.config import Recipe
-from realm.corpus.entities import EntityOverlap
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.errors import MissingExtra
-from realm.index.hybrid import PLAIN, HybridSearch, Proposals, Weights
+from realm.index.hybrid import HybridSearch, Proposals
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
 from realm.index.sparse import open_sparse
@@ -83,23 +82,21 @@ class Searching:
 
     Args:
         kind: what proposes: dense, sparse or hybrid.
-        weights: of the parts of the sum.
-        entities: whether the overlap in entities may be asked for.
+        weight: of BM25 against the embedder in hybrid search.
         hops: links that are followed from what a question finds, 0 or 1; in training none.
         relevance: whose the scores are, embedder or sparse; through the latter nothing learns. Dense search alone has the embedder's.
     """
 
     kind: str
-    weights: Weights = PLAIN
-    entities: bool = False
+    weight: float = EVEN
     hops: int = 0
     relevance: str = "embedder"
 
     @classmethod
-    def stated(cls, recipe: Recipe, weights: Weights, kind: str = "") -> "Searching":
-        """What the recipe says, at these weights; by another kind of search than its own where one is given."""
+    def stated(cls, recipe: Recipe, weight: float, kind: str = "") -> "Searching":
+        """What the recipe says, at this weight; by another kind of search than its own where one is given."""
         asked = recipe.retrieval
-        return cls(kind or recipe.retrieval_kind, weights, asked.entities != 0, asked.hops, asked.relevance)
+        return cls(kind or recipe.retrieval_kind, weight, asked.hops, asked.relevance)
 
 
 class Source(nn.Module):
@@ -206,7 +203,7 @@ class DenseCandidates(Source):
 
 
 class HybridCandidates(DenseCandidates):
-    """Blocks that dense search, sparse search or both propose, in the order of their sum with what entities say; scored by the embedder
+    """Blocks that sparse search, or dense and sparse search, propose, in the order of their sum; scored by the embedder
     alone, as dense ones are, or by BM25 alone.
 
     Args:
@@ -228,8 +225,7 @@ class HybridCandidates(DenseCandidates):
     ):
         super().__init__(embedder, snapshot, index, inputs, exclude)
         self.directory = directory
-        self.kind, self.weights, self.relevance = how.kind, how.weights, how.relevance
-        self._overlap = EntityOverlap(inputs.store) if how.entities else None
+        self.kind, self.weight, self.relevance = how.kind, how.weight, how.relevance
         self._search: HybridSearch | None = None
 
     @property
@@ -237,23 +233,22 @@ class HybridCandidates(DenseCandidates):
         """Both searches over the generation that is searched now; fine-tuning may put another in its place."""
         if self._search is None or self._search.snapshot is not self.snapshot:
             number, ids = self.snapshot.manifest.generation, np.asarray(self.snapshot.block_ids)
-            sparse = None if self.kind == "dense" else open_sparse(self.directory, number, ids, self.inputs.store)
-            parts, dense = (self.snapshot, self.index, sparse), self.kind != "sparse"
-            self._search = HybridSearch(*parts, weights=self.weights, dense=dense, overlap=self._overlap)
+            sparse = open_sparse(self.directory, number, ids, self.inputs.store)
+            self._search = HybridSearch(self.snapshot, self.index, sparse, weight=self.weight, dense=self.kind != "sparse")
         return self._search
 
     def _relevance(self, query_emb: Tensor, vectors: Tensor, proposals: Proposals | None) -> Tensor:
-        if self.relevance == "embedder" or self.kind == "dense" or proposals is None:
+        if self.relevance == "embedder" or proposals is None:
             return super()._relevance(query_emb, vectors, proposals)
         return A_POINT * torch.from_numpy(proposals.sparse).to(query_emb)
 
-    def reweigh(self, weights: Weights) -> None:
-        """Give the parts of the sum other weights from the next search on."""
-        self.weights, self.search.weights = weights, weights
+    def reweigh(self, weight: float) -> None:
+        """Give BM25 another weight from the next search on."""
+        self.weight, self.search.weight = weight, weight
 
     @torch.inference_mode()
     def rows_by_weight(
-        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[Weights], k: int
+        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[float], k: int
     ) -> np.ndarray:
         """Rows int64 [w, b, k], NO_ROW where there is none, that would be found at each of w weights; arguments as for ``forward``."""
         left_out = None if self.exclude is None else [self.exclude] * len(texts)
@@ -269,16 +264,14 @@ class HybridCandidates(DenseCandidates):
         return proposals.block_ids, proposals
 
 
-def search_weights(sparse: float | str, entities: float | str, facts: Mapping[str, Any]) -> Weights:
-    """What the recipe states, or else ("auto") what was fitted when a stage ended, or else ``PLAIN``.
+def search_weight(stated: float | str, facts: Mapping[str, Any]) -> float:
+    """The weight of BM25 that the recipe states, or else ("auto") what was fitted when a stage ended, or else ``EVEN``.
 
     Args:
-        sparse: [retrieval] weight.
-        entities: [retrieval] entities.
+        stated: [retrieval] weight.
         facts: of the stage.
     """
-    fitted = Weights(float(facts.get("retrieval_weight", EVEN)), float(facts.get("entities_weight", 0.0)))
-    return Weights(fitted.sparse if isinstance(sparse, str) else sparse, fitted.entities if isinstance(entities, str) else entities)
+    return float(facts.get("retrieval_weight", EVEN)) if isinstance(stated, str) else stated
 
 
 def make_source(
@@ -298,8 +291,7 @@ def make_source(
         how: blocks are found.
     """
     parts = embedder, snapshot, index, inputs, exclude
-    plain = how.kind == "dense" and not how.entities
-    source = DenseCandidates(*parts) if plain else HybridCandidates(*parts, directory=directory, how=how)
+    source = DenseCandidates(*parts) if how.kind == "dense" else HybridCandidates(*parts, directory=directory, how=how)
     source.hops = how.hops
     return source
 

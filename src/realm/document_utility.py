@@ -3,17 +3,13 @@
 Everything here is the joint form, p(y|x) = sum over z of p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used.
 """
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from realm import losses
-from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.cloze import MASK
-from realm.records import DocumentEffect, EntityShare
+from realm.records import DocumentEffect
 from realm.retrieval import NULL_INDEX
 
 
@@ -48,27 +44,3 @@ def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, 
 def likelihood(candidates: tuple[DocumentEffect, ...]) -> float:
     """p(y|x): the sum over candidates of p_z * p_y_given_z."""
     return sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)
-
-
-def entity_shares(entities: Entities, text: str, candidates: Sequence[DocumentEffect]) -> tuple[EntityShare, ...]:
-    """The entities that a masked sentence names, those first whose documents have most of the utility, then most of r, then most of p(z|x).
-
-    Args:
-        entities: of the knowledge corpus.
-        text: the sentence with its [MASK]s.
-        candidates: the documents it was read with.
-    """
-    found, real = [], [candidate for candidate in candidates if not candidate.null]
-    rows = entities.store.rows_of(np.array([candidate.block_id for candidate in real], np.int64)).tolist()
-    for entity in entities.named_in(text.replace(MASK, " ")):
-        speaking = [one for one, row in zip(real, rows, strict=True) if entities.spoken_of(row, entity)]
-        ids, p_z = [one.block_id for one in speaking], sum(one.p_z for one in speaking)
-        shares = (_share(speaking, candidates, value) for value in (lambda one: one.r or 0.0, lambda one: one.utility or 0.0))
-        found.append(EntityShare(entity.title, entity.name, ids, p_z, *shares))
-    return tuple(sorted(found, key=lambda one: (-(one.utility or 0.0), -(one.r or 0.0), -one.p_z)))
-
-
-def _share(some: Sequence[DocumentEffect], all_of_them: Sequence[DocumentEffect], value: Callable[[DocumentEffect], float]) -> float | None:
-    """The share that some have of the values above 0; None where there are none."""
-    whole = sum(max(value(one), 0.0) for one in all_of_them)
-    return sum(max(value(one), 0.0) for one in some) / whole if whole else None

@@ -4,7 +4,7 @@ Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from realm.corpus.build.packing import hash64
-from realm.corpus.entities import Entities
 from realm.data.blocks import BlockInputs
 from realm.data.cloze import ClozeText, special_ids
 from realm.data.types import TokenIds
-from realm.document_utility import document_effects, entity_shares, likelihood
+from realm.document_utility import document_effects, likelihood
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.hybrid import HybridSearch
 from realm.index.mips import MipsIndex
@@ -80,7 +79,6 @@ def explain(
     exclude_documents: Sequence[str] = (),
     top: int = 5,
     hybrid: HybridSearch | None = None,
-    entities: Entities | None = None,
 ) -> Explanation:
     """Explain one masked sentence. Puts ``model`` into evaluation mode.
 
@@ -96,7 +94,6 @@ def explain(
             are excluded too, as in training.
         top: predictions to list.
         hybrid: proposes candidates by the sentence's words too; None: the published embedder alone does. p(z|x) is the live embedder's.
-        entities: of the corpus, where the caller has them; None: they are looked up anew.
 
     Raises:
         DataError: no [MASK], not one target for each, a target the vocabulary cannot spell, a text longer than a query, or a document id
@@ -110,7 +107,7 @@ def explain(
     if not model.has("encoder") and model.has("reader"):
         retriever = Retriever(generation.queries.embed_queries, generation.index, hybrid)
         excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
-        return _with_entities(_explain_pointed(model, retriever, sentence, text, targets, k, excluded, top), inputs, entities)
+        return _explain_pointed(model, retriever, sentence, text, targets, k, excluded, top)
     spans = sentence.spell(targets) if targets else None
     excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
     looker = _Looker(model, generation, inputs, sentence, k, excluded, hybrid)
@@ -121,14 +118,7 @@ def explain(
         read = looker.read([len(span) for span in spans])
         found = looker.fill(read, [len(span) for span in spans], top)
     predictions = tuple(Prediction(BETWEEN_SPANS.join(f.texts), f.p) for f in found[:top])
-    explained = _assemble(inputs, text, tuple(targets), [i for span in spans for i in span], read, excluded, predictions)
-    return _with_entities(explained, inputs, entities)
-
-
-def _with_entities(explained: Explanation, inputs: BlockInputs, entities: Entities | None) -> Explanation:
-    """An explanation with what the entities of its sentence have to do with it."""
-    known = Entities(inputs.store) if entities is None else entities
-    return replace(explained, entities=entity_shares(known, explained.text, explained.candidates))
+    return _assemble(inputs, text, tuple(targets), [i for span in spans for i in span], read, excluded, predictions)
 
 
 class _Looker:

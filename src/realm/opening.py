@@ -11,15 +11,14 @@ import torch
 
 from realm.answerer import Answerer
 from realm.body_models import body_model
-from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source, search_weights
+from realm.candidates import EVEN, DenseCandidates, HybridCandidates, Searching, make_source, search_weight
 from realm.config import Recipe, load_recipe
-from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import Block
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, RunError
 from realm.explain import explain
 from realm.generative import StageReader, load_reader, own_reader
-from realm.index.hybrid import PLAIN, HybridSearch, Weights
+from realm.index.hybrid import HybridSearch
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import ReaderSpec, read_spec
@@ -66,7 +65,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
         networks.tuned = networks.load("finetune")
-    networks.weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
+    networks.weight = search_weight(recipe.retrieval.weight, facts)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
@@ -87,8 +86,8 @@ def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: Realm
     """
     own = model.to(torch.device(device)).eval().requires_grad_(False)
     generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own)
-    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, {})
-    return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weights=weights, body=own))
+    weight = search_weight(recipe.retrieval.weight, {})
+    return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weight=weight, body=own))
 
 
 @dataclass
@@ -99,7 +98,7 @@ class Networks:
         paths, device: where the stages lie, and where their networks live.
         bf16: whether what reads multiplies in bfloat16 where the hardware does.
         tuned: the fine-tuned networks; None when the run ended after pre-training.
-        weights: of what orders blocks, as the recipe states them or as the last stage fitted them.
+        weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
         body: the networks of a cached folder, which wraps them without a stage; None in a run.
     """
 
@@ -107,7 +106,7 @@ class Networks:
     device: torch.device
     bf16: bool
     tuned: RealmModel | None = None
-    weights: Weights = PLAIN
+    weight: float = EVEN
     body: RealmModel | None = None
     _pretrained: RealmModel | None = None
     _reader: StageReader | None = None
@@ -234,7 +233,7 @@ class OpenRun:
     def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
-        how = Searching.stated(self.recipe, self.networks.weights, kind)
+        how = Searching.stated(self.recipe, self.networks.weight, kind)
         return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude).eval()
 
     @cached_property
@@ -315,8 +314,8 @@ class OpenRun:
         """The k nearest blocks of a text, best first: the fields of ``Hit``, and what each search says of the block.
 
         "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None where it did not propose the block,
-        and "sparse" is None where the run searches by embeddings alone. "entities" is the overlap in entities, from 0 to 1; "total" is what
-        the blocks are ordered by.
+        and "sparse" is None where the run searches by embeddings alone. "total" is what the blocks are ordered
+        by.
 
         Raises:
             ConfigError: as for ``require_k``.
@@ -328,15 +327,13 @@ class OpenRun:
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             if row < 0:
                 continue
-            shown = {"rank": at + 1, **vars(hit(self.inputs.store.block(row), score)), "entities": 0.0}
+            shown = {"rank": at + 1, **vars(hit(self.inputs.store.block(row), score))}
             if known is None:
                 explained.append({**shown, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
                 continue
             dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
             sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
-            total, shared = float(known.total[0, at]), float(known.overlap[0, at])
-            by_words = sparse if self.hybrid is not None and self.hybrid.sparse is not None else None
-            explained.append({**shown, "dense": dense, "sparse": by_words, "entities": shared, "total": total})
+            explained.append({**shown, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
         return explained
 
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
@@ -354,13 +351,7 @@ class OpenRun:
             k=k,
             exclude_documents=exclude_documents,
             hybrid=self.hybrid,
-            entities=self.entities,
         )
-
-    @cached_property
-    def entities(self) -> Entities:
-        """What the documents of the corpus are about."""
-        return Entities(self.inputs.store)
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
         """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""

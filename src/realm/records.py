@@ -156,33 +156,11 @@ class DocumentEffect(Record):
 
 
 @dataclass(frozen=True)
-class EntityShare(Record):
-    """One entity that a sentence names, and the effect of the documents that speak of it on the hidden words.
-
-    Attributes:
-        title: of the documents about it.
-        name: how the sentence calls it.
-        block_ids: candidates that speak of it, in their order.
-        p_z: sum of their p(z|x).
-        r: their share of what is above 0 in r(z) of all candidates; None where nothing is.
-        utility: the same of the utility.
-    """
-
-    title: str
-    name: str
-    block_ids: list[int]
-    p_z: float
-    r: float | None
-    utility: float | None
-
-
-@dataclass(frozen=True)
 class Explanation(Record):
     """One masked sentence explained. ``p_y`` is the sum over ``candidates`` of p_z * p_y_given_z; candidate 0 is the null document.
 
     ``targets`` are the spans explained, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` are the blocks that
     could not be retrieved. ``predictions`` are the best strings for the same masked input, or over all lengths when no target was given.
-    ``entities`` are those that the sentence names, with what the documents that speak of them do.
     """
 
     text: str
@@ -192,7 +170,6 @@ class Explanation(Record):
     excluded: tuple[int, ...]
     predictions: tuple[Prediction, ...]
     candidates: tuple[DocumentEffect, ...]
-    entities: tuple[EntityShare, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import pytest
 from realm.corpus.build.packed import BlockRows
 from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_pieces
 from realm.corpus.build.spool import Document
-from realm.corpus.links import title_key
 from realm.corpus.store.lookup import block_key
 from realm.corpus.store.segments import language_of_document
 from realm.text.sentences import split_sentences
@@ -79,7 +78,6 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int)
                 filled += length
             row["lang"] = language_of_document(document.title, document.text)
             row["links"] = [7] if document.links and begin == 0 else []
-            row["link_names"] = [title_key(document.links[0][0]) for _ in row["links"]]
             row |= {"media": f"{number}.png" * (number % 2), "media_sum": "ab" * (number % 2)}
             row["token_ids"] = tokens.ids[token : token + filled].tolist()
             token += filled

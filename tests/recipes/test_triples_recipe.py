@@ -1,4 +1,4 @@
-"""The recipe for triples, run to the end at toy size: facts and templates, asked by command; entities in what search and explain say."""
+"""The recipe for triples, run to the end at toy size: facts and templates, asked by command."""
 
 import json
 import tomllib
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "facts.csv").write_text("subject,relation,object\n" + "".join(rows), "utf-8")
     (root / "relations.toml").write_text('currency = "The people of {subject} pay with the {object}."\n', "utf-8")
     values = tomllib.loads(RECIPE.read_text("utf-8"))
-    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid", "entities": 0.5}
+    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid"}
     values["run"] |= {"threads": 1}
     values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
     values["corpus"] |= {
@@ -49,29 +49,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
-def test_facts_are_found_and_their_entities_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", "search", str(run), "What do people pay with in Hungary?", "--k", "8", "--explain", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
-    shares = {hit["title"]: hit["entities"] for hit in results}
-    assert shares.pop("Hungary") == 1.0 and shares.pop("Budapest") == 0.5 and set(shares.values()) == {0.0}
     hungary = next(hit for hit in results if hit["title"] == "Hungary")
     assert hungary["text"] == "The people of Hungary pay with the forint.\nHungary city Budapest."
     assert main(["ask", str(run), "What do people pay with in Hungary?", "--json"]) == 0
     assert any(one["doc_id"] == "facts.csv#Hungary" for one in json.loads(capsys.readouterr().out)["evidence"])
     facts = json.loads((run / "results" / "pretrain.json").read_text("utf-8"))
-    assert facts["retrieval"] == {"kind": "hybrid", "weight": 1.0, "entities": 0.5} and facts["recall"]["4"] > 0
+    assert facts["retrieval"] == {"kind": "hybrid", "weight": 1.0} and facts["recall"]["4"] > 0
 
 
-def test_explain_and_align_name_entities(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_and_align_read_facts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = "They say that in Hungary people pay with the [MASK]."
     assert main(["explain", str(run), sentence, "--target", "forint", "--json"]) == 0
-    (entity,) = json.loads(capsys.readouterr().out)["entities"]
-    assert entity["title"] == "Hungary" and len(entity["block_ids"]) == 2 and 0 < entity["p_z"] <= 1
+    assert "Hungary" in {one["title"] for one in json.loads(capsys.readouterr().out)["candidates"]}
     opened = open_run(run)
     explained = opened.explain(sentence, targets=["forint"]).to_dict()
-    assert explained["entities"] == [entity]
-    assert TypeAdapter(ExplainResponse).validate_python(explained | {"versions": opened.versions}).entities[0].title == "Hungary"
+    assert TypeAdapter(ExplainResponse).validate_python(explained | {"versions": opened.versions}).candidates[0].null
     assert main(["align", str(run), "--limit", "0", "--min-utility=-1000"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"sentence"')]
-    assert rows and {one["title"] for row in rows for one in row["entities"]} <= {name for land in LANDS for name in (land[0], land[2])}
-    assert any(one["block_ids"] for row in rows for one in row["entities"])
+    assert rows and {one["title"] for row in rows for one in row["documents"]} <= {name for land in LANDS for name in (land[0], land[2])}

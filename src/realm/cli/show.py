@@ -210,9 +210,6 @@ def explanation(value: dict[str, Any]) -> None:
         name = "no document" if c["null"] else f"{c['title']}: {c['text'][:60]}"
         rows.append([name, rate(c["p_z"]), f"{c['p_y_given_z']:.3g}", f"{c['r']:+.3f}", utility])
     _print(_table("", ["document", "p(z|x)", "p(y|z,x)", "r(z)", "utility"], rows))
-    if value["entities"]:
-        shares = [[one["title"], len(one["block_ids"]), *(rate(one[key]) for key in ("p_z", "r", "utility"))] for one in value["entities"]]
-        _print(_table("", ["entity of the sentence", "documents", "p(z|x)", "share of r(z)", "of utility"], shares))
 
 
 def evaluation(value: dict[str, Any]) -> None:

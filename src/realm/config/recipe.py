@@ -142,9 +142,6 @@ class RetrievalConfig:
     weight: float | Literal["auto"] = "auto"
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that weight afterwards."""
-    entities: float | Literal["auto"] = 0.0
-    """Weight of the entities that question and block share (docs/entities.md). auto: 0 in training; fine-tuning ends by fitting it, after
-    weight, to the recall at 5 of its dev questions. 0 asks for none."""
     relevance: Literal["embedder", "sparse"] = "embedder"
     """Which scores give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
     no embedder learns from questions."""
@@ -224,10 +221,9 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name))
     training.check_pretrain(recipe.pretrain)
-    for name in ("weight", "entities"):
-        weight = getattr(recipe.retrieval, name)
-        if not isinstance(weight, str) and weight < 0:
-            raise ConfigError(f"'retrieval.{name}' is {weight}", cure="It is at least 0, or auto.")
+    weight = recipe.retrieval.weight
+    if not isinstance(weight, str) and weight < 0:
+        raise ConfigError(f"'retrieval.weight' is {weight}", cure="It is at least 0, or auto.")
     if recipe.retrieval.relevance == "sparse" and recipe.retrieval_kind == "dense":
         cure = "Set retrieval.kind to sparse or hybrid, or leave relevance out."
         raise ConfigError("'retrieval.relevance' is 'sparse', and nothing searches by words", cure=cure)

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from realm.candidates import Source, search_weights
+from realm.candidates import Source, search_weight
 from realm.config import Recipe
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
@@ -46,11 +46,9 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
 
 
 def _searched(recipe: Recipe, facts: dict[str, Any]) -> dict[str, Any]:
-    """How blocks were found: kind, and the weights that count."""
-    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
-    found: dict[str, Any] = {"kind": recipe.retrieval_kind}
-    found |= {"weight": weights.sparse} if recipe.retrieval_kind == "hybrid" else {}
-    return found | ({"entities": weights.entities} if weights.entities else {})
+    """How blocks were found: kind, and the weight if it counts."""
+    weight = {"weight": search_weight(recipe.retrieval.weight, facts)} if recipe.retrieval_kind == "hybrid" else {}
+    return {"kind": recipe.retrieval_kind, **weight}
 
 
 def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.entities import Entities
 from realm.corpus.store.blocks import BlockStore
 from realm.data.cloze import MASK, words_left
 from realm.data.featurize import searched_ids
 from realm.data.loader import generator
 from realm.data.types import MaskedQuery
-from realm.document_utility import entity_shares
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun
 from realm.recipes.context import StageContext
@@ -48,8 +46,7 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
 
     A sentence gets one span masked, the same at every call. Its own block and the blocks that hold it verbatim are not retrieved. Rows
     are {"sentence", "masked", "targets", "doc_id", "block_id", "p_y", "p_y_null", "documents": [{"doc_id", "block_id", "title", "text",
-    "p_z", "p_y_given_z", "r", "utility"}], "entities": [fields of ``EntityShare``]}, the documents in order of their utility; "doc_id" and
-    "block_id" say where the sentence is.
+    "p_z", "p_y_given_z", "r", "utility"}]}, the documents in order of their utility; "doc_id" and "block_id" say where the sentence is.
 
     Args:
         run: a run whose pre-training has ended.
@@ -83,7 +80,7 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
         for query, found in zip(queries, read, strict=True):
             helping = _helping(found, options.least)
             if helping:
-                write(_row(run.entities, sentences.store, query, found, helping))
+                write(_row(run.inputs.store, sentences.store, query, found, helping))
                 aligned += 1
                 utilities += [utility for utility, _ in helping]
         progress(at + len(queries), len(items))
@@ -114,7 +111,7 @@ def _helping(found: ReadSentence, least: float) -> list[tuple[float, DocumentEff
 
 
 def _row(
-    entities: Entities, sentences: BlockStore, query: MaskedQuery, found: ReadSentence, helping: list[tuple[float, DocumentEffect]]
+    store: BlockStore, sentences: BlockStore, query: MaskedQuery, found: ReadSentence, helping: list[tuple[float, DocumentEffect]]
 ) -> dict[str, Any]:
     sentence = found.text
     for target in found.targets:
@@ -122,7 +119,7 @@ def _row(
     documents = []
     for _, candidate in helping:
         numbers = {name: value for name, value in asdict(candidate).items() if name != "null"}
-        documents.append({"doc_id": _document(entities.store, candidate.block_id), **numbers})
+        documents.append({"doc_id": _document(store, candidate.block_id), **numbers})
     return {
         "sentence": sentence,
         "masked": found.text,
@@ -132,7 +129,6 @@ def _row(
         "p_y": found.p_y,
         "p_y_null": found.candidates[NULL_INDEX].p_y_given_z,
         "documents": documents,
-        "entities": [asdict(share) for share in entity_shares(entities, found.text, found.candidates)],
     }
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from realm.answerer import LEAST, Answerer, Confidence, logit
 from realm.candidates import EVEN, HybridCandidates
 from realm.data.types import Question
-from realm.index.hybrid import Weights
 from realm.recipes.scoring import Relevance, is_correct
 from realm.records import Answer
 
@@ -28,8 +27,6 @@ LEAST_RIGHT = 20
 """Right answers from which on their share is told."""
 WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
 """Of sparse against dense search, from 1/4 to 4, the most even first."""
-ENTITY_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-"""Of the overlap in entities against the spread of dense scores, the least first."""
 WEIGHT_DEPTH = 5
 """Blocks among which an answer is looked for when a weight is fitted: as many as are read."""
 
@@ -98,7 +95,7 @@ def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Q
     Returns:
         {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
     """
-    recall = hits_by_weight(source, relevance, dev, [source.weights._replace(sparse=weight) for weight in WEIGHTS]).mean(1).tolist()
+    recall = hits_by_weight(source, relevance, dev, WEIGHTS).mean(1).tolist()
     best = int(np.argmax(recall))
     return {
         "retrieval_weight": WEIGHTS[best],
@@ -106,23 +103,8 @@ def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Q
     }
 
 
-def fit_entities(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
-    """The weight of entities at which most dev questions find an answer among the best five blocks; of equal ones the least.
-
-    Returns:
-        {"entities_weight", "entities_fit": {"n", "recall", "recall_without"}}: recall at 5 with that weight, and with 0.
-    """
-    weights = [source.weights._replace(entities=weight) for weight in ENTITY_WEIGHTS]
-    recall = hits_by_weight(source, relevance, dev, weights).mean(1).tolist()
-    best = int(np.argmax(recall))
-    return {
-        "entities_weight": ENTITY_WEIGHTS[best],
-        "entities_fit": {"n": len(dev), "recall": recall[best], "recall_without": recall[0]},
-    }
-
-
 def hits_by_weight(
-    source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[Weights]
+    source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[float]
 ) -> np.ndarray:
     """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
     source.eval()

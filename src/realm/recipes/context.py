@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from realm.candidates import DenseCandidates, Searching, make_source, search_weights
+from realm.candidates import DenseCandidates, Searching, make_source, search_weight
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs, open_inputs
@@ -126,25 +126,23 @@ def source_over(
         embedder: of the questions.
         generation: what is searched.
         paths: where it lies; None: in the run.
-        facts: of the stage whose end fitted the weights.
+        facts: of the stage whose end fitted the weight.
     """
-    asked, beside = context.recipe.retrieval, (paths or context.paths).index
-    how = Searching.stated(context.recipe, search_weights(asked.weight, asked.entities, facts))
-    return make_source(embedder, generation.snapshot, generation.index, context.inputs, beside, how)
+    how = Searching.stated(context.recipe, search_weight(context.recipe.retrieval.weight, facts))
+    return make_source(embedder, generation.snapshot, generation.index, context.inputs, (paths or context.paths).index, how)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
     """What a result depends on besides the embedder's own search; empty where there is nothing.
 
     Args:
-        facts: of the stage that searches, for the weights that were fitted when it ended.
+        facts: of the stage that searches, for the weight that was fitted when it ended.
     """
-    weights = search_weights(recipe.retrieval.weight, recipe.retrieval.entities, facts)
-    more = [f"entities {weights.entities:g}"] if weights.entities else []
-    more += [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
+    more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
         return more
-    return [recipe.retrieval_kind, *([weights.sparse] if recipe.retrieval_kind == "hybrid" else []), *more]
+    weight = [search_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []
+    return [recipe.retrieval_kind, *weight, *more]
 
 
 STAGE_SECTIONS = {

@@ -11,7 +11,7 @@ from realm.corpus.links import MOST_LINKS, title_key
 from realm.corpus.neighbours import Neighbours
 from realm.corpus.records import Rejected, SourceDocument
 from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.triples import Fact, Templates, relation_words
+from realm.corpus.sources.triples import sentence
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.info import document_blocks, source_record
 from realm.errors import DataError
@@ -132,8 +132,8 @@ def test_templates_that_cannot_be_used(tmp_path: Path, text: str) -> None:
      ("<http://x.org/o/birth-place>", "birth place"), ("P31", "p31")],
 )  # fmt: skip
 def test_words_of_a_relation(relation: str, words: str) -> None:
-    assert relation_words(relation) == words
-    assert Templates({}).sentence(Fact("it", relation, "that")) == f"It {words} that."
+    assert sentence(("it", relation, "that"), {}) == f"It {words} that."
+    assert sentence(("it", relation, "that"), {"*": "{relation}{object}"}).casefold() == f"{words}that"
 
 
 def test_addresses_are_names(tmp_path: Path) -> None:

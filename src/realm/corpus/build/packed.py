@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from realm.corpus.build.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, hash64, make_pieces
 from realm.corpus.build.spool import Document, SpoolBatch, redirects_in
-from realm.corpus.links import Redirects, title_key
+from realm.corpus.links import Redirects
 from realm.corpus.store import manifest as manifests, segments
 from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
+from realm.corpus.store.segments import LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
 from realm.corpus.tagging.spans import SpanTagger, tag_all
 from realm.corpus.tagging.specs import load_tagger
 from realm.corpus.workers import in_portions
@@ -44,7 +44,7 @@ class BlockRows:
         self._pieces = Pieces()
         self._hashes: list[int] = []
         self._span_hashes: list[int] = []
-        self._links: list[list[tuple[int, int]]] = []
+        self._links: list[list[int]] = []
 
     def add(self, document: Document, title_ids: Sequence[int], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
         """Append the blocks of the batch's next document.
@@ -95,8 +95,7 @@ class BlockRows:
             "sentence_tokens": _lists(piece, sentence_tokens),
             "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
             **self._span_columns(piece, token, starts),
-            LINKS: pa.array([[key for key, _ in links] for links in self._links], pa.list_(pa.uint64())),
-            LINK_NAMES: pa.array([[name for _, name in links] for links in self._links], pa.list_(pa.uint64())),
+            LINKS: pa.array(self._links, pa.list_(pa.uint64())),
         }
         schema = segment_schema(dtype)
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
@@ -126,14 +125,14 @@ class BlockRows:
         }
 
 
-def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The links of each block, keys of target and words. A link is the block's in which its words begin, looked for behind the one before.
+def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The keys of the targets of each block's links. A link is the block's in which its words begin, looked for behind the one before.
 
     Args:
         document: its links in their order; those whose words do not occur in its text are left out.
         ranges: chars of each block, ascending.
     """
-    found: list[list[tuple[int, int]]] = [[] for _ in ranges]
+    found: list[list[int]] = [[] for _ in ranges]
     starts, behind = [start for start, _ in ranges], 0
     for words, key in document.links if ranges else ():
         at = document.text.find(words, behind)
@@ -142,7 +141,7 @@ def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> li
         if at < 0:
             continue
         behind = max(behind, at)
-        found[max(bisect_right(starts, at) - 1, 0)].append((key, title_key(words)))
+        found[max(bisect_right(starts, at) - 1, 0)].append(key)
     return found
 
 

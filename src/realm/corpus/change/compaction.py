@@ -107,19 +107,19 @@ def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentI
     tokens = 0
     schema = layout.segment_schema(layout.token_dtype(vocab_size))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in _batches(parts):
+        for batch in _batches(parts, schema.names):
             tokens += len(batch.column("token_ids").flatten())
             writer.write_batch(batch)
     return finish_segment(path, tokens)
 
 
-def _batches(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
-    """The rows that are kept of some segments, in full batches but for the last of all."""
+def _batches(parts: Sequence[Part], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows that are kept of some segments, of these columns, in full batches but for the last of all."""
     pending: list[pa.RecordBatch] = []
     for segment, keep in parts:
         start = 0
         for view in segment.batches:
-            pending.append(view.select(keep[start : start + view.rows]))
+            pending.append(view.select(keep[start : start + view.rows]).select(columns))
             start += view.rows
             if sum(len(batch) for batch in pending) >= layout.BATCH_ROWS:
                 whole = pa.concat_batches(pending)

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,26 +30,56 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
     Raises:
         DataError: a column is missing.
     """
-    header: list[str] = []
-    columns, number = None, 0
-    for found in rows_of(path, style_of(path, delimiters)):
-        if isinstance(found, Rejected):
-            yield found
-            continue
-        line, row = found
-        if columns is None:
-            if row and isinstance(row, list):
-                header = row
-                columns = find_columns(options, header, path)
-            elif row:
-                cure = "It must name the columns, such as id,title,text, and end as lines do"
-                raise DataError("the first line is not a header", path=path, line=line, cure=cure)
-        elif row != []:
-            number += 1
-            yield _record(row, header, columns, str(path), name, number, line)
+    columns: Columns | None = None
+    for row in named_rows(path, delimiters):
+        if isinstance(row, Rejected):
+            yield row
+        elif columns is None:
+            columns = find_columns(options, list(row.values), path)
+        elif all(streams.is_utf8(row.values[column]) for column in columns.wanted):
+            yield columns.record(row.values, str(path), name, row.number, row.line)
+        else:
+            yield Rejected(str(path), row.line, INVALID_UTF8)
 
 
 read_tsv = partial(read_table, delimiters="\t")
+
+
+class Row(NamedTuple):
+    """A row of a table: its number from 1 on, 0 for the header; the physical line where it starts; its values by column."""
+
+    number: int
+    line: int
+    values: dict[str, str]
+
+
+def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected]:
+    """The header of a table, each name under itself, and its rows; those that are broken or too short are rejected, and numbered too.
+
+    Raises:
+        DataError: the first line is not a header.
+    """
+    header: list[str] = []
+    number = 0
+    for found in rows_of(path, style_of(path, delimiters)):
+        if isinstance(found, Rejected) or found[1] == []:
+            yield from [found] if isinstance(found, Rejected) else ()
+            continue
+        line, row = found
+        if not header:
+            if isinstance(row, str):
+                cure = "It must name the columns, such as id,title,text, and end as lines do"
+                raise DataError("the first line is not a header", path=path, line=line, cure=cure)
+            header = row
+            yield Row(0, line, dict(zip(header, header, strict=True)))
+            continue
+        number += 1
+        if isinstance(row, str):
+            yield Rejected(str(path), line, row)
+        elif len(row) < len(header) or any(row[len(header) :]):
+            yield Rejected(str(path), line, BAD_ROW)
+        else:
+            yield Row(number, line, dict(zip(header, row, strict=False)))
 
 
 def style_of(path: Path, delimiters: str) -> Style:
@@ -113,17 +143,6 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
         if row is None:
             return
         yield first, row
-
-
-def _record(row: list[str] | str, header: list[str], columns: Columns, path: str, name: str, number: int, line: int) -> Record:
-    if isinstance(row, str):
-        return Rejected(path, line, row)
-    if len(row) < len(header) or any(row[len(header) :]):
-        return Rejected(path, line, BAD_ROW)
-    values = dict(zip(header, row, strict=False))
-    if not all(streams.is_utf8(values[column]) for column in columns.wanted):
-        return Rejected(path, line, INVALID_UTF8)
-    return columns.record(values, path, name, number, line)
 
 
 # Rows decoded at a time; the file's own pages, and not its size, bound the rest of the memory.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from realm.corpus.store import manifest as manifests
 from realm.corpus.store.manifest import CorpusManifest
-from realm.corpus.store.segments import LANGUAGE, LINK_NAMES, LINKS
+from realm.corpus.store.segments import LANGUAGE, LINKS
 from realm.corpus.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -189,16 +189,6 @@ class BlockStore:
         """uint64 [l]: keys of what the block at ``row`` links to, in its order; a view."""
         view, index = self._locate(row)
         return view.lists(LINKS).row(index)
-
-    def anchors(self) -> np.ndarray:
-        """uint64 [a, 2]: of every link of a live block the key of its words and that of its target. Reads both columns."""
-        found, start = [np.empty((0, 2), np.uint64)], 0
-        for view in self._batches:
-            names, targets = view.lists(LINK_NAMES), view.lists(LINKS)
-            live = np.repeat(self.live[start : start + view.rows], np.diff(names.offsets))
-            found.append(np.stack([names.values, targets.values], axis=1)[live])
-            start += view.rows
-        return np.concatenate(found)
 
     def block(self, row: int) -> Block:
         """The block at ``row``."""

@@ -27,8 +27,6 @@ LANGUAGE = "lang"
 """The column of languages."""
 LINKS = "links"
 """The column of links."""
-LINK_NAMES = "link_names"
-"""The column of the words that carry them."""
 MEDIA, MEDIA_SUM = "media", "media_sum"
 """The columns of pictures: which one a block is of, and the checksum of its bytes; empty of a text."""
 
@@ -43,8 +41,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
     """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
 
-    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py),
-    ``link_names`` those of the words that carry each.
+    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
     ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
     """
@@ -69,7 +66,6 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             ("span_hashes", pa.list_(pa.uint64())),
             (LANGUAGE, pa.string()),
             (LINKS, pa.list_(pa.uint64())),
-            (LINK_NAMES, pa.list_(pa.uint64())),
             (MEDIA, pa.string()),
             (MEDIA_SUM, pa.string()),
         ]

@@ -23,7 +23,7 @@ from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
 from realm.nn.reader import Reader, SpanScores, read_candidates
-from realm.recipes.calibration import calibrate, fit_entities, fit_weight
+from realm.recipes.calibration import calibrate, fit_weight
 from realm.recipes.context import StageContext
 from realm.recipes.evaluate import rank
 from realm.recipes.finetune.located import locate_answers
@@ -232,19 +232,16 @@ class ReadingTask(Task):
 
     @charged("evaluation", whole=True)
     def calibration(self) -> dict[str, Any]:
-        """What is fitted to the networks as they are now: the weights of search, unless the recipe states them, and what makes a
+        """What is fitted to the networks as they are now: the weight of BM25, unless the recipe states it, and what makes a
         probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""
         return on_first(self._calibrated) if self.fitting else {}
 
     def _calibrated(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
-        source, asked = self.source, self.context.recipe.retrieval
-        if isinstance(source, HybridCandidates) and source.kind == "hybrid" and asked.weight == "auto":
+        source = self.source
+        if isinstance(source, HybridCandidates) and source.kind == "hybrid" and self.context.recipe.retrieval.weight == "auto":
             facts = fit_weight(source, self._relevance, self.fitting)
-            source.reweigh(source.weights._replace(sparse=facts["retrieval_weight"]))
-        if isinstance(source, HybridCandidates) and asked.entities == "auto":
-            facts |= fit_entities(source, self._relevance, self.fitting)
-            source.reweigh(source.weights._replace(entities=facts["entities_weight"]))
+            source.reweigh(facts["retrieval_weight"])
         return facts | calibrate(self.answerer, self.fitting, self.section.read)
 
     def state(self) -> dict[str, Any]:

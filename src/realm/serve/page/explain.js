@@ -74,7 +74,6 @@ function drawn(found) {
       { class: "evidence candidates" },
       found.candidates.map((item) => candidate(item, scale)),
     ),
-    entities(found.entities),
     el(
       "p",
       { class: "note" },
@@ -95,27 +94,6 @@ function predictions(found) {
     el("li", {}, el("span", { class: "word", dir: "auto" }, item.text), bar(item.p), el("span", { class: "number" }, short(item.p))),
   );
   return [el("h3", { class: "small" }, "The model would fill in"), el("ol", { class: "predictions" }, items)];
-}
-
-/** The entities of the sentence, and how much of the help comes from documents that speak of them. */
-function entities(found) {
-  if (!found?.length) return null;
-  const share = (label, value, title) => score(label, value === null ? "–" : probability(value), bar(value ?? 0), title);
-  const items = found.map((item) =>
-    el(
-      "li",
-      {},
-      el("h3", {}, own(item.title), el("span", { class: "id" }, `in ${item.block_ids.length} of the documents`)),
-      el(
-        "dl",
-        { class: "scores" },
-        share("p(z|x)", item.p_z, "Weight of the documents that speak of it"),
-        share("Share of r(z)", item.r, "Of what draws documents nearer, the part that goes to those that speak of it"),
-        share("Of utility", item.utility, "Of what documents add, the part that comes from those that speak of it"),
-      ),
-    ),
-  );
-  return [el("h2", {}, "What it speaks of"), el("ol", { class: "evidence entities" }, items)];
 }
 
 function candidate(item, scale) {
