@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import realm.nn.bodies
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.spec import BodySpec, bert_spec, one_body
@@ -81,3 +82,10 @@ def ragged() -> Callable[..., list[Sequence]]:
         return sequences
 
     return make
+
+
+@pytest.fixture(params=[4096, 70])
+def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """All rows in one bucket, or many buckets of two or three rows."""
+    monkeypatch.setattr(realm.nn.bodies, "TOKENS_PER_BUCKET", request.param)
+    return int(request.param)

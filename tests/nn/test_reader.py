@@ -1,4 +1,4 @@
-"""Embedder, encoder and reader give every row what it would get alone, in the order asked."""
+"""A reader scores exactly the spans of the body, and candidates like single inputs."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-import realm.nn.bodies
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16, multiplying, rounded_once
@@ -16,61 +15,6 @@ from realm.nn.spec import BodySpec, ReaderSpec
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
-
-
-@pytest.fixture(params=[4096, 70])
-def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """All rows in one bucket, or many buckets of two or three rows."""
-    monkeypatch.setattr(realm.nn.bodies, "TOKENS_PER_BUCKET", request.param)
-    return int(request.param)
-
-
-def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
-    embedder = make_model(any_spec).embedder
-    assert embedder is not None
-    sequences = ragged(17)
-    together = embedder(sequences)
-    assert together.shape == (17, 8) and together.dtype == torch.float32
-    torch.testing.assert_close(together, torch.cat([embedder([s]) for s in sequences]), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(embedder(sequences[::-1]), together.flip(0), rtol=1e-4, atol=1e-5)
-    twice = embedder([*sequences, sequences[0]])
-    torch.testing.assert_close(twice[-1], twice[0], rtol=1e-4, atol=1e-5)
-
-
-def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
-    embedder = make_model(bert).embedder
-    assert embedder is not None and embedder.norm.eps == 1e-12
-    vectors = embedder(ragged(5))
-    torch.testing.assert_close(vectors.mean(-1), torch.zeros(5), atol=1e-5, rtol=0)
-    torch.testing.assert_close(vectors.var(-1, unbiased=False), torch.ones(5), atol=1e-4, rtol=0)
-    assert torch.equal(embedder(ragged(5)), vectors)
-    noisy = embedder.train()(ragged(5))
-    assert (noisy == 0).any() and not torch.allclose(noisy, vectors)
-
-
-def test_encoder_scores_are_a_gather_of_its_distributions(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
-    encoder = make_model(any_spec).encoder
-    assert encoder is not None
-    sequences = ragged(9, 12)
-    rng = torch.Generator().manual_seed(3)
-    positions, targets = torch.randint(0, 12, (9, 4), generator=rng), torch.randint(0, 60, (9, 4), generator=rng)
-    log_probs, scores = encoder.log_probs(sequences, positions), encoder(sequences, positions, targets)
-    assert log_probs.shape == (9, 4, 60) and log_probs.dtype == scores.dtype == torch.float32
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(9, 4))
-    torch.testing.assert_close(scores, log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1), rtol=1e-5, atol=1e-5)
-    for i, sequence in enumerate(sequences):
-        torch.testing.assert_close(scores[i], encoder([sequence], positions[i : i + 1], targets[i : i + 1])[0], rtol=1e-4, atol=1e-5)
-
-
-def test_the_decoder_is_tied_to_the_word_embeddings(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
-    encoder = make_model(bert).encoder
-    assert encoder is not None
-    names = [n for n, p in encoder.named_parameters() if p.shape[0] == 60]
-    assert names == ["body.model.embeddings.word_embeddings.weight", "head.bias"]
-    before = encoder.log_probs(ragged(1), torch.tensor([[1]]))
-    with torch.no_grad():
-        encoder.body.model.get_input_embeddings().weight[4, 0] += 1.0  # stands in no input: only the decoder sees it
-    assert not torch.equal(encoder.log_probs(ragged(1), torch.tensor([[1]])), before)
 
 
 def naive_spans(reader: Reader, sequence: Sequence, start: int) -> dict[tuple[int, int], float]:
@@ -219,12 +163,6 @@ def test_weights_that_stay_rounded_read_the_same(bert: BodySpec, make_model: Mak
     assert torch.equal(plain.logits, kept.logits) and torch.equal(plain.not_here, kept.not_here)
     assert rounded.dense.weight.dtype == torch.bfloat16 and reader.dense.weight.dtype == torch.float32
     assert rounded.norm.weight is reader.norm.weight, "what is not rounded is shared"
-
-
-def test_without_bfloat16_a_network_stays_as_it_is(bert: BodySpec, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
-    embedder = make_model(bert).embedder
-    assert embedder is not None and rounded_once(embedder, "cpu") is embedder
 
 
 def test_spans_scored_in_parts_are_those_of_the_whole(
