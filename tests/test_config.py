@@ -96,7 +96,7 @@ def test_every_field_has_a_docstring() -> None:
         ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""),
         ("[ict]\nlr = 0\n", "lr > 0", ""),
         ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
-        ("[ict]\nkeep_rate = 1.5\n", "'ict.keep_rate' is 1.5", "0 and 1"),
+        ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
         ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
         ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
         ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),

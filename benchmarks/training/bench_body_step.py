@@ -96,7 +96,7 @@ class ClozeWork:
 
     def __init__(self, run: OpenRun, batches: int, size: int):
         self.inputs = run.inputs
-        cloze = InverseCloze(run.inputs.store, keep_rate=run.recipe.ict.keep_rate)
+        cloze = InverseCloze(run.inputs.store)
         items = generator("cloze").permutation(len(cloze))[: batches * size].reshape(batches, size)
         self.batches = [[cloze.example(int(item), generator("sentence", int(item))) for item in batch] for batch in items]
 

@@ -21,7 +21,7 @@ TRAINED = ("finetune", "ict", "pretrain", "warm")
 OVERRIDES: dict[str, dict[str, Any]] = {
     "run": {"bf16": True},
     "model": {"hidden": 64, "layers": 3},
-    "warm": {"steps": 8, "check_every": 4, "least_steps": 8, "partner_rate": 0.5, "hide_rate": 0.2},
+    "warm": {"steps": 8, "check_every": 4, "least_steps": 8},
     "ict": {"steps": 8},
     "pretrain": {"steps": 8, "refresh_every": 3},
     "finetune": {"steps": 8},

@@ -22,7 +22,7 @@ def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
 def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy: Path, tmp_path: Path, jobs: Jobs) -> None:
     shapes = [(1, 1), (2, 1), (1, 2), (2, 2)]
     outs = [str(tmp_path / f"{world}-{parts}") for world, parts in shapes]
-    common = {"work": "gradients", "run": str(run_copy), "set": {"warm": {"hide_rate": 0.6, "partner_rate": 0.0}}}
+    common = {"work": "gradients", "run": str(run_copy)}
     done = jobs(*({**common, "world": w, "accumulate": a, "out": out} for (w, a), out in zip(shapes, outs, strict=True)))
     assert all(code == 0 for job in done for code in job["codes"]), done
     whole, *others = (load_file(out) for out in outs)

@@ -1,6 +1,5 @@
 """What a recipe may choose in pre-training: whose sentences, what is hidden, what is excluded, what the stage starts from."""
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -14,9 +13,7 @@ import torch
 from realm.config import build_recipe, load_recipe
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.build.packing import hash64
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.masking.sentences import overlapping, runs
-from realm.data.types import MaskedQuery
+from realm.corpus.store.blocks import NULL_BLOCK
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
@@ -75,15 +72,12 @@ def write_news(root: Path) -> Path:
     "pretrain",
     [
         {"masking": "tokens"},
-        {"masking": "spans", "spans": 2},
-        {"masking": "salient", "spans": 3},
+        {"masking": "spans"},
         {"masking": "salient", "retriever_rate": 0.3},
         {"null": False},
         {"exclude": False},
-        {"exclude_overlap": 5},
         {"marginal": "joint"},
-        {"null": False, "exclude_overlap": 5},
-        {"ict_batch": 5, "ict_weight": 0.3},
+        {"ict_batch": 5},
     ],
 )
 def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation: Generation, pretrain: dict[str, Any]) -> None:
@@ -105,10 +99,10 @@ def gradients_of(task: PretrainTask) -> dict[str, torch.Tensor]:
 
 
 def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, generation: Generation) -> None:
-    """By loss and by gradient; a weight of its own counts, and what ICT draws is what the stage of this seed would draw."""
+    """By loss and by gradient; what ICT draws is what the stage of this seed would draw."""
     losses: list[float] = []
     gradients: list[dict[str, torch.Tensor]] = []
-    runs: list[dict[str, Any]] = [{}, {"ict_batch": 5}, {"ict_batch": 5, "ict_weight": 0.25}]
+    runs: list[dict[str, Any]] = [{}, {"ict_batch": 5}]
     for choices in runs:
         task = task_of(trained, generation, **choices)
         task.model.eval()
@@ -122,20 +116,14 @@ def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, genera
     cloze.loss.backward()
     by_cloze = gradients_of(task)
     assert int(cloze.valid) == 5
-    for loss, found, weight in zip(losses[1:], gradients[1:], (1.0, 0.25), strict=True):
-        each = weight * task.section.batch / 5  # the step divides both by its sentences
-        assert loss == pytest.approx(losses[0] + each * float(cloze.loss.detach()), rel=1e-5)
-        for name, more in by_cloze.items():
-            torch.testing.assert_close(found[name], gradients[0][name] + each * more, rtol=1e-4, atol=1e-5)
+    each = task.section.batch / 5  # the step divides both by its sentences
+    assert losses[1] == pytest.approx(losses[0] + each * float(cloze.loss.detach()), rel=1e-5)
+    for name, more in by_cloze.items():
+        torch.testing.assert_close(gradients[1][name], gradients[0][name] + each * more, rtol=1e-4, atol=1e-5)
 
 
-def test_a_stage_with_icts_loss_depends_on_how_ict_hides(trained: Path) -> None:
-    def mark(pretrain: dict[str, Any], ict: dict[str, Any]) -> str:
-        recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain, "ict": ict})
-        return pretraining_fingerprint(open_context(RunPaths(trained), recipe, lambda *row: None))
-
-    assert mark({}, {}) == mark({}, {"keep_rate": 0.5}) == mark({"ict_batch": 0}, {})
-    assert len({mark({}, {}), mark({"ict_batch": 4}, {}), mark({"ict_batch": 4}, {"keep_rate": 0.5})}) == 3
+def test_a_stage_with_icts_loss_is_another(trained: Path) -> None:
+    assert pretraining_fingerprint(chosen(trained, ict_batch=4)) != pretraining_fingerprint(chosen(trained))
     with pytest.raises(ConfigError, match="ict_batch"):
         chosen(trained, ict_batch=1)
 
@@ -157,40 +145,6 @@ def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, gener
         query, kept = task.queries.query(item, item), usual.queries.query(item, item)
         assert len(query.excluded) == 0 and kept.origin in kept.excluded and query.ids == kept.ids
         assert query.origin in task.view.retrieve([query]).block_ids and kept.origin not in usual.view.retrieve([kept]).block_ids
-
-
-@pytest.mark.parametrize("overlap", [2, 4, 7])
-@pytest.mark.parametrize("k", [2, 4, 13])
-def test_overlapping_documents_are_not_found(trained: Path, generation: Generation, overlap: int, k: int) -> None:
-    """The deepening search gives what a search with every overlapping block excluded beforehand gives."""
-    task = task_of(trained, generation, exclude_overlap=overlap, candidates=k)
-    plain = task_of(trained, generation, candidates=k)
-    store, every = task.context.store, np.asarray(task.context.store.block_ids)
-    queries = [task.queries.query(item, item) for item in range(0, len(task.queries.sentences), 3)]
-    trivial = [slow_overlaps(store, query, overlap) for query in queries]
-    assert any(0 < len(ids) < len(every) for ids in trivial)
-    found = task.view.retrieve(queries)
-    listed = [dataclasses.replace(q, excluded=np.union1d(q.excluded, ids)) for q, ids in zip(queries, trivial, strict=True)]
-    expected = plain.view.retrieve(listed)
-    np.testing.assert_array_equal(found.block_ids, expected.block_ids)
-    np.testing.assert_array_equal(found.valid, expected.valid)
-    for query, ids in zip(queries, trivial, strict=True):
-        assert sorted(overlapping(query, every, store, overlap).tolist()) == sorted(ids)
-
-
-def slow_overlaps(store: BlockStore, query: MaskedQuery, length: int) -> list[int]:
-    """By comparing every place with every place."""
-    whole, found = query.whole, []
-    for row in range(len(store)):
-        body = store.token_ids(row).tolist()
-        places = ((a, b) for a in range(len(whole) - length + 1) for b in range(len(body) - length + 1))
-        if any(whole[a : a + length] == body[b : b + length] for a, b in places):
-            found.append(int(store.block_ids[row]))
-    return found
-
-
-def test_runs_of_wordpieces() -> None:
-    assert runs([1, 2, 3, 4], 3) == {(1, 2, 3), (2, 3, 4)} and runs([1, 2], 3) == set() and runs([1, 2], 1) == {(1,), (2,)}
 
 
 def test_other_documents_are_masked_and_the_corpus_is_retrieved(
@@ -281,10 +235,6 @@ def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Pa
     [
         ({"masking": "words"}, "'pretrain.masking' cannot be 'words'"),
         ({"marginal": "span"}, "'pretrain.marginal' cannot be 'span'"),
-        ({"spans": 0}, "'pretrain.spans' is 0"),
-        ({"exclude_overlap": -1}, "'pretrain.exclude_overlap' is -1"),
-        ({"exclude_overlap": 12, "exclude": False}, "'pretrain.exclude' is false"),
-        ({"ict_weight": 0.0}, "'pretrain.ict_weight' is 0.0"),
         ({"from_warm": False}, "'pretrain.from_warm' is false"),
         ({"sentences": "news.jsonl"}, "'pretrain.sentences' cannot be 'news.jsonl'"),
     ],

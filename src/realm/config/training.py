@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
 from realm.config.values import Count, File, FileList, Files, Positive, Published, Share, named
 from realm.errors import ConfigError
@@ -24,8 +24,6 @@ class IctConfig:
     """Peak learning rate."""
     warmup: Count = 40
     """Steps of linear warm-up."""
-    keep_rate: Share = 0.1
-    """How often the sentence stays in its block."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,10 @@ class WarmConfig:
     """Steps of linear warm-up."""
     masking: Literal["salient", "pmi", "spans", "tokens"] = "salient"
     """What is hidden: salient, pmi, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
-    hide_rate: Share = 0.2
-    """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
-    partner_rate: Share = 0.5
-    """How often the block is replaced by another one that holds the hidden span and a neighbouring span: the same names in other words."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
     check_every: Positive = 50
     """Steps between tests on held-out pairs."""
-    ratio: float = 3.0
-    """The stage ends when the encoder fills at least so many times as many spans with the block as without it ..."""
-    accuracy: Share = 0.5
-    """... and at least this share of held-out spans with the block."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +79,9 @@ class PretrainConfig:
     the sentence), pmi (collocations, in any script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
-    spans: Positive = 1
-    """Spans hidden per sentence, if it has so many; ignored with masking = "tokens"."""
     exclude: bool | Literal["document"] = True
     """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the
     retriever then collapses to copying."""
-    exclude_overlap: Count = 0
-    """Also leave out blocks that share so many wordpieces in a row with the sentence, such as 12; 0: only blocks that hold all of it."""
     proposals: Count = 0
     """Blocks that search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
     shown: Share = 0.0
@@ -120,8 +106,6 @@ class PretrainConfig:
     ict_batch: Count = 0
     """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
     the other blocks of these are the negatives. 0: none."""
-    ict_weight: Annotated[float, Gt(0)] = 1.0
-    """Weight of their mean loss beside that of the sentences."""
     from_ict: bool = True
     """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
@@ -143,8 +127,6 @@ class PretrainConfig:
     utility)."""
     probe_queries: int = 200
     """Fixed masked sentences whose retrieval is measured at every refresh."""
-    stop_on_collapse: bool = False
-    """Stop the stage when the retriever collapses, instead of only warning."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 
@@ -175,8 +157,6 @@ class RefresherConfig:
     int8: bool = False
     """Embed what is indexed without training in 8-bit integers, by ONNX Runtime (extra onnx): 2.4 times float32's speed on a processor with
     VNNI, 1.2 times bfloat16's, and recall at 20 within .002."""
-    nice: Count = 10
-    """Nice level of a refresher on the trainer's machine."""
     staleness_limit: Count = 0
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
     deadline: Annotated[float, Ge(1)] = 600.0
@@ -188,16 +168,12 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.publish == "best" and not section.held_out:
         cure = "The best weights are chosen on held-out sentences: set pretrain.held_out, or publish the last."
         raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
-    if section.exclude_overlap and not section.exclude:
-        raise ConfigError("'pretrain.exclude_overlap' is given and 'pretrain.exclude' is false", cure="Leave one of them out.")
-    if section.fill == "pointer" and (section.masking == "tokens" or section.spans != 1):
-        cure = "Hide one span: set pretrain.masking to recurring, and pretrain.spans to 1."
+    if section.fill == "pointer" and section.masking == "tokens":
+        cure = "Hide one span: set pretrain.masking to recurring."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
     if section.ict_batch == 1:
         cure = "Take 16, or 0 for no such loss."
         raise ConfigError("'pretrain.ict_batch' is 1, and ICT tells blocks from each other", cure=cure)
-    if section.masking == "recurring" and section.spans != 1:
-        raise ConfigError("'pretrain.masking' is 'recurring', which hides one span of a sentence", cure="Set pretrain.spans to 1.")
     if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)

@@ -25,6 +25,8 @@ from realm.train.distributed import gather, rank, world
 from realm.train.loop import StepResult, Task
 from realm.train.stepping import own_shares, seed_share
 
+KEEP_RATE = 0.1
+"""How often the sentence stays in its block."""
 SAMPLED = 4
 """Batches from which the wordpieces of a step are reckoned."""
 
@@ -36,7 +38,7 @@ class InverseCloze:
         keep_rate: how often the sentence stays in the block, so that exact overlap is learnt too.
     """
 
-    def __init__(self, store: BlockStore, *, keep_rate: float):
+    def __init__(self, store: BlockStore, *, keep_rate: float = KEEP_RATE):
         self.store = store
         self.keep_rate = keep_rate
         self.rows = [int(row) for row in np.flatnonzero(store.live) if len(store.sentences(int(row)).tokens) > 1]
@@ -89,7 +91,7 @@ class IctTask(Task):
         self.model = model
         self.context = context
         self.batch = section.batch
-        self.cloze = InverseCloze(context.store, keep_rate=section.keep_rate)
+        self.cloze = InverseCloze(context.store)
         if len(self.cloze) < 2:
             cure = "ICT needs at least two blocks of two sentences: add documents."
             raise CorpusError(f"{len(self.cloze)} blocks have more than one sentence", path=context.paths.corpus, cure=cure)

@@ -29,6 +29,12 @@ from realm.train.distributed import on_first
 from realm.train.loop import Metrics, StepResult, Task
 
 HELD_OUT = 200
+HIDE_RATE = 0.2
+"""Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
+PARTNER_RATE = 0.5
+"""How often the block is replaced by another one that holds the hidden span and a neighbouring span: the same names in other words."""
+RATIO, ACCURACY = 3.0, 0.5
+"""The encoder reads when it fills at least so many times as many held-out spans with the block as without it, and at least this share."""
 SAMPLE = 512
 """Examples from which the wordpieces of a step are reckoned."""
 
@@ -46,8 +52,9 @@ class FilledShares:
     with_block: float
     without: float
 
-    def passes(self, ratio: float, accuracy: float) -> bool:
-        return self.with_block >= accuracy and self.with_block >= ratio * self.without
+    @property
+    def passes(self) -> bool:
+        return self.with_block >= ACCURACY and self.with_block >= RATIO * self.without
 
 
 class Pairs:
@@ -67,8 +74,8 @@ class Pairs:
         """
         rng = generator("warm", self.context.seed, position)
         query = self.sentences.query(item, rng)
-        store, section = self.context.store, self.context.recipe.warm
-        if rng.random() < section.partner_rate:
+        store = self.context.store
+        if rng.random() < PARTNER_RATE:
             rows = self.partners.rows(query.targets, query.others, set(store.rows_of(query.excluded).tolist()))
             if rows:
                 return query, store.token_ids(rows[int(rng.integers(len(rows)))]).tolist()
@@ -76,7 +83,7 @@ class Pairs:
         sentences = store.sentences(row).tokens
         first = int(sentences[rng.integers(query.sentence + 1), 0])
         last = int(sentences[rng.integers(query.sentence, len(sentences)), 1])
-        query = hide_more(query, section.hide_rate, self.context.inputs.featurizer.mask, rng)
+        query = hide_more(query, HIDE_RATE, self.context.inputs.featurizer.mask, rng)
         return query, store.token_ids(row)[first:last].tolist()
 
     def slots(self, queries: list[MaskedQuery]) -> tuple[Tensor, Tensor, Tensor]:
@@ -142,9 +149,7 @@ class WarmTask(Task):
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:
-        return (
-            step >= self.section.least_steps and self.reading is not None and self.reading.passes(self.section.ratio, self.section.accuracy)
-        )
+        return step >= self.section.least_steps and self.reading is not None and self.reading.passes
 
     def state(self) -> dict[str, Any]:
         return {"reading": None if self.reading is None else [self.reading.with_block, self.reading.without]}
@@ -162,7 +167,7 @@ def run_warm(context: StageContext) -> None:
     task = WarmTask(context, model)
     steps = train(context, task, context.recipe.warm, mark)
     reading = task.reading or task.pairs.test(model.encoder)  # type: ignore[arg-type]
-    reads = reading.passes(task.section.ratio, task.section.accuracy)
+    reads = reading.passes
     facts = {"steps": steps, "filled_with_block": reading.with_block, "filled_without": reading.without, "reads": reads}
     publish_stage(context, "warm", model, mark, facts)
 

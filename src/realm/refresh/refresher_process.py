@@ -25,6 +25,8 @@ from realm.refresh.parameters import prune_run, requested
 from realm.refresh.refresher import Refresher
 from realm.stages import has_stage, require_run
 
+NICE = 10
+"""Nice level of a refresher beside the trainer."""
 RESTARTS = 5
 """In a row, without a generation published in between."""
 PATIENCE = 10.0
@@ -124,7 +126,7 @@ def main(root: Path, device: str) -> int:
     try:
         paths = RunPaths(root)
         recipe = load_recipe(paths.config)
-        os.nice(recipe.refresher.nice)
+        os.nice(NICE)
         torch.set_num_threads(recipe.refresher.threads)
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
         Refresher(paths, inputs, embed_options(recipe.refresher, device, bf16=recipe.run.bf16)).serve(lambda: False)

@@ -50,12 +50,12 @@ def features(store: BlockStore, query_length: int = 64) -> Featurizer:
     return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=query_length)
 
 
-def kinds(store: BlockStore, count: int) -> dict[str, MaskKind]:
+def kinds(store: BlockStore) -> dict[str, MaskKind]:
     words = word_table(store.tokenizer)
     return {
-        "salient": salient_spans(store, count=count),
-        "pmi": collocation_spans(store, count=count),
-        "spans": RandomSpans(store, words, count=count),
+        "salient": salient_spans(store),
+        "pmi": collocation_spans(store),
+        "spans": RandomSpans(store, words),
         "tokens": UniformTokens(store),
     }
 
@@ -77,12 +77,11 @@ def stretches(positions: list[int]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in found]
 
 
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("length", [12, 64])
 @pytest.mark.parametrize("name", ["salient", "pmi", "spans", "tokens"])
-def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, length: int, count: int) -> None:
+def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, length: int) -> None:
     """Targets restore the sentence, no target is cut by the query's end, some of the sentence is seen, and the draw is repeatable."""
-    sentences = MaskedSentences(terms_store, features(terms_store, length), kinds(terms_store, count)[name])
+    sentences = MaskedSentences(terms_store, features(terms_store, length), kinds(terms_store)[name])
     assert len(sentences) > 20
     varied = set()
     for item in range(0, len(sentences), max(1, len(sentences) // 20)):
@@ -98,16 +97,15 @@ def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, 
     assert len(varied) > 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_so_many_spans_as_are_asked_for_and_there(terms_store: BlockStore, count: int) -> None:
-    """Listed spans: as many as there are up to the count, each whole; the others are named."""
-    for kind in (salient_spans(terms_store, count=count), collocation_spans(terms_store, count=count)):
+def test_one_span_is_hidden_whole(terms_store: BlockStore) -> None:
+    """Of listed spans; the others are named."""
+    for kind in (salient_spans(terms_store), collocation_spans(terms_store)):
         sentences = MaskedSentences(terms_store, features(terms_store), kind)
         for item in range(0, len(sentences), 5):
             listed = sentences.spans_of(item)
             query = sentences.query(item, generator("n", item))
             covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
-            assert len(covered) == min(count, len(listed)) and sum(b - a for a, b in covered) == len(query.positions)
+            assert len(covered) == 1 and sum(b - a for a, b in covered) == len(query.positions)
             assert len(query.others) == len(listed) - len(covered)
 
 
@@ -117,7 +115,7 @@ def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.txt").write_text("1802 1803\n\nThe poet Victor Hugo was born in 1802.", "utf-8")
     build_corpus([tmp_path / "docs"], tmp_path / "corpus", BuildOptions(vocab_size=300))
     store = BlockStore.open(tmp_path / "corpus")
-    sentences = MaskedSentences(store, features(store), salient_spans(store, count=9))
+    sentences = MaskedSentences(store, features(store), salient_spans(store))
     for item in range(len(sentences)):
         query = sentences.query(item, generator(item))
         assert 0 < len(query.positions) < len(query.ids)
@@ -204,7 +202,7 @@ def test_collocations_are_learned_from_a_cased_script(terms_store: BlockStore) -
 
 def test_the_default_masks_are_those_of_one_salient_span(terms_store: BlockStore) -> None:
     default = MaskedSentences(terms_store, features(terms_store))
-    named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store, count=1))
+    named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
     assert len(default) == len(named)
     for item in range(0, len(default), 9):
         one, two = default.query(item, generator(item)), named.query(item, generator(item))

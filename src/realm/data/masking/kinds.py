@@ -50,20 +50,16 @@ class MaskKind(Protocol):
 
 
 class ListedSpans:
-    """Hides one or several of the spans that are listed for a sentence.
+    """Hides one of the spans that are listed for a sentence.
 
     Args:
         listed: row -> spans [m, 2] in the row's wordpieces and the sentence of each [m].
-        count: spans hidden in a sentence that has so many.
         max_masks: longest span in wordpieces.
     """
 
-    def __init__(
-        self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, count: int = 1, max_masks: int = MAX_MASKS
-    ):
+    def __init__(self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, max_masks: int = MAX_MASKS):
         self.store = store
         self.listed = listed
-        self.count = count
         self.max_masks = max_masks
 
     def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
@@ -83,23 +79,18 @@ class ListedSpans:
         yield from sorted(usable.items())
 
     def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
-        left = list(spans)
-        hidden: list[Span] = []
-        for _ in range(min(self.count, len(spans))):
-            chosen = left.pop(int(rng.integers(len(left))))
-            if _size(hidden) + _size([chosen]) < len(ids):
-                hidden.append(chosen)
-        return sorted(hidden), [span for span in spans if span not in hidden]
+        chosen = spans[int(rng.integers(len(spans)))]
+        return [chosen], [span for span in spans if span != chosen]
 
 
-def salient_spans(store: BlockStore, *, count: int = 1, max_masks: int = MAX_MASKS) -> ListedSpans:
+def salient_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpans:
     """The spans that the corpus's tagger found (REALM, section 3.4)."""
 
     def listed(row: int) -> tuple[np.ndarray, np.ndarray]:
         table = store.spans(row)
         return table.tokens, table.sentence
 
-    return ListedSpans(store, listed, count=count, max_masks=max_masks)
+    return ListedSpans(store, listed, max_masks=max_masks)
 
 
 class UniformTokens:
@@ -121,17 +112,15 @@ class UniformTokens:
 
 
 class RandomSpans:
-    """Hides spans of whole words of random lengths at random places.
+    """Hides a span of whole words, of a random length at a random place.
 
     Args:
-        count: spans of a sentence that has room for so many.
         max_masks: longest span in wordpieces.
     """
 
-    def __init__(self, store: BlockStore, words: WordTable, *, count: int = 1, max_masks: int = MAX_MASKS):
+    def __init__(self, store: BlockStore, words: WordTable, *, max_masks: int = MAX_MASKS):
         self.store = store
         self.words = words
-        self.count = count
         self.max_masks = max_masks
 
     def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
@@ -139,7 +128,7 @@ class RandomSpans:
         for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
             borders = [0, *(np.flatnonzero(starts[first + 1 : last]) + 1).tolist(), last - first]
             whole = [border for border in borders if border <= shown]  # a word that the query would cut is no word to hide
-            if any(self._fits((a, b), [], min(last - first, shown)) for a, b in pairwise(whole)):
+            if any(self._fits((a, b), min(last - first, shown)) for a, b in pairwise(whole)):
                 yield sentence, [(0, whole[-1])]
             else:
                 dropped["no word that can be hidden"] += 1
@@ -147,32 +136,21 @@ class RandomSpans:
     def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
         ((_, end),) = spans
         borders = [0, *(p for p in range(1, end) if self.words.starts[ids[p]]), end]
-        hidden: list[Span] = []
-        for _ in range(self.count):
-            span = self._draw(borders, hidden, len(ids), rng)
-            if span is not None:
-                hidden.append(span)
-        return sorted(hidden), []
+        return [self._draw(borders, len(ids), rng)], []
 
-    def _draw(self, borders: list[int], hidden: list[Span], shown: int, rng: np.random.Generator) -> Span | None:
-        """A length, again if it fits nowhere, then one of the places where it fits."""
+    def _draw(self, borders: list[int], shown: int, rng: np.random.Generator) -> Span:
+        """A length, again if it fits nowhere, then one of the places where it fits; ``maskable`` has seen that there is one."""
         shares = LENGTH_SHARES[: len(borders) - 1].copy()
-        while shares.any():
+        while True:
             at = int(np.searchsorted(np.cumsum(shares), rng.random() * shares.sum(), side="right"))
             words = min(at, int(np.flatnonzero(shares)[-1])) + 1  # a draw of nearly 1 may be rounded up
-            places = [span for span in zip(borders, borders[words:], strict=False) if self._fits(span, hidden, shown)]
+            places = [span for span in zip(borders, borders[words:], strict=False) if self._fits(span, shown)]
             if places:
                 return places[int(rng.integers(len(places)))]
             shares[words - 1] = 0.0
-        return None
 
-    def _fits(self, span: Span, hidden: list[Span], shown: int) -> bool:
-        apart = all(span[1] <= start or end <= span[0] for start, end in hidden)
-        return apart and span[1] - span[0] <= self.max_masks and _size([*hidden, span]) < shown
-
-
-def _size(spans: list[Span]) -> int:
-    return sum(end - start for start, end in spans)
+    def _fits(self, span: Span, shown: int) -> bool:
+        return span[1] - span[0] <= self.max_masks and span[1] - span[0] < shown
 
 
 COUNTED = 10_000
@@ -252,6 +230,6 @@ class _Run:
     borders: list[int]
 
 
-def collocation_spans(store: BlockStore, *, count: int = 1, max_masks: int = MAX_MASKS) -> ListedSpans:
+def collocation_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpans:
     """The collocations of the corpus as spans to hide."""
-    return ListedSpans(store, Collocations(store).listed, count=count, max_masks=max_masks)
+    return ListedSpans(store, Collocations(store).listed, max_masks=max_masks)

@@ -1,18 +1,16 @@
 """Sentences of the pre-training corpus with hidden wordpieces, and the blocks that they must not be given (REALM, section 3.4).
 
 A span that the query cannot hold whole is a counted drop, never a cut target (realm_facts 10.9 in our own words: a longer span must
-not be learnt in part). Blocks that hold a sentence verbatim are known beforehand. Which others share a long run of wordpieces with it is
-looked up in what was retrieved: an index over all runs of a large corpus would take more room than its vectors.
+not be learnt in part). Blocks that hold a sentence verbatim are known beforehand.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 
 import numpy as np
 
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
+from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
 from realm.data.masking.kinds import MaskKind, Span, salient_spans
 from realm.data.types import MaskedQuery
@@ -57,24 +55,6 @@ class NoExclusion(Exclusion):
 
     def blocks(self, row: int, sentence_hash: int) -> np.ndarray:
         return np.empty(0, np.int64)
-
-
-def runs(ids: SequenceOf[int], length: int) -> set[tuple[int, ...]]:
-    """Every run of ``length`` wordpieces; none if there are fewer."""
-    return set(zip(*(ids[start:] for start in range(length)), strict=False))
-
-
-def overlapping(query: MaskedQuery, block_ids: np.ndarray, store: BlockStore, length: int) -> np.ndarray:
-    """int64 [m]: those of ``block_ids`` that share a run of ``length`` wordpieces with the sentence as it was before it was masked.
-
-    Args:
-        block_ids: of the knowledge corpus; :data:`NULL_BLOCK` shares nothing.
-        length: at least 1.
-    """
-    sentence = runs(query.whole, length)
-    real = block_ids[block_ids != NULL_BLOCK]
-    bodies = (store.token_ids(int(row)).tolist() for row in store.rows_of(real))
-    return real[np.array([not sentence.isdisjoint(runs(body, length)) for body in bodies], bool)] if len(real) else real
 
 
 class MaskedSentences:

@@ -13,7 +13,6 @@ from realm.data.blocks import BlockInputs
 from realm.data.cloze import words_left
 from realm.data.featurize import searched_ids
 from realm.data.masking.evidence import Evidence
-from realm.data.masking.sentences import overlapping
 from realm.data.types import MaskedQuery, Sequence
 from realm.errors import TrainingError
 from realm.index.hybrid import HybridSearch
@@ -25,9 +24,6 @@ from realm.refresh.async_refresh import AsyncRefresh
 from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.refresh.refresher_process import RefresherProcess
 from realm.retrieval import Retrieved, Retriever
-
-Find = Callable[[np.ndarray, int, list[np.ndarray]], Retrieved]
-"""Searches for some of the queries, int64 [m], so many candidates without what each of them excludes."""
 
 
 def asked_inputs(context: StageContext, queries: SequenceOf[MaskedQuery]) -> list[Sequence]:
@@ -88,33 +84,8 @@ class PretrainView:
             raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
         retriever = Retriever(lambda emb: emb, self.generation.index, self.hybrid)
         texts = words_left(self.sentences, queries) if self.hybrid is not None else [""] * len(queries)
-
-        def find(which: np.ndarray, depth: int, exclude: list[np.ndarray]) -> Retrieved:
-            words, asked = [texts[i] for i in which.tolist()], query_emb[torch.from_numpy(which)]
-            return retriever.retrieve(asked, depth, null=section.null, exclude=exclude, texts=words, proposals=section.proposals)
-
-        if not section.exclude_overlap:
-            return find(np.arange(len(queries)), k, [query.excluded for query in queries])
-        return _search_on(find, self.inputs, queries, k, len(self.generation.index) + int(section.null), section.exclude_overlap)
-
-
-def _search_on(find: Find, inputs: BlockInputs, queries: SequenceOf[MaskedQuery], k: int, most: int, overlap: int) -> Retrieved:
-    """Search, exclude what overlaps, and search again for queries that found such documents, each time twice as deep, up to ``most``."""
-    excluded = [query.excluded for query in queries]
-    waiting, depth = np.arange(len(queries)), k
-    columns: list[tuple[np.ndarray, ...]] = [()] * len(queries)
-    while len(waiting):
-        found = find(waiting, depth, [excluded[i] for i in waiting])
-        again = []
-        for at, i in enumerate(waiting.tolist()):
-            trivial = overlapping(queries[i], found.block_ids[at], inputs.store, overlap)
-            excluded[i] = np.union1d(excluded[i], trivial)
-            columns[i] = tuple(values[at, :k] for values in (found.block_ids, found.valid, found.scores))
-            if np.isin(columns[i][0], trivial).any():
-                again.append(i)
-        waiting, depth = np.array(again, np.int64), min(2 * depth, max(k, most))
-    ids, valid, scores = (np.stack(values) for values in zip(*columns, strict=True))
-    return Retrieved(ids, valid, scores)
+        exclude = [query.excluded for query in queries]
+        return retriever.retrieve(query_emb, k, null=section.null, exclude=exclude, texts=texts, proposals=section.proposals)
 
 
 def holding(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved) -> np.ndarray:
@@ -150,11 +121,10 @@ def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieve
 
 def _evidence(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> np.ndarray:
     """int64 [n]: ids of the blocks in the index that state what is hidden of a sentence and may be retrieved for it."""
-    store, overlap = view.inputs.store, view.section.exclude_overlap
+    store = view.inputs.store
     rows = [row for row in _stating(view, query, evidence) if view.inputs.span_places.places(row, query.targets)]
     found = np.asarray(store.block_ids)[np.array(rows, np.int64)]
-    found = found[np.isin(found, view.generation.snapshot.block_ids) & ~np.isin(found, query.excluded)]
-    return np.setdiff1d(found, overlapping(query, found, store, overlap)) if overlap else found
+    return found[np.isin(found, view.generation.snapshot.block_ids) & ~np.isin(found, query.excluded)]
 
 
 def _stating(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> list[int]:

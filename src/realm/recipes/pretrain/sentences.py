@@ -75,7 +75,7 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
     if section.masking == "recurring":
         kind: MaskKind = RecurringSpans(store, context.store, shown=featurizer.query_length - 2, unsalient=section.unsalient)
     else:
-        kind = _kind(section.masking, store, section.spans)
+        kind = _kind(section.masking, store)
     return _any(MaskedSentences(store, featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
 
 
@@ -86,7 +86,7 @@ def probe_sentences(context: StageContext, training: MaskedSentences) -> MaskedS
         training: the sentences of pre-training; they serve where the corpus has no salient span.
     """
     section = context.recipe.pretrain
-    if section.masking == "salient" and section.spans == 1:
+    if section.masking == "salient":
         return training
     salient = MaskedSentences(training.store, training.featurizer, exclusion=training.exclusion)
     return salient if len(salient) else training
@@ -97,17 +97,15 @@ def pretraining_fingerprint(context: StageContext) -> str:
     section = context.recipe.pretrain
     parents = [stage for stage, used in (("ict", section.from_ict), ("warm", section.from_warm)) if used]
     more = {"sentences": sentences_store(context).manifest.corpus_id} if section.sentences else {}
-    if section.ict_batch:
-        more |= {"keep_rate": str(context.recipe.ict.keep_rate)}
     return fingerprint(context, "pretrain", *parents, **more)
 
 
-def _kind(masking: str, store: BlockStore, count: int = 1) -> MaskKind:
+def _kind(masking: str, store: BlockStore) -> MaskKind:
     if masking == "pmi":
-        return collocation_spans(store, count=count)
+        return collocation_spans(store)
     if masking == "spans":
-        return RandomSpans(store, word_table(store.tokenizer), count=count)
-    return UniformTokens(store) if masking == "tokens" else salient_spans(store, count=count)
+        return RandomSpans(store, word_table(store.tokenizer))
+    return UniformTokens(store) if masking == "tokens" else salient_spans(store)
 
 
 def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:

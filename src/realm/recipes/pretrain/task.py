@@ -55,7 +55,6 @@ class PretrainTask(Task):
         self.watcher, self.followed = monitor.Watcher(), monitor.Examples(context.paths.examples, self.queries.sentences.store)
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
-        self.collapsed = False
         self.first_recall = 0.0
         self.own_em: float | None = None
         self._even_offset: float | None = None
@@ -97,10 +96,10 @@ class PretrainTask(Task):
         return self._with_cloze(result, self.cloze.step(step, share))
 
     def _with_cloze(self, result: StepResult, cloze: StepResult) -> StepResult:
-        """A step with ICT's beside it: to the mean over sentences comes ``ict_weight`` times ICT's mean over its own batch."""
+        """A step with ICT's beside it: to the mean over sentences comes ICT's mean over its own batch."""
         each = self.section.batch / self.section.ict_batch
         metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
-        return replace(result, loss=result.loss + self.section.ict_weight * each * cloze.loss, metrics=metrics)
+        return replace(result, loss=result.loss + each * cloze.loss, metrics=metrics)
 
     def examples(self, step: int) -> list[dict[str, Any]]:
         return self.queries.examples(step)
@@ -159,8 +158,7 @@ class PretrainTask(Task):
         view, queries = self.view, self.probe.queries
         retrieved = self.probe.retrieve(view)
         metrics = {"probe_recall": self.probe.recall(retrieved)}
-        self.collapsed = self.probe.collapse()
-        metrics["collapsed"] = float(self.collapsed)
+        metrics["collapsed"] = float(self.probe.collapse())
         self.followed.add(view, step, queries, retrieved)
         if previous is not None:
             metrics["topk_overlap"] = monitor.overlap(previous, retrieved)
@@ -190,9 +188,6 @@ class PretrainTask(Task):
             return 0, steps
         return (0, first) if step < first else (first, steps)
 
-    def finished(self, step: int) -> bool:
-        return self.collapsed and self.section.stop_on_collapse
-
     def state(self) -> dict[str, Any]:
         state = {"generation": self.generation.number, "probe": self.probe.history}
         state |= {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
@@ -201,10 +196,9 @@ class PretrainTask(Task):
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
         self.probe.history = list(state["probe"])
-        self.watcher.restore(state.get("watcher", {}))
-        self.followed.restore(state.get("followed", 0))
-        self.first_recall, self._even_offset = state.get("first_recall", 0.0), state.get("even_offset")
-        self.own_em = state.get("own_em")
+        self.watcher.restore(state["watcher"])
+        self.followed.restore(state["followed"])
+        self.first_recall, self.own_em, self._even_offset = state["first_recall"], state["own_em"], state["even_offset"]
 
     @property
     def retriever_learnt(self) -> bool:
