@@ -35,8 +35,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     return one_body(
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
         projection=model.projection or PROJECTION,
-        layer_norm_eps=model.layer_norm_eps,
-        dropout=model.embedding_dropout,
+        dropout=0.0,
         null_offset=True,
         span_hidden=model.span_hidden,
         max_span=model.max_span,

@@ -291,5 +291,3 @@ def test_the_best_needs_held_out_sentences(write_tiny: Callable[[Path], Path], t
         load_recipe(recipe, {"pretrain": {"publish": "best", "held_out": 0}})
     with pytest.raises(ConfigError, match=r"'ict.batch' is 4, not a multiple of ict.accumulate = 3"):
         load_recipe(recipe, {"ict": {"accumulate": 3}})
-    with pytest.raises(ConfigError, match=r"'run.schedule' cannot be 'step'. It is one of: linear, cosine"):
-        load_recipe(recipe, {"run": {"schedule": "step"}})

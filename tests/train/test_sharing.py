@@ -1,8 +1,7 @@
-"""A batch in parts: the same step, whatever the parts weigh; what is recomputed; the cosine; the best weights; batches written down."""
+"""A batch in parts: the same step, whatever the parts weigh; what is recomputed; the best weights; batches written down."""
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from realm.nn.spec import bert_spec
 from realm.train.checkpoint import BestWeights, CheckpointDirectory, shared_best
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit, recompute_layers
 from realm.train.metrics import MetricsLog
-from realm.train.optim import cosine
 
 BATCH = 12
 OPTIONS = LoopOptions(steps=6, lr=0.05, warmup=2, log_every=2, checkpoint_every=2)
@@ -94,18 +92,6 @@ def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path: Path) -> N
         assert one["step"] == other["step"] and one["valid"] == other["valid"]
         for name in ("loss", "mean_x", "grad_norm"):
             assert one[name] == pytest.approx(other[name], abs=2e-6)
-
-
-def test_the_cosine_warms_up_and_ends_at_zero() -> None:
-    factors = [cosine(step, steps=10, warmup=2) for step in range(11)]
-    assert factors[:3] == [0.5, 1.0, 1.0] and factors[6] == pytest.approx(0.5) and factors[10] == pytest.approx(0.0)
-    assert all(a > b for a, b in pairwise(factors[2:]))
-
-
-def test_the_cosine_is_what_the_loop_takes(tmp_path: Path) -> None:
-    train(Weighed(), tmp_path, schedule="cosine")
-    rows = list(MetricsLog(tmp_path / "metrics.jsonl").rows())
-    assert [row["lr"] for row in rows] == pytest.approx([0.05 * cosine(step, steps=6, warmup=2) for step in (1, 3, 5)], abs=1e-6)
 
 
 def test_recomputed_layers_give_the_same_gradients_dropout_included() -> None:

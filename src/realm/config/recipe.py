@@ -26,8 +26,6 @@ class RunConfig:
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
     optimizer: Literal["adamw", "bert"] = "adamw"
     """adamw, or bert: AdamW without bias correction, as in BERT and the released REALM code."""
-    schedule: Literal["linear", "cosine"] = "linear"
-    """How the learning rate falls from its peak to 0: linear or cosine."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them: less memory, about a third slower."""
     checkpoint_every: Count = 50
@@ -68,12 +66,8 @@ class CorpusConfig:
     """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
     """A file of phrases, one a line, that are salient in addition to what the tagger finds."""
-    document_bytes: Annotated[int, Interval(ge=1000, le=2**26)] = 2**24
-    """Most bytes of one document's text in UTF-8; a longer document is counted and left out."""
     document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0
     """Most seconds of processor time to read one HTML, PDF or Word document; a slower one is counted and left out."""
-    strict: bool = False
-    """Stop at the first malformed document instead of counting it."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +94,8 @@ class ModelConfig:
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True
     """Whether segment ids are fed to the body."""
-    layer_norm_eps: float = 1e-12
-    """Epsilon of the projection's LayerNorm; 1e-12 matches published weights."""
     dropout: Share = 0.1
     """Dropout of hidden states in training, also in a published body."""
-    embedding_dropout: Share = 0.0
-    """Dropout of the finished embedding in training. At 0.1 the best of seven candidates stays the best in only one of four draws."""
     freeze_words: bool = False
     """Do not train the table of word embeddings, which is half of a small body and has the largest gradient."""
     attention_dropout: Share = 0.0

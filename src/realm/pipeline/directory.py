@@ -168,14 +168,12 @@ def _build(
         block_length=section.block_length,
         tagger=section.tagger,
         gazetteer=Path(section.gazetteer) if section.gazetteer else None,
-        strict=section.strict,
         source_options=SourceOptions.of(
             section.format,
             section.id_column,
             section.title_column,
             section.text_column,
             section.templates,
-            document_bytes=section.document_bytes,
             document_seconds=section.document_seconds,
         ),
     )

@@ -165,7 +165,6 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
         "seed": recipe.run.seed,
         "bf16": recipe.run.bf16,
         "optimizer": recipe.run.optimizer,
-        "schedule": recipe.run.schedule,
         **more,
     }
     if stage in ("pretrain", "finetune"):
@@ -216,7 +215,6 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         lr=section.lr,
         warmup=section.warmup,
         optimizer=context.recipe.run.optimizer,
-        schedule=context.recipe.run.schedule,
         seed=context.seed,
         accumulate=section.accumulate,
         bf16=context.recipe.run.bf16,

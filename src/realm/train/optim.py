@@ -1,13 +1,10 @@
 """The two optimisers, each with its schedule, a pure function of the step: AdamW as torch has it, and AdamW as BERT published it.
 
-Either may take the cosine instead of its own line.
-
 BERT's (also the released REALM and ORQA code's) differs in three ways that show in the first thousands of steps: moments are not
 corrected for their start at zero, the warm-up begins at exactly 0, and the decay counts from step 0, so that the rate jumps down where
 the warm-up ends.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +30,6 @@ def bert_schedule(step: int, *, steps: int, warmup: int) -> float:
     if step < warmup:
         return step / warmup
     return max(0.0, 1 - step / max(1, steps))
-
-
-def cosine(step: int, *, steps: int, warmup: int) -> float:
-    """The factor on the learning rate at ``step`` (from 0): linear warm-up, then half a cosine from 1 to 0 at ``steps``."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))) / 2
 
 
 def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01, rates: Rates = ALIKE) -> torch.optim.Optimizer:
@@ -115,6 +105,5 @@ OPTIMIZERS = {"adamw": Optimisation(adamw, schedule), "bert": Optimisation(bert_
 
 
 def learning_rate_factor(options: LoopOptions, step: int) -> float:
-    """The factor on the learning rate at ``step`` (from 0) by the options' schedule."""
-    line = cosine if options.schedule == "cosine" else OPTIMIZERS[options.optimizer].schedule
-    return line(step, steps=options.steps, warmup=options.warmup)
+    """The factor on the learning rate at ``step`` (from 0) by the schedule of the options' optimiser."""
+    return OPTIMIZERS[options.optimizer].schedule(step, steps=options.steps, warmup=options.warmup)

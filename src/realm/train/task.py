@@ -100,7 +100,6 @@ class LoopOptions:
         lr: peak learning rate.
         warmup: steps of linear warm-up.
         optimizer: of ``optim.OPTIMIZERS``.
-        schedule: "linear" (the line that was published with the optimiser) or "cosine": how the learning rate falls after the warm-up.
         clip: global gradient norm.
         accumulate: parts in which each rank computes its share of a batch, one after the other.
         log_every: steps between metric rows.
@@ -115,7 +114,6 @@ class LoopOptions:
     lr: float
     warmup: int
     optimizer: str = "adamw"
-    schedule: str = "linear"
     clip: float = 1.0
     seed: int = 0
     accumulate: int = 1
