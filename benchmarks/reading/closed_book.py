@@ -59,7 +59,7 @@ def after_reading(context: StageContext, wordpieces: int, lr: float) -> tuple[Pa
 
 
 def section(context: StageContext, lr: float, steps: int) -> Any:
-    return dataclasses.replace(context.recipe.warm, lr=lr, steps=steps, batch=BATCH, accumulate=1)
+    return dataclasses.replace(context.recipe.warm, lr=lr, steps=steps, batch=BATCH)
 
 
 def learnt(context: StageContext, start: Path, lr: float, passes: int, most: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from realm.train.metrics import TIMES, MetricsLog, _line
 
 Jobs = Callable[..., list[dict[str, Any]]]
 STEPS = 10
-PRETRAIN = {"steps": STEPS, "refresh_every": 4, "accumulate": 2, "held_out": 3, "eval_every": 5, "batch": 4}
-SETTINGS = {"run": {"checkpoint_every": 3}, "pretrain": PRETRAIN, "eval": {"qa": ""}}
+PRETRAIN = {"steps": STEPS, "refresh_every": 4, "held_out": 3, "eval_every": 5, "batch": 4}
+SETTINGS = {"run": {"checkpoint_every": 3, "accumulate": 2}, "pretrain": PRETRAIN, "eval": {"qa": ""}}
 KILLED = -9
 
 
@@ -65,7 +65,7 @@ def test_killed_on_two_ranks(before_pretraining: Path, tmp_path: Path, jobs: Job
 def test_killed_at_random_steps_again_and_again(before_pretraining: Path, tmp_path: Path, jobs: Jobs, world: int, accumulate: int) -> None:
     draw = random.Random(10 * world + accumulate)
     kills = sorted((step, draw.randrange(world)) for step in draw.sample(range(STEPS), 6))
-    settings = {**SETTINGS, "pretrain": {**PRETRAIN, "accumulate": accumulate}}
+    settings = {**SETTINGS, "run": {"checkpoint_every": 3, "accumulate": accumulate}}
     assert_resumes(jobs, before_pretraining, tmp_path, world, [(rank, step) for step, rank in kills], settings)
 
 

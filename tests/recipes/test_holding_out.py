@@ -289,5 +289,5 @@ def test_the_best_needs_held_out_sentences(write_tiny: Callable[[Path], Path], t
     recipe = write_tiny(tmp_path)
     with pytest.raises(ConfigError, match=r"recipe.toml: 'pretrain.publish' is 'best' and 'pretrain.held_out' is 0"):
         load_recipe(recipe, {"pretrain": {"publish": "best", "held_out": 0}})
-    with pytest.raises(ConfigError, match=r"'ict.batch' is 4, not a multiple of ict.accumulate = 3"):
-        load_recipe(recipe, {"ict": {"accumulate": 3}})
+    with pytest.raises(ConfigError, match=r"'ict.batch' is 4, not a multiple of run.accumulate = 3"):
+        load_recipe(recipe, {"run": {"accumulate": 3}})

@@ -28,6 +28,9 @@ class RunConfig:
     """adamw, or bert: AdamW without bias correction, as in BERT and the released REALM code."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them: less memory, about a third slower."""
+    accumulate: Positive = 1
+    """Parts in which a rank computes its share of a batch: less memory, the same step. In ICT the negatives stay those of the whole batch;
+    embeddings are computed twice."""
     checkpoint_every: Count = 50
     """Steps between checkpoints: an interrupted stage loses at most so many. 0 writes none."""
     rank_timeout: Annotated[float, Ge(1)] = 600.0
@@ -209,7 +212,7 @@ class Recipe:
 def check_recipe(recipe: Recipe) -> None:
     """Whether fields that are right on their own go together. Raises ConfigError."""
     for name in ("ict", "warm", "pretrain", "finetune"):
-        training.check_steps(name, getattr(recipe, name))
+        training.check_steps(name, getattr(recipe, name), recipe.run.accumulate)
     training.check_pretrain(recipe.pretrain)
     weight = recipe.retrieval.weight
     if not isinstance(weight, str) and weight < 0:

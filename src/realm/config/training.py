@@ -17,9 +17,6 @@ class IctConfig:
     """Optimiser steps."""
     batch: Annotated[int, Ge(2)] = 64
     """Pseudo-queries a step over all ranks; the other blocks of the batch are the negatives."""
-    accumulate: Positive = 1
-    """Parts in which a rank computes its share of a batch: less memory, the same step. Negatives stay those of the whole batch; embeddings
-    are computed twice."""
     lr: float = 1e-3
     """Peak learning rate."""
     warmup: Count = 40
@@ -34,8 +31,6 @@ class WarmConfig:
     """At most so many optimiser steps; the stage ends earlier once the encoder reads."""
     batch: Positive = 32
     """Masked sentences a step over all ranks."""
-    accumulate: Positive = 1
-    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-3
     """Peak learning rate."""
     warmup: Count = 40
@@ -56,8 +51,6 @@ class PretrainConfig:
     """Optimiser steps."""
     batch: Positive = 16
     """Masked sentences a step over all ranks."""
-    accumulate: Positive = 1
-    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 3e-4
     """Peak learning rate."""
     retriever_rate: Share = 1.0
@@ -232,8 +225,6 @@ class FinetuneConfig:
     """Optimiser steps."""
     batch: Positive = 16
     """Questions a step over all ranks."""
-    accumulate: Positive = 1
-    """Parts in which a rank computes its share of a batch: less memory, the same step."""
     lr: float = 5e-4
     """Peak learning rate."""
     retriever_rate: Share = 1.0
@@ -270,10 +261,10 @@ def check_finetune(section: FinetuneConfig) -> None:
         raise ConfigError("a generative reader learns with frozen documents only", cure='Set finetune.documents = "frozen".')
 
 
-def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | FinetuneConfig) -> None:
-    """Whether the stage ``name`` can take its steps. Raises ConfigError."""
+def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | FinetuneConfig, accumulate: int) -> None:
+    """Whether the stage ``name`` can take its steps, each in so many parts. Raises ConfigError."""
     if stage.steps < 0 or stage.lr <= 0:
         raise ConfigError(f"[{name}] needs steps >= 0 and lr > 0")
-    if stage.batch % stage.accumulate:
-        problem = f"'{name}.batch' is {stage.batch}, not a multiple of {name}.accumulate = {stage.accumulate}"
+    if stage.steps and stage.batch % accumulate:
+        problem = f"'{name}.batch' is {stage.batch}, not a multiple of run.accumulate = {accumulate}"
         raise ConfigError(problem, cure="A batch is computed in equal parts.")

@@ -27,7 +27,7 @@ from realm.text.tokenizer import TextTokenizer
 from realm.timing import KINDS, Stopwatch, running
 from realm.train.distributed import is_first, on_first
 
-FREE = ("device", "threads", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
+FREE = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
 FILES = (
     ("corpus", "sources"),

@@ -205,7 +205,8 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
     Raises:
         ConfigError: the batch cannot be divided among the ranks and the parts of each.
     """
-    Share(0, world() * section.accumulate).places(section.batch)
+    accumulate = context.recipe.run.accumulate
+    Share(0, world() * accumulate).places(section.batch)
     if context.recipe.run.gradient_checkpointing:
         recompute_layers(task.model)
     if context.recipe.model.freeze_words:
@@ -216,7 +217,7 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
         warmup=section.warmup,
         optimizer=context.recipe.run.optimizer,
         seed=context.seed,
-        accumulate=section.accumulate,
+        accumulate=accumulate,
         bf16=context.recipe.run.bf16,
         device=context.device.type,
         deferred=context.device.type != "cpu",

@@ -227,14 +227,14 @@ def run_closed_book(context: StageContext) -> None:
         recipe = context.recipe
         sentences = SentencesTask(context, model)
         lr, steps = recipe.eval.closed_book_lr, reading_steps(context, sentences)
-        train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH, accumulate=1), mark)
+        train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
         encoded = round(steps * wordpieces_a_step(sentences))
         task = QuestionsTask(context, model, questions)
         if patterns := task.skipped["patterns"]:
             why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
             why += f" {LONGEST_ANSWER} wordpieces"
             context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-        section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH, accumulate=1)
+        section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH)
         steps = train(context, task, section, mark)
         facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
         publish_stage(context, "closed_book", model, mark, facts)
