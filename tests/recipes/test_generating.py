@@ -92,7 +92,7 @@ def test_it_learns_to_write(seq2seq: Path) -> None:
 def test_a_run_that_writes_its_answers(seq2seq: Path, tiny_run: Path, tmp_path: Path) -> None:
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "finetune")
-    choices = {"reader": "generative", "seq2seq": str(seq2seq), "publish": "best", "eval_every": 2}
+    choices = {"seq2seq": str(seq2seq), "publish": "best", "eval_every": 2}
     recipe = load_recipe(run / "config.toml", {"finetune": choices})
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     run_finetune(context)
@@ -115,7 +115,7 @@ def test_a_plan_times_the_reader_that_writes(seq2seq: Path, tiny_run: Path, monk
     calls = []
     loss_of = FusionReader.loss
     monkeypatch.setattr(FusionReader, "loss", lambda self, *of: calls.append(len(of[0])) or loss_of(self, *of))
-    recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"reader": "generative", "seq2seq": str(seq2seq)}})
+    recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"seq2seq": str(seq2seq)}})
     assert plan(recipe, tiny_run)["stages"]["finetune"]["seconds_per_step"] > 0
     assert calls == [recipe.finetune.batch] * STEPS
 
@@ -126,8 +126,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="no sequence-to-sequence model can be loaded"):
         FusionReader.load(tmp_path)
-    for section in ({"reader": "generative"}, {"seq2seq": "x"}):
-        with pytest.raises(ConfigError, match="do not go together"):
-            build_recipe({"finetune": section})
     with pytest.raises(ConfigError, match="frozen documents only"):
-        build_recipe({"finetune": {"reader": "generative", "seq2seq": "x", "documents": "trained"}})
+        build_recipe({"finetune": {"seq2seq": "x", "documents": "trained"}})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Interval, MinLen
+from annotated_types import Ge, Interval, MinLen
 
 from realm.config import training
 from realm.config.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
@@ -157,9 +157,6 @@ class EvalConfig:
     """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its exact match on these shows whether they suffice."""
-    closed_book_lr: Annotated[float, Gt(0)] = 1e-3
-    """Peak learning rate of the closed-book baseline, on sentences and on questions. 1e-3 suits random weights; with a body it is the
-    preset's."""
     closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
     """How much the closed-book baseline reads before it learns questions: as many wordpieces as REALM's encoder, documents included, or as
     many masked sentences, which takes a fraction of the time."""

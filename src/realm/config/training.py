@@ -195,10 +195,9 @@ class FinetuneConfig:
     """Questions to learn from, in any format of docs/data-formats.md; a list of files counts as one set."""
     dev: Files = ""
     """Questions whose exact match is logged while the stage runs; confidence is calibrated on them."""
-    reader: Literal["span", "generative"] = "span"
-    """What answers: span, the encoder with a span head (the paper's), or generative, a model that reads all blocks and writes."""
     seq2seq: File = ""
-    """Directory of the generative model: T5, BART or another sequence-to-sequence model of transformers, with its tokenizer."""
+    """Directory of a sequence-to-sequence model of transformers, such as T5 or BART, with its tokenizer, which reads all blocks and writes
+    the answer. Empty: the encoder with a span head answers (the paper's)."""
     passages: Literal["retrieved", "given"] = "retrieved"
     """What the reader learns to read: the blocks that search finds, or the paragraphs that the questions bring (context), without search:
     hundreds of thousands of questions in hours, before a stage over retrieved blocks."""
@@ -251,13 +250,10 @@ def check_finetune(section: FinetuneConfig) -> None:
     if section.patience and not named(section.dev) and section.publish == "last":
         cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", cure=cure)
-    if (section.reader == "generative") != bool(section.seq2seq):
-        cure = 'Set finetune.reader = "generative" and finetune.seq2seq to a model\'s directory, or neither.'
-        raise ConfigError("'finetune.reader' and 'finetune.seq2seq' do not go together", cure=cure)
-    if section.passages == "given" and (section.reader == "generative" or section.documents == "trained"):
-        cure = 'Set finetune.reader = "span" and finetune.documents = "frozen", or finetune.passages = "retrieved".'
+    if section.passages == "given" and (section.seq2seq or section.documents == "trained"):
+        cure = 'Leave out finetune.seq2seq and set finetune.documents = "frozen", or finetune.passages = "retrieved".'
         raise ConfigError("'finetune.passages' is 'given', which teaches the span reader alone", cure=cure)
-    if section.reader == "generative" and section.documents == "trained":
+    if section.seq2seq and section.documents == "trained":
         raise ConfigError("a generative reader learns with frozen documents only", cure='Set finetune.documents = "frozen".')
 
 

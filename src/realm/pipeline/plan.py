@@ -288,7 +288,7 @@ class _Probe:
         context, section = self.context, self.context.recipe.finetune
         model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
         source = source_over(context, model.embedder, self.generation)
-        if section.reader == "generative":
+        if section.seq2seq:
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
         if section.documents == "trained":
             return BothSidesTask(context, model, source, self.generation, questions, [])

@@ -226,7 +226,7 @@ def run_closed_book(context: StageContext) -> None:
         model = new_model(context, embeds=False).to(context.device)
         recipe = context.recipe
         sentences = SentencesTask(context, model)
-        lr, steps = recipe.eval.closed_book_lr, reading_steps(context, sentences)
+        lr, steps = recipe.finetune.lr, reading_steps(context, sentences)
         train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
         encoded = round(steps * wordpieces_a_step(sentences))
         task = QuestionsTask(context, model, questions)
@@ -255,5 +255,5 @@ def _evaluate(context: StageContext, questions: list[Question], started: float) 
     row |= {"seconds": time.perf_counter() - started}
     if remembered < LEARNT * writable:
         share = f"{remembered:.0%} of its training questions, and could write {writable:.0%}"
-        context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs or eval.closed_book_lr.")
+        context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs.")
     write_note(context.paths.results / "closed_book.json", row)

@@ -31,7 +31,7 @@ def run_finetune(context: StageContext) -> None:
     mark = fingerprint(context, "finetune", "pretrain")
     if is_published(context, "finetune", mark):
         return
-    if context.recipe.finetune.reader == "generative":
+    if context.recipe.finetune.seq2seq:
         _finetune_generative(context, mark)
         return
     if context.recipe.finetune.passages == "given":

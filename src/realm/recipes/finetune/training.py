@@ -64,7 +64,7 @@ def reader_of(start: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def start_share(context: StageContext, questions: int) -> float:
     """How much of the reader that is published is the start's, see ``finetune.start_questions``; 0 where it begins as a new one."""
     worth = context.recipe.finetune.start_questions
-    taught = context.recipe.pretrain.fill == "pointer" and context.recipe.pretrain.steps > 0 and context.recipe.finetune.reader == "span"
+    taught = context.recipe.pretrain.fill == "pointer" and context.recipe.pretrain.steps > 0 and not context.recipe.finetune.seq2seq
     return worth / (worth + questions) if taught and worth else 0.0
 
 
