@@ -65,7 +65,7 @@ def test_the_largest_step_decides() -> None:
 def test_documents_that_stay_are_embedded_once() -> None:
     section = {"fill": "pointer", "masking": "recurring", "exclude": "document", "documents": "frozen", "steps": 1000, "refresh_every": 50}
     counts = [
-        pretraining_refreshes(build_recipe({"pretrain": {**section, "reader_first": 700, "after_reader": "retriever", **changed}}))
+        pretraining_refreshes(build_recipe({"pretrain": {**section, "reader_first": 700, **changed}}))
         for changed in ({}, {"documents": "trained"})
     ]
     assert counts == [1, 1 + 300 // 50]

@@ -189,7 +189,7 @@ def retriever_context(context: StageContext, steps: int = 0, changes: Mapping[st
     steps = steps or max(0, section.steps - section.reader_first)
     if not steps:
         raise SystemExit("RUN has no step in which a retriever learns: say how many with --steps")
-    values: dict[str, Any] = {"steps": steps, "reader_first": 0, "after_reader": "both", "own_block": 0.0, "publish": "last", **changes}
+    values: dict[str, Any] = {"steps": steps, "reader_first": 0, "own_block": 0.0, "publish": "last", **changes}
     recipe = dataclasses.replace(context.recipe, pretrain=dataclasses.replace(section, **values))
     check_recipe(recipe)
     return dataclasses.replace(context, recipe=recipe)

@@ -142,7 +142,7 @@ def test_where_documents_learn_each_row_has_an_index_of_its_own(
     tmp_path: Path, towns: Callable[..., Recipe], make_body: Callable[[Path, list[str]], Path]
 ) -> None:
     """Over the paper's filling of masks, both sides learn: the published embedder's index is not REALM's, and neither is the twin's."""
-    values = {"fill": "mlm", "reader_first": 0, "after_reader": "both", "documents": "trained", "own_block": 0.0, "questions": 0.0}
+    values = {"fill": "mlm", "reader_first": 0, "documents": "trained", "own_block": 0.0, "questions": 0.0}
     recipe = over_body(tmp_path, towns, make_body, **values, steps=3, force=True, refresh="inline")
     found = compare(recipe, tmp_path / "out", rows=["published", "orqa", "realm"], progress=Progress(quiet=True))
     assert [row["name"] for row in found["rows"]] == ["published", "orqa", "finetune"]

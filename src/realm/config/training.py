@@ -84,11 +84,9 @@ class PretrainConfig:
     reader: Literal["trained", "frozen"] = "trained"
     """With pointer: whether the reader learns. frozen: it stays as model.body has it, which must be the stage of a run that taught one, and
     the retriever alone learns."""
-    after_reader: Literal["both", "retriever"] = "both"
-    """What learns after reader_first: both, or the retriever alone with a fixed reader, in a fraction of the time."""
     documents: Literal["trained", "frozen"] = "trained"
     """Whether the document embedder learns: trained (as in REALM; the index is rebuilt during training), or frozen: only the query embedder
-    learns, and the first index never gets stale."""
+    learns, after reader_first it alone with a fixed reader, and the first index never gets stale."""
     questions: Share = 0.0
     """With pointer: how often a sentence becomes a question, made from the words of a retrieved block that states the same."""
     own_block: Share = 0.0
@@ -129,7 +127,7 @@ class PretrainConfig:
 
     def reader_stays(self, step: int) -> bool:
         """Whether a step teaches the retriever alone: of a reader that is to learn never without steps in which it learnt first."""
-        return self.reader == "frozen" or (self.after_reader == "retriever" and 0 < self.reader_first <= step)
+        return self.reader == "frozen" or (self.documents == "frozen" and 0 < self.reader_first <= step)
 
     @property
     def queries_alone(self) -> bool:
@@ -152,8 +150,6 @@ class RefresherConfig:
     VNNI, 1.2 times bfloat16's, and recall at 20 within .002."""
     staleness_limit: Count = 0
     """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
-    deadline: Annotated[float, Ge(1)] = 600.0
-    """Seconds that the trainer waits for a silent refresher before it stops with an error."""
 
 
 def check_pretrain(section: PretrainConfig) -> None:

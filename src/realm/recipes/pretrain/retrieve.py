@@ -147,7 +147,7 @@ def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     limit = refresher.staleness_limit or 5 * section.refresh_every
-    schedule = Schedule(section.steps, every, limit, refresher.deadline)
+    schedule = Schedule(section.steps, every, limit)
     options = EmbedOptions(bf16=context.recipe.run.bf16)
     refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if section.refresh not in ("process", "external"):
