@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from realm.data.masking.exclusion import Exclusion
 
 from realm import losses
 from realm.cli import main
@@ -18,6 +17,7 @@ from realm.config import load_recipe
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.loader import Share
+from realm.data.masking.sentences import Exclusion
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
 from realm.paths import RunPaths
 from realm.pipeline import run_recipe
