@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,16 +166,14 @@ def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
     query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(own[0]), 0, own)
     search = sources(run)["hybrid"].search  # type: ignore[attr-defined]
 
-    def view(overlap: int, search: hybrid.HybridSearch) -> PretrainView:
-        recipe = replace(run.recipe, pretrain=replace(run.recipe.pretrain, exclude_overlap=overlap))
-        return PretrainView(open_context(run.paths, recipe, lambda *_: None), run.pretrained, run.generation, store, search)
+    def view(search: hybrid.HybridSearch) -> PretrainView:
+        return PretrainView(open_context(run.paths, run.recipe, lambda *_: None), run.pretrained, run.generation, store, search)
 
-    for overlap in (0, 4):
-        found = view(overlap, search).retrieve([query] * 2, 5)
-        assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
-        assert np.isnan(found.scores[:, 0]).all() and found.valid.all()
+    found = view(search).retrieve([query] * 2, 5)
+    assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
+    assert np.isnan(found.scores[:, 0]).all() and found.valid.all()
     words_only = hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)
-    found = view(0, words_only).retrieve([query], 2)
+    found = view(words_only).retrieve([query], 2)
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
 
 

@@ -202,9 +202,7 @@ def test_the_retriever_stays_while_only_the_reader_learns(way: dict[str, Any], t
     assert any(not torch.equal(warm[name], value) for name, value in after.reader.body.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"masking": "tokens"}, {"fill": "mlm", "reader_first": 3}, {"fill": "mlm", "own_block": 0.5}]
-)
+@pytest.mark.parametrize("wrong", [{"masking": "tokens"}, {"fill": "mlm", "reader_first": 3}, {"fill": "mlm", "own_block": 0.5}])
 def test_what_a_pointer_cannot_fill_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="point"):
         recipe(tmp_path / "none.jsonl", pretrain=wrong)

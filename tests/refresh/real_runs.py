@@ -25,7 +25,7 @@ from realm.train.metrics import TIMES, MetricsLog
 SETTINGS: dict[str, dict[str, Any]] = {
     "run": {"checkpoint_every": 3},
     "pretrain": {"steps": 40, "refresh_every": 5},
-    "refresher": {"staleness_limit": 6, "nice": 0},
+    "refresher": {"staleness_limit": 6},
 }
 HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")
 

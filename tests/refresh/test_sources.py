@@ -224,7 +224,7 @@ def test_the_child_answers_is_started_again_and_ends(
 
 
 def settings(**pretrain: Any) -> dict[str, dict[str, Any]]:
-    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"nice": 0, "staleness_limit": 6}}
+    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"staleness_limit": 6}}
 
 
 def test_a_run_beside_a_refresher(tmp_path: Path, write_tiny: Write) -> None:
