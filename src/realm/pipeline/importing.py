@@ -167,7 +167,6 @@ def _recipe(spec: ModelSpec) -> Recipe:
         "projection": embedder.projection,
         "pooling": body.pooling,
         "segments": body.segments,
-        "layer_norm_eps": embedder.layer_norm_eps,
         "dropout": embedder.dropout,
         "span_hidden": reader.span_hidden,
         "max_span": reader.max_span,
