@@ -318,7 +318,7 @@ def test_the_recipe_from_nothing_runs(
     changes = {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, "eval": {"closed_book_epochs": 1}, **stages}
     recipe = from_nothing(tmp_path, changes)
     done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert list(done["stages"]) == ["warm", "ict", "pretrain", "finetune", "eval"] and not done["skipped"]
+    assert list(done["stages"]) == ["corpus", "warm", "ict", "pretrain", "finetune", "eval", "baselines"] and not done["skipped"]
     rows = {name: json.loads((tmp_path / "run" / "results" / f"{name}.json").read_text()) for name in ("finetune", "closed_book", "bm25")}
     assert all(0 <= row["em"] <= 1 for row in rows.values()) and "1" in rows["finetune"]["recall"] and "train_em" in rows["closed_book"]
     trained = weights(tmp_path / "run")
