@@ -35,14 +35,19 @@ def folder(name: str) -> Path:
     return ROOT / "src" / "realm" / "released" / name
 
 
+def prepared(name: str, data_dir: Path, out: Path) -> Path:
+    """What a script of released/ chooses of the data, in ``out``."""
+    module = script(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [f"{name}.py", str(data_dir), "--out", str(out)])
+        module.main()
+    return out
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """What the released model learns from, chosen once more."""
-    out, prepare = tmp_path_factory.mktemp("data"), script("prepare")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["prepare.py", str(data_dir), "--out", str(out)])
-        prepare.main()
-    return out
+    return prepared("prepare", data_dir, tmp_path_factory.mktemp("data"))
 
 
 def in_a_row(text: str, count: int = 8) -> Iterator[str]:
@@ -78,11 +83,7 @@ def test_it_learnt_nothing_that_it_is_tested_on(data: Path, data_dir: Path) -> N
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """The data of the next reader: all of SQuAD's training questions with their paragraphs, and other sets."""
-    out, prepare = tmp_path_factory.mktemp("given"), script("prepare_reader")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["prepare_reader.py", str(data_dir), "--out", str(out)])
-        prepare.main()
-    return out
+    return prepared("prepare_reader", data_dir, tmp_path_factory.mktemp("given"))
 
 
 def test_the_next_reader_learns_nothing_that_it_is_tested_on(given: Path, data_dir: Path) -> None:

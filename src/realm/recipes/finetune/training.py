@@ -10,6 +10,7 @@ from realm.recipes.better import Verdict, better_of
 from realm.recipes.context import StageContext, train
 from realm.recipes.finetune.task import DEV_DEPTH, ReadingTask
 from realm.train.checkpoint import load_weights, shared_best
+from realm.train.loop import Task
 
 RECALL = f"dev questions with an answer among the {DEV_DEPTH} best blocks"
 EXACT_MATCH = "exact match on dev questions"
@@ -23,11 +24,7 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
     steps = train(context, task, context.recipe.finetune, mark)
     facts: dict[str, Any] = {"steps": steps, "questions": len(task.questions)}
     facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
-    if task.best_by:
-        found = shared_best(context.paths.checkpoints(task.name))
-        if found is not None:
-            load_weights(found[2], task.model)
-            facts |= {"published_step": found[0], "best_dev_em": found[1]}
+    facts |= take_best(context, task)
     if share:
         blend(task.reader, reader_of(start), share)
         facts["start_share"] = share
@@ -35,6 +32,15 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
     if judged:
         facts["gate"] = keep_better(task, start)
     return facts
+
+
+def take_best(context: StageContext, task: Task) -> dict[str, Any]:
+    """Load the weights with the highest exact match on dev, where the recipe publishes these. Returns their facts."""
+    found = shared_best(context.paths.checkpoints(task.name)) if task.best_by else None
+    if found is None:
+        return {}
+    load_weights(found[2], task.model)
+    return {"published_step": found[0], "best_dev_em": found[1]}
 
 
 def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any]:
