@@ -207,7 +207,7 @@ def report(run: Run, /) -> None:
 
 
 def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json = False) -> None:
-    """Make a run from published models: google/realm-*, BERT, sentence-transformers, or the TensorFlow originals.
+    """Make a run from published models: google/realm-*, BERT or sentence-transformers.
 
     Args:
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.

@@ -285,7 +285,7 @@ def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> Mod
     Raises:
         ConfigError, DataError: as there.
     """
-    config = {key: value for key, value in (read_config(directory) or {}).items() if key not in NOT_SIZES}
+    config = {key: value for key, value in read_config(directory).items() if key not in NOT_SIZES}
     fed = _has_segments(directory)
 
     def known(network: NetworkSpec) -> NetworkSpec:
@@ -315,7 +315,7 @@ def _published_head(directory: Path) -> EmbedderSpec | None:
 
 def _has_segments(directory: Path) -> bool:
     """Whether a body tells the question from the document by a second segment embedding: BERTs do, XLM-Rs and ModernBERTs do not."""
-    values = read_config(directory) or {}
+    values = read_config(directory)
     return int(values.get("type_vocab_size", 2 if values.get("model_type") == "bert" else 0)) > 1
 
 

@@ -1,7 +1,6 @@
 """Files of tensors: ours written, others' opened without trusting them, names and shapes first, then one tensor at a time.
 
-safetensors in one file or in shards; ``pytorch_model.bin`` through torch's weights-only unpickler; TensorFlow checkpoints through
-TensorFlow's own reader (extra ``tf``).
+safetensors in one file or in shards; ``pytorch_model.bin`` through torch's weights-only unpickler.
 """
 
 import os
@@ -9,7 +8,6 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.decoding import json_value
-from realm.errors import DataError, MissingExtra
+from realm.errors import DataError
 
 Shape = tuple[int, ...]
 FETCH = "Fetch the checkpoint again."
@@ -49,11 +47,10 @@ class TensorFile(Protocol):
 
 
 def open_weights(directory: Path) -> TensorFile:
-    """The weights of a model directory: safetensors where there are both, then torch's, then a TensorFlow checkpoint.
+    """The weights of a model directory: safetensors where there are both, then torch's.
 
     Raises:
         DataError: no weights, or a file that is damaged, cut short, or not what its name says. Nothing in it is executed.
-        MissingExtra: a TensorFlow checkpoint, without the extra.
     """
     for name in WEIGHTS:
         opener: Callable[[Path], TensorFile] = Safetensors if name.endswith(".safetensors") else TorchFile
@@ -61,10 +58,7 @@ def open_weights(directory: Path) -> TensorFile:
             return Shards(directory / f"{name}.index.json", opener)
         if (directory / name).is_file():
             return opener(directory / name)
-    if prefix := find_tf_checkpoint(directory):
-        return TensorFlowCheckpoint(prefix, tf_reader(prefix))
-    cure = f"Name a directory that holds {', '.join(WEIGHTS)} or a TensorFlow checkpoint."
-    raise DataError("no weights of a published model here", path=directory, cure=cure)
+    raise DataError("no weights of a published model here", path=directory, cure=f"Name a directory that holds {' or '.join(WEIGHTS)}.")
 
 
 class Safetensors:
@@ -159,65 +153,6 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         if code is None:
             raise
         raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
-
-
-class CheckpointReader(Protocol):
-    """What ``tf.train.load_checkpoint`` returns, as far as it is used here."""
-
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]: ...
-
-    def get_tensor(self, name: str) -> Any: ...
-
-
-@dataclass
-class TensorFlowCheckpoint:
-    """A TensorFlow checkpoint under TensorFlow's own names."""
-
-    path: Path
-    reader: CheckpointReader
-
-    def __post_init__(self) -> None:
-        self.shapes: dict[str, Shape] = {name: tuple(shape) for name, shape in self.reader.get_variable_to_shape_map().items()}
-
-    def read(self, name: str) -> Tensor:
-        return torch.from_numpy(self.reader.get_tensor(name))
-
-    def rows(self, name: str) -> Iterator[Tensor]:
-        yield from self.read(name).split(ROWS)
-
-
-def find_tf_checkpoint(directory: Path) -> Path | None:
-    """The prefix of the one TensorFlow checkpoint of a directory or TF-Hub module; None without one.
-
-    Raises:
-        DataError: there are several.
-    """
-    for place in (directory, directory / "variables"):
-        found = sorted(place.glob("*.index"))
-        if len(found) > 1:
-            names = ", ".join(file.stem for file in found[:3])
-            raise DataError(f"several TensorFlow checkpoints ({names})", path=place, cure="Leave the one to import in the directory.")
-        if found:
-            return found[0].with_suffix("")
-    return None
-
-
-def tf_reader(prefix: Path) -> CheckpointReader:
-    """TensorFlow's reader of checkpoint files.
-
-    Raises:
-        MissingExtra: TensorFlow is not installed.
-        DataError: the checkpoint cannot be read.
-    """
-    try:
-        from tensorflow.train import load_checkpoint
-    except ImportError:
-        raise MissingExtra("reading TensorFlow checkpoints", "tf") from None
-    try:
-        reader: CheckpointReader = load_checkpoint(str(prefix))
-    except Exception as error:  # TensorFlow has its own tree of errors
-        raise DataError(f"no TensorFlow checkpoint ({_first_line(error)})", path=prefix, cure=FETCH) from error
-    return reader
 
 
 def _first_line(error: Exception) -> str:

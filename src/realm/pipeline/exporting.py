@@ -156,7 +156,7 @@ def _write_form(
         blocks = len(rows)
         tensors[BLOCK_EMBEDDINGS] = torch.from_numpy(vectors)
         store = opened.inputs.store
-        write_record_file(directory / RECORDS[0], blocks, (store.block(int(row)).text.encode("utf-8") for row in rows))
+        write_record_file(directory / RECORDS, blocks, (store.block(int(row)).text.encode("utf-8") for row in rows))
         config = {**config, "num_block_records": blocks, "searcher_beam_size": min(blocks, 5000)}
     save_tensors(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     write_json(directory / "config.json", config)

@@ -15,7 +15,7 @@ import torch
 
 from realm.config import Recipe, build_recipe, dump_recipe
 from realm.corpus.build.builder import build_corpus, corpus_from_records
-from realm.corpus.sources.record_file import RecordFile, TfRecordFile
+from realm.corpus.sources.record_file import RecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
 from realm.index.snapshot import publish_snapshot
@@ -148,7 +148,7 @@ def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
     imported = list(one.imported)
     if one.blocks is not None and one is not blocks:
         imported.remove(one.blocks.name)
-        unused[one.blocks.name] = f"its blocks are not here: neither {' nor '.join(RECORDS)} is beside it"
+        unused[one.blocks.name] = f"its blocks are not here: no {RECORDS} is beside it"
     return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
 
 
@@ -191,7 +191,7 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
         return len(inputs.store)
     published = assembled.blocks
     assert published is not None and published.records is not None
-    records = (TfRecordFile if published.records.suffix == ".tfr" else RecordFile)(published.records)
+    records = RecordFile(published.records)
     if published.blocks is not None and len(published.blocks) != len(records):
         problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
         raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")

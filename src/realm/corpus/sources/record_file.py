@@ -2,8 +2,6 @@
 
 The file is an ``.npy`` header and a pickle stream. Its opcodes are only looked at (``pickletools.genops``), never run: numpy's fixed
 opening for an object array, then byte strings, then its fixed end. Anything else is refused by name. One record is in memory at a time.
-
-The original release has its blocks in plain TFRecord files instead (:class:`TfRecordFile`), one record a block.
 """
 
 import pickletools
@@ -203,40 +201,3 @@ def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
         if written != count:
             raise ValueError(f"{written} records, not {count}")
         file.write(b"etb.")
-
-
-UNPACKED = "Fetch the file again; compressed TFRecords must be unpacked first."
-_HEAD, _TAIL = struct.Struct("<QI"), 4
-
-
-class TfRecordFile:
-    """The records of one file, in order, as often as they are asked for: a ``RecordFile`` of another form.
-
-    Checksums of lengths are not verified, lengths are.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-
-    def __init__(self, path: Path):
-        self.path = Path(path)
-        self._count: int | None = None
-
-    def __len__(self) -> int:
-        """How many records there are; reads the file once."""
-        if self._count is None:
-            self._count = sum(1 for _ in self)
-        return self._count
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The records. Raises DataError: a length that cannot be, or a file that is cut short."""
-        try:
-            with open(self.path, "rb") as file:
-                while head := file.read(_HEAD.size):
-                    length = _HEAD.unpack(head)[0] if len(head) == _HEAD.size else LARGEST_RECORD + 1
-                    record = file.read(length + _TAIL) if length <= LARGEST_RECORD else b""
-                    if len(record) != length + _TAIL:
-                        raise DataError(f"damaged or cut short at byte {file.tell()}", path=self.path, cure=UNPACKED)
-                    yield record[:-_TAIL]
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror or error}", path=self.path, cure=UNPACKED) from error

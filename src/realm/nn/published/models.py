@@ -15,17 +15,16 @@ from torch import Tensor
 from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.nn.published.config import read_published_config
-from realm.nn.published.names import BLOCK_EMBEDDINGS, ImportPlan, import_tensors, plan_import, published_kind
+from realm.nn.published.names import ImportPlan, import_tensors, plan_import, published_kind
 from realm.nn.published.sentence_embedders import MODULES, plan_sentence_embedder
-from realm.nn.published.tf import RenamedTensors, config_from_shapes
 from realm.nn.spec import ModelSpec
-from realm.nn.tensor_files import TensorFile, TensorFlowCheckpoint, find_tf_checkpoint, open_weights, tf_reader
+from realm.nn.tensor_files import TensorFile, open_weights
 from realm.text.tokenizer import TextTokenizer, read_vocabulary
 
-RECORDS = ("block_records.npy", "blocks.tfr")
-"""Files of the published blocks: Hugging Face's and the original one."""
+RECORDS = "block_records.npy"
+"""The file of the published blocks."""
 FAMILIES = ("realm", "bert")
-_CURE = "Name a directory of google/realm-*, of a BERT, of a sentence-transformers model, or a TF-Hub module of REALM."
+_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Published:
         imported: names in the file that became parameters or the index.
         unused: name in the file -> why nothing takes it.
         blocks: where the blocks' embeddings are.
-        records: the file of its blocks, one of :data:`RECORDS`.
+        records: the file of its blocks.
     """
 
     directory: Path
@@ -87,7 +86,6 @@ def load_published(directory: Path) -> Published:
     Raises:
         DataError: no weights, damaged ones, a tensor that is missing or of a wrong shape, no tokenizer, a directory of something else.
         ConfigError: a configuration that does not fit the weights or that these networks cannot have.
-        MissingExtra: a TensorFlow checkpoint without the extra.
     """
     directory = Path(directory)
     if not directory.is_dir():
@@ -104,13 +102,6 @@ def load_published(directory: Path) -> Published:
 def _realm_or_bert(directory: Path) -> Published:
     file = open_weights(directory)
     values = read_config(directory)
-    dropped: dict[str, str] = {}
-    if isinstance(file, TensorFlowCheckpoint):
-        file = RenamedTensors(file)
-        dropped = file.unused
-        values = values or _from_shapes(file)
-    if values is None:
-        raise DataError("config.json is missing", path=directory, cure=_CURE)
     config = directory / "config.json"
     if values.get("model_type", "realm") not in FAMILIES:
         raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=_CURE)
@@ -120,18 +111,16 @@ def _realm_or_bert(directory: Path) -> Published:
     plan = plan_import(kind, spec, file.shapes, path=file.path)
     tokenizer = read_tokenizer(directory)
     check_vocabulary(tokenizer, spec, exact=True, path=directory)
-    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else _encoded(directory, spec)
+    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else None
     # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
     taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
-    records = next((directory / name for name in RECORDS if (directory / name).is_file()), None)
-    return Published(directory, kind, spec, file, plan, tokenizer, taken, {**dropped, **plan.unused}, blocks, records)
+    records = directory / RECORDS
+    return Published(directory, kind, spec, file, plan, tokenizer, taken, plan.unused, blocks, records if records.is_file() else None)
 
 
 def _sentence_embedder(directory: Path) -> Published:
     file = open_weights(directory)
     values = read_config(directory)
-    if values is None:
-        raise DataError("config.json is missing", path=directory, cure=_CURE)
     check_size(values, file, directory / "config.json")
     spec, plan = plan_sentence_embedder(directory, values, file)
     tokenizer = read_tokenizer(directory)
@@ -140,23 +129,18 @@ def _sentence_embedder(directory: Path) -> Published:
     return Published(directory, "sentence-transformers", spec, file, plan, tokenizer, taken, plan.unused, None, None)
 
 
-def read_config(directory: Path) -> dict[str, Any] | None:
-    """``config.json``, or the ``bert_config.json`` of the TensorFlow releases; None without one.
-
-    Raises:
-        DataError: no JSON object.
-    """
-    for name in ("config.json", "bert_config.json"):
-        path = directory / name
-        if path.is_file():
-            try:
-                values = json_value(path.read_text("utf-8"))
-            except (OSError, ValueError, RecursionError) as error:
-                raise DataError(f"not JSON ({error})", path=path, cure=_CURE) from error
-            if not isinstance(values, dict):
-                raise DataError("not a model's configuration", path=path, cure=_CURE)
-            return values
-    return None
+def read_config(directory: Path) -> dict[str, Any]:
+    """``config.json``. Raises DataError: it is missing, or no JSON object."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise DataError("config.json is missing", path=directory, cure=_CURE)
+    try:
+        values = json_value(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({error})", path=path, cure=_CURE) from error
+    if not isinstance(values, dict):
+        raise DataError("not a model's configuration", path=path, cure=_CURE)
+    return values
 
 
 def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
@@ -177,16 +161,15 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
 
 
 def read_tokenizer(directory: Path) -> TextTokenizer:
-    """``tokenizer.json``, or BERT's tokenizer around ``vocab.txt`` (a TF-Hub module has it in ``assets/``).
+    """``tokenizer.json``, or BERT's tokenizer around ``vocab.txt``.
 
     Raises:
         DataError: neither is there, or it is damaged.
     """
     if (directory / "tokenizer.json").is_file():
         return TextTokenizer.load(directory)
-    for file in (directory / "vocab.txt", directory / "assets" / "vocab.txt"):
-        if file.is_file():
-            return read_vocabulary(file, lowercase=_folds_case(directory / "tokenizer_config.json"))
+    if (directory / "vocab.txt").is_file():
+        return read_vocabulary(directory / "vocab.txt", lowercase=_folds_case(directory / "tokenizer_config.json"))
     raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
 
 
@@ -205,31 +188,11 @@ def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, 
             raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
 
 
-def _encoded(directory: Path, spec: ModelSpec) -> BlockEmbeddings | None:
-    """The block embeddings that the original release keeps beside an embedder, in a checkpoint of their own."""
-    prefix = find_tf_checkpoint(directory / "encoded")
-    if prefix is None or spec.embedder is None:
-        return None
-    file = TensorFlowCheckpoint(prefix, tf_reader(prefix))
-    shape = file.shapes.get(BLOCK_EMBEDDINGS, ())
-    if len(shape) != 2 or shape[1] != spec.embedder.projection:
-        problem = f"{BLOCK_EMBEDDINGS} has the shape {list(shape)}, and the embedder makes vectors of {spec.embedder.projection}"
-        raise DataError(problem, path=prefix, cure="Use the embeddings that this embedder made.")
-    return BlockEmbeddings(file, BLOCK_EMBEDDINGS)
-
-
 def _kind(file: TensorFile) -> str:
     try:
         return published_kind(file.shapes)
     except DataError as error:
         raise DataError(error.problem, path=file.path, cure=_CURE) from error
-
-
-def _from_shapes(file: TensorFile) -> dict[str, Any]:
-    try:
-        return config_from_shapes(file.shapes)
-    except ValueError as error:
-        raise DataError(f"no model of REALM: {error}", path=file.path, cure=_CURE) from error
 
 
 def _folds_case(path: Path) -> bool:
