@@ -85,7 +85,7 @@ def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: Realm
         SnapshotError: the index is damaged, missing or of another corpus.
     """
     own = model.to(torch.device(device)).eval().requires_grad_(False)
-    generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own)
+    generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own.only("embedder"))
     weight = search_weight(recipe.retrieval.weight, {})
     return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weight=weight, body=own))
 

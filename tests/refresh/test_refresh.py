@@ -22,11 +22,15 @@ from realm.refresh import (
     KEEP_GENERATIONS,
     add_difference,
     embed_corpus,
+    generation,
     missing_rows,
     open_generation,
+    parameters,
     publish_parameters,
     refresh_index,
 )
+from realm.storage import arrays
+from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation, published_generations
 
 NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
@@ -160,6 +164,28 @@ def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> N
     assert gone in before.search(query, 12).ids[0] and gone not in opened.index.search(query, 12).ids[0]
     rebuilt = refresh_index(make_model(inputs), inputs, paths, step=1)
     assert gone not in rebuilt.snapshot.block_ids and missing_rows(rebuilt, inputs).tolist() == []
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_networks_and_vectors_are_hashed_once_and_few_files_are_written(
+    paths: RunPaths, inputs: BlockInputs, two: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(inputs).fork_document_embedder() if two else make_model(inputs)
+    hashed: list[str] = []
+    for module in (parameters, generation):
+        monkeypatch.setattr(module, "state_sha256", lambda network: hashed.append("network") or state_sha256(network))
+    monkeypatch.setattr(arrays, "sha256_file", lambda path: hashed.append(path.name) or sha256_file(path))
+    opened = refresh_index(model, inputs, paths, step=0)
+    # The vectors are hashed while they are written, and their ids once they are.
+    assert hashed.count("network") == 1 + two and not [name for name in hashed if name.startswith("vectors")]
+    assert len(hashed) == 2 + two
+    written = {file.name for folder in (paths.params, paths.index) for file in folder.rglob("*") if file.is_file()}
+    assert len(written) <= 12 and "README.md" not in written
+    again = open_generation(paths, inputs)
+    assert (again.snapshot.vectors == opened.snapshot.vectors).all()
+    for ours, theirs in ((opened.embedder, again.embedder), (opened.queries, again.queries)):
+        assert state_sha256(ours) == state_sha256(theirs)
+    assert (again.query_embedder is not None) == (opened.query_embedder is not None) == two
 
 
 def test_foreign_parameters_are_refused(paths: RunPaths, inputs: BlockInputs) -> None:

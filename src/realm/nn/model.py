@@ -7,9 +7,11 @@
 import copy
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -139,18 +141,19 @@ class RealmModel(nn.Module):
             reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer, marks=marks, titles=titles))
         return self.with_parts(encoder=None, reader=reader)
 
-    def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: dict[str, Any] | None = None) -> None:
+    def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: Mapping[str, Any] | None = MappingProxyType({})) -> None:
         """Write weights, configuration, tokenizer and model card into ``directory``.
 
         Args:
             tokenizer: anything with ``save(directory)``; None leaves it out.
-            card: facts for the model card (corpus, steps, metrics).
+            card: facts for the model card (corpus, steps, metrics); None leaves it out.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
         write_json(directory / "config.json", spec_to_json(self.spec))
-        write_atomic(directory / "README.md", model_card(part_sizes(self), card or {}, load=LOAD))
+        if card is not None:
+            write_atomic(directory / "README.md", model_card(part_sizes(self), dict(card), load=LOAD))
         if tokenizer is not None:
             tokenizer.save(directory)
 
@@ -241,7 +244,7 @@ class RealmModel(nn.Module):
             RunError: the hub refuses or cannot be reached.
         """
         with tempfile.TemporaryDirectory() as scratch:
-            self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card)
+            self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card or {})
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 

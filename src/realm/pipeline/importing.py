@@ -208,9 +208,9 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
 
 def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
     """The published block embeddings as the first generation, a shard at a time."""
-    publish_parameters(model, paths.params / f"{GENERATION:06d}")
+    sha256 = publish_parameters(model, paths.params / f"{GENERATION:06d}").documents
     every = np.arange(len(inputs.store))
-    facts = snapshot_facts(inputs.store, every, model.documents, params_generation=GENERATION, step=0)
+    facts = snapshot_facts(inputs.store, every, sha256, params_generation=GENERATION, step=0)
     parts = (rows.float().numpy() for rows in blocks.file.rows(blocks.name))
     publish_snapshot(paths.index, parts, np.asarray(inputs.store.block_ids), facts, generation=GENERATION)
 

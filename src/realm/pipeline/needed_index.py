@@ -13,13 +13,13 @@ from realm.config import Recipe
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.index.manifest import SnapshotManifest, read_manifest
-from realm.nn.model import RealmModel, state_sha256
+from realm.nn.model import RealmModel
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.progress import Progress
 from realm.refresh import EmbedOptions, open_generation
 from realm.refresh.locks import publishing
-from realm.refresh.parameters import parameters_path, publish_parameters, read_facts
+from realm.refresh.parameters import ParameterFacts, parameters_path, publish_parameters, read_facts
 from realm.refresh.refresher import build_generation
 from realm.stages import has_stage, stage_facts
 from realm.storage.disk import says_nothing_of_the_file
@@ -73,8 +73,9 @@ class NeededIndex:
             model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
         except RealmError:
             return False
-        embedded = manifest is None or state_sha256(model.documents) == manifest.document_embedder_sha256
-        return embedded and facts is not None and state_sha256(model) == facts.sha256
+        found = ParameterFacts.of(model, step=0)
+        embedded = manifest is None or found.documents == manifest.document_embedder_sha256
+        return embedded and facts is not None and found.same_networks(facts)
 
     def _manifest(self) -> SnapshotManifest | None:
         try:
@@ -102,10 +103,11 @@ class NeededIndex:
                     raise
                 if path.is_dir():
                     quarantine(path, error)
-            embedder, facts = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False), read_facts(directory)
+            model = RealmModel.from_pretrained(directory)
+            embedder, facts = model.documents.eval().requires_grad_(False), read_facts(directory) or ParameterFacts.of(model, step=0)
             options = EmbedOptions(bf16=self.recipe.run.bf16, threads=self.recipe.run.threads).lasting(embedder)
             count = partial(progress.count, "index: blocks embedded")
-            build_generation(self.paths, self.inputs, number, embedder, facts.step if facts else 0, options, count)
+            build_generation(self.paths, self.inputs, number, embedder, facts, options, count)
 
 
 def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:

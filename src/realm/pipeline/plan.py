@@ -277,7 +277,7 @@ class _Probe:
         ids = np.asarray(store.block_ids)[np.flatnonzero(store.live)]
         vectors = np.random.default_rng(0).standard_normal((len(ids), dim), np.float32)
         embedder, index = self.model.documents, self.context.paths.index
-        facts = snapshot_facts(store, np.flatnonzero(store.live), embedder, params_generation=1, step=0)
+        facts = snapshot_facts(store, np.flatnonzero(store.live), "", params_generation=1, step=0)
         publish_snapshot(index, vectors, ids, facts)
         snapshot = Snapshot.open(index, corpus_id=facts.corpus_id, tokenizer_sha256=facts.tokenizer_sha256, document_embedder_sha256=None)
         kind = self.context.recipe.index.kind

@@ -22,6 +22,7 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
 from realm.refresh.parameters import parameters_path, read_facts
 from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations, quarantine
+from realm.storage.sealed import is_sealed
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def open_generation(
     document_embedder_sha256: str | None = None,
     device: torch.device | str = "cpu",
     model: RealmModel | None = None,
+    verify: bool = True,
 ) -> Generation:
     """Open a published generation (the newest valid one by default) with the embedder that made it.
 
@@ -74,7 +76,8 @@ def open_generation(
         number: of the generation; None: the newest valid one.
         document_embedder_sha256: of the embedder that it must belong to.
         device: where the embedder and the index live.
-        model: holds the embedder; None: it is read from the published parameters.
+        model: the embedders, in evaluation mode and frozen; None: they are read from the published parameters.
+        verify: read every file of the index and compare its checksum; False for who has just written them.
 
     Raises:
         SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
@@ -86,10 +89,11 @@ def open_generation(
         corpus_id=store.manifest.corpus_id,
         tokenizer_sha256=store.manifest.tokenizer_sha256,
         document_embedder_sha256=document_embedder_sha256,
+        verify=verify,
     )
     opened = snapshot.manifest.generation
     try:
-        published = load_parameters(paths, snapshot) if model is None else model.only("embedder")
+        published = load_parameters(paths, snapshot) if model is None else model
     except RealmError as error:
         older = [other for other in published_generations(paths.index) if other < opened]
         cause = error.__cause__
@@ -139,9 +143,9 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
         published = RealmModel.from_pretrained(directory)
     except RunError as error:  # the index is of no use then, and both are made again together
         raise SnapshotError(error.problem, path=error.path, cure=REBUILD) from error.__cause__ or error
-    facts = read_facts(directory)
-    foreign = state_sha256(published.documents) != snapshot.manifest.document_embedder_sha256
-    if foreign or (facts is not None and facts.sha256 != state_sha256(published)):
+    facts = read_facts(directory) if is_sealed(directory) else None  # then the weights are those that it speaks of
+    documents = state_sha256(published.documents) if facts is None else facts.documents
+    if documents != snapshot.manifest.document_embedder_sha256:
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     return published
 

@@ -42,15 +42,27 @@ class ParameterFacts:
 
     Attributes:
         step: optimiser steps behind these parameters.
-        sha256: over all networks here (``state_sha256``).
+        documents: identity of the document embedder (``state_sha256``).
+        queries: of the query embedder, where that is another; else empty.
         protect: generations that the trainer and its kept checkpoints need: the refresher deletes other old ones.
         exact: this index outlives pre-training: embed as ``EmbedOptions.lasting`` says.
     """
 
     step: int
-    sha256: str
+    documents: str
+    queries: str = ""
     protect: tuple[int, ...] = ()
     exact: bool = False
+
+    @classmethod
+    def of(cls, model: RealmModel, step: int, protect: frozenset[int] = frozenset(), exact: bool = False) -> "ParameterFacts":
+        """Of the embedders of a model, which are read through once."""
+        queries = state_sha256(model.embedder) if model.has("document_embedder") and model.has("embedder") else ""
+        return cls(step, state_sha256(model.documents), queries, tuple(sorted(protect)), exact)
+
+    def same_networks(self, other: "ParameterFacts") -> bool:
+        """Whether both are of the very same parameters."""
+        return (self.documents, self.queries) == (other.documents, other.queries)
 
 
 def parameters_path(paths: RunPaths, number: int) -> Path:
@@ -69,17 +81,20 @@ def publish_parameters(
     Raises:
         SnapshotError: the disk refuses.
     """
-    searching = model.with_parts(encoder=None, reader=None)
-    facts = ParameterFacts(step, state_sha256(searching), tuple(sorted(protect)), exact)
+    facts = ParameterFacts.of(model, step, protect, exact)
+    _write(model, directory, facts)
+    return facts
+
+
+def _write(model: RealmModel, directory: Path, facts: ParameterFacts) -> None:
     with writing(directory):
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
         reached("parameters: replaced", directory)
         with publish_directory(directory) as staging:
-            searching.save_pretrained(staging)
+            model.with_parts(encoder=None, reader=None).save_pretrained(staging, card=None)
             write_json(staging / FACTS, asdict(facts))
             seal(staging)
-    return facts
 
 
 def read_facts(directory: Path) -> ParameterFacts | None:
@@ -130,16 +145,16 @@ def request_index(
     Returns:
         Its number.
     """
-    sha256, unanswered = state_sha256(model.with_parts(encoder=None, reader=None)), requested(paths)
+    facts, unanswered = ParameterFacts.of(model, step, protect, exact), requested(paths)
     if instead and unanswered is not None:
         known = read_facts(parameters_path(paths, unanswered))
-        if known is not None and (known.sha256, known.step) == (sha256, step):
+        if known is not None and known.same_networks(facts) and known.step == step:
             return unanswered
     if instead:
         withdraw_requests(paths, above=0)
         remove_dead_builds(paths.index)
     number = next_number(paths)
-    publish_parameters(model, parameters_path(paths, number), step=step, protect=protect, exact=exact)
+    _write(model, parameters_path(paths, number), facts)
     with deciding(paths.index):
         current = read_current(paths.index) or 0
         for old in generation_numbers(paths.params):

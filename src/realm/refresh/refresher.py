@@ -24,7 +24,7 @@ from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import SnapshotFacts
 from realm.index.snapshot import publish_snapshot
 from realm.nn.embedder import Embedder
-from realm.nn.model import RealmModel, state_sha256
+from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.refresh.embedding import ALONE, EmbedOptions, PartsOf, Progress, embed_parts
 from realm.refresh.generation import Generation, extended, open_generation
@@ -38,12 +38,12 @@ POLL_SECONDS = 0.2
 BEAT_SECONDS = 0.5
 
 
-def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder: Embedder, *, params_generation: int, step: int) -> SnapshotFacts:
-    """The facts of an index of ``rows`` of a corpus under a document embedder."""
+def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder_sha256: str, *, params_generation: int, step: int) -> SnapshotFacts:
+    """The facts of an index of ``rows`` of a corpus under a document embedder of this identity."""
     return SnapshotFacts(
         params_generation=params_generation,
         step=step,
-        document_embedder_sha256=state_sha256(embedder),
+        document_embedder_sha256=embedder_sha256,
         corpus_id=store.manifest.corpus_id,
         tokenizer_sha256=store.manifest.tokenizer_sha256,
         corpus_version=store.version,
@@ -64,7 +64,7 @@ def build_generation(
     inputs: BlockInputs,
     number: int,
     embedder: Embedder,
-    step: int,
+    published: ParameterFacts,
     options: EmbedOptions,
     progress: Progress | None = None,
     parts_of: PartsOf = embed_parts,
@@ -73,7 +73,7 @@ def build_generation(
 
     Args:
         number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
-        step: optimiser steps behind them.
+        published: what is said of them.
         options: by how many processes, where, how precisely.
         parts_of: who embeds.
 
@@ -82,7 +82,7 @@ def build_generation(
     """
     store = inputs.store
     rows = np.flatnonzero(store.live)
-    facts = snapshot_facts(store, rows, embedder, params_generation=number, step=step)
+    facts = snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step)
     block_ids = np.asarray(store.block_ids)[rows]
     parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
     publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
@@ -106,12 +106,13 @@ def refresh_index(
         protect: generations that kept checkpoints still need.
         options: how to embed.
     """
-    embedder = copy.deepcopy(model.documents).eval().requires_grad_(False)
+    frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
     with publishing(paths.index):
-        number = request_index(model, paths, step, instead=True)
-        build_generation(paths, inputs, number, embedder, step, options, progress)
+        number = request_index(frozen, paths, step, instead=True)
+        published = read_facts(parameters_path(paths, number)) or ParameterFacts.of(frozen, step)
+        build_generation(paths, inputs, number, frozen.documents, published, options, progress)
         prune_run(paths, protect)
-    return open_generation(paths, inputs, number, device=next(embedder.parameters()).device)
+    return open_generation(paths, inputs, number, device=next(frozen.documents.parameters()).device, model=frozen, verify=False)
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
@@ -232,8 +233,9 @@ class Refresher:
 
     def _build(self, number: int) -> None:
         directory = parameters_path(self.paths, number)
-        facts = read_facts(directory) or ParameterFacts(step=0, sha256="")
-        embedder = RealmModel.from_pretrained(directory).documents.eval().requires_grad_(False)
+        model = RealmModel.from_pretrained(directory)
+        facts = read_facts(directory) or ParameterFacts.of(model, step=0)
+        embedder = model.documents.eval().requires_grad_(False)
         embedder.to(torch.device(self.options.devices[0] if self.options.devices else "cpu"))
         self.inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         started = time.perf_counter()
@@ -246,7 +248,7 @@ class Refresher:
                 self.progress(done, total)
 
         options = self.options.lasting(embedder) if facts.exact else self.options
-        build_generation(self.paths, self.inputs, number, embedder, facts.step, options, tell, self.parts_of)
+        build_generation(self.paths, self.inputs, number, embedder, facts, options, tell, self.parts_of)
         prune_run(self.paths, frozenset(facts.protect))
 
     def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:
