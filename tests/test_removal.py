@@ -14,8 +14,8 @@ from realm.cli import main
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store.blocks import BlockStore
-from realm.index.base import ExactIndex
-from realm.index.live import LiveIndex
+from realm.index.choice import LiveIndex
+from realm.index.exact import ExactIndex
 from realm.opening import open_run
 from realm.retrieval import Retriever
 

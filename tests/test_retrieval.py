@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from realm.corpus.store.blocks import NULL_BLOCK
-from realm.index.base import ExactIndex
+from realm.index.exact import ExactIndex
 from realm.retrieval import NULL_INDEX, Retriever
 
 

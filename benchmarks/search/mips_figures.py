@@ -13,7 +13,8 @@ import torch
 
 from realm.index.compressed import CompressedIndex
 from realm.index.manifest import SnapshotFacts
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import publish_snapshot
+from realm.index.snapshot import Snapshot
 
 NAMES = {"corpus_id": "benchmark", "tokenizer_sha256": "0" * 64, "document_embedder_sha256": "0" * 64}
 EXCLUDED = 1000

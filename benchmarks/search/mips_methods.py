@@ -266,7 +266,7 @@ def serving(vectors: np.ndarray) -> dict[str, Search]:
 
 
 def exact(vectors: np.ndarray) -> dict[str, Search]:
-    from realm.index.base import ExactIndex
+    from realm.index.exact import ExactIndex
 
     return {"realm-exact": searches(ExactIndex(vectors, np.arange(len(vectors))))}
 

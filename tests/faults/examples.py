@@ -19,10 +19,10 @@ from realm.corpus.change.updates import add_documents, remove_documents, sync_do
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import current_version
 from realm.errors import RealmError
-from realm.index.base import ExactIndex
-from realm.index.delta import append_delta, merge_shards
+from realm.index.exact import ExactIndex
 from realm.index.manifest import SnapshotFacts
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import append_delta, merge_shards, publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.opening import open_run

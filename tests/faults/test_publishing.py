@@ -20,8 +20,8 @@ import pytest
 from realm.cli import refusal
 from realm.corpus.change import publishing
 from realm.errors import RealmError
-from realm.index import delta
-from realm.index.building import Building
+from realm.index import publishing as index_publishing
+from realm.index.publishing import Building
 from realm.storage import arrays, files, generations, tails
 from realm.train.metrics import MetricsLog
 
@@ -167,7 +167,7 @@ def test_every_state_and_every_call(name: str, fault: str, published: dict[str, 
         ("corpus add", publishing.publish_version, "files.fsync_tree(staging)"),
         ("corpus add", publishing.publish_version, "files.fsync_directory(directory)"),
         ("index delta", Building.append, "os.fsync(file.fileno())"),
-        ("index delta", delta._built, "fsync_directory(path)"),
+        ("index delta", index_publishing._built, "fsync_directory(path)"),
         ("index prune", generations.remove, "fsync_directory(path.parent)"),
         ("checkpoint", MetricsLog.sync, "fsync_file(self.path)"),
         ("first checkpoint", MetricsLog.sync, "fsync_directory(self.path.parent)"),

@@ -8,8 +8,8 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.index import clustered
-from realm.index.base import ExactIndex
 from realm.index.clustered import DEPTH, ClusteredIndex
+from realm.index.exact import ExactIndex
 from realm.index.mips import Hits, Metric
 
 pytest.importorskip("faiss")

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
 from realm.index import listing
-from realm.index.base import ExactIndex
 from realm.index.compressed import CompressedIndex
+from realm.index.exact import ExactIndex
 from realm.index.listing import CodeScan
 from realm.index.mips import Hits
 from realm.index.native.kernel import Kernel

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from realm.index import base
-from realm.index.base import ExactIndex
+from realm.index import base, exact
+from realm.index.exact import ExactIndex
 from realm.index.mips import Metric
 
 
@@ -29,7 +29,7 @@ def test_nothing_depends_on_batch_and_block_sizes(make: Callable[..., np.ndarray
     index = ExactIndex(vectors, ids, live, metric=metric)
     together = index.search(queries, 10, exclude)
     monkeypatch.setattr(base, "QUERY_CHUNK", 5)
-    monkeypatch.setattr(base, "SCORE_ENTRIES", 1000)
+    monkeypatch.setattr(exact, "SCORE_ENTRIES", 1000)
     monkeypatch.setattr(base, "RESCORE_ENTRIES", 1000)
     for i in range(len(queries)):
         alone = index.search(queries[i : i + 1], 10, exclude[i : i + 1])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from realm.index import snapshot as snapshots
-from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import DamagedSnapshot, read_manifest
+from realm.index.publishing import append_delta, merge_shards
 from realm.refresh.locks import sweep
 from realm.storage import files, tails
 

@@ -12,10 +12,10 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.index import manifest as manifest_module
-from realm.index.base import ExactIndex
-from realm.index.delta import append_delta
+from realm.index.exact import ExactIndex
 from realm.index.manifest import SnapshotFacts, SnapshotManifest
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import append_delta, publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.storage import arrays
 from realm.storage.generations import current_generation, next_generation, prune
 

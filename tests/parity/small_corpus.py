@@ -17,9 +17,10 @@ from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
 from realm.data.matching import locate_answers
 from realm.data.types import Question
-from realm.index.base import ExactIndex
+from realm.index.exact import ExactIndex
 from realm.index.manifest import SnapshotFacts
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.reader import SpanScores, read_candidates
 from realm.paths import RunPaths

@@ -11,9 +11,9 @@ import pytest
 
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
-from realm.index.building import Building
 from realm.index.manifest import SnapshotFacts
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import Building, publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.paths import RunPaths
 from realm.refresh import EmbedOptions, add_difference, embedding, missing_rows, open_generation, refresh_index
 from realm.refresh.generation import verify_generations

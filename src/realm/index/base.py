@@ -1,4 +1,4 @@
-"""What all kinds of index share: rows with ids, tombstones, exclusion lists, the one definition of a score, results."""
+"""What all kinds of index share: rows with ids, tombstones, exclusion lists, the one definition of a score, the best rows, results."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from realm.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_norms, checked_queries
+from realm.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
 from realm.index.mips import Hits, Metric
-from realm.index.scan import Best, Scan
 
 QUERY_CHUNK = 256  # queries scored together; a larger batch is split, so that a block keeps enough rows for a good matrix product
 RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 scores: 512 KiB, which stay in the cache
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,60 @@ class Hidden:
     def _is_removed(self, row: np.ndarray) -> np.ndarray:
         assert self.removed is not None
         return self.removed[torch.from_numpy(row).to(self.removed.device)].cpu().numpy()
+
+
+class Best:
+    """The k best rows of each of b queries so far: parallel arrays query, row, score, rank, ordered by query and rank."""
+
+    def __init__(self, b: int, k: int):
+        self.k = k
+        self.query = np.zeros(0, np.int64)
+        self.row = np.zeros(0, np.int64)
+        self.score = np.zeros(0, np.float64)
+        self.rank = np.zeros(0, np.int64)
+        self.threshold = np.full(b, -np.inf)  # float64 [b], the k-th best score
+
+    @classmethod
+    def ordered(cls, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> "Best":
+        """Of rows int64 [c] that are in order already: by query, the best first, equal scores by row."""
+        best = cls(b, k)
+        starts = np.searchsorted(query, np.arange(b + 1))
+        counts = np.minimum(np.diff(starts), k)
+        best.query, best.rank = np.repeat(np.arange(b), counts), np.concatenate([_NONE, *(np.arange(count) for count in counts.tolist())])
+        kept = best.rank + starts[best.query]
+        best.row, best.score = row[kept], score[kept]
+        full = counts == k
+        best.threshold[full] = score[starts[:-1][full] + k - 1]
+        return best
+
+    @classmethod
+    def of_matrices(cls, row: np.ndarray, score: np.ndarray, counts: np.ndarray) -> "Best":
+        """Of rows int64 [b,k] with their scores, in order, counts int64 [b] of each query."""
+        b, k = row.shape
+        best = cls(b, k)
+        best.query, best.rank = np.repeat(np.arange(b), counts), np.tile(np.arange(k), b)
+        full = counts == k
+        if full.all():
+            best.row, best.score = row.ravel(), score.ravel()
+        else:
+            there = np.arange(k) < counts[:, None]
+            best.row, best.score, best.rank = row[there], score[there], best.rank[there.ravel()]
+        best.threshold[full] = score[full, -1]
+        return best
+
+    def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:
+        """Merge scored rows that were not seen before: int64 [c], int64 [c], float64 [c]."""
+        query, row, score = (np.concatenate(pair) for pair in ((self.query, query), (self.row, row), (self.score, score)))
+        order = np.lexsort((row, -score, query))
+        self.__dict__.update(Best.ordered(len(self.threshold), self.k, query[order], row[order], score[order]).__dict__)
+
+
+def joined(parts: Sequence[Best]) -> Best:
+    """The best rows of all queries from those of one or more parts, whose queries follow each other."""
+    best = Best(0, parts[0].k)
+    for name in ("query", "row", "score", "rank", "threshold"):
+        setattr(best, name, np.concatenate([getattr(part, name) for part in parts]))
+    return best
 
 
 class RowIndex(ABC):
@@ -208,41 +262,3 @@ class RowIndex(ABC):
             hits.ids[query, column], hits.scores[query, column], hits.valid[query, column] = ids, scores, True
         if hits.values is not None and self._values is not None:
             hits.values[query, column] = self._values[best.row]
-
-
-SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows): 16 MiB in float32, 32 MiB in float64
-
-
-class ExactIndex(RowIndex):
-    """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
-
-    A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again.
-
-    Ties go to the lower block id, and the ids of a query do not depend on what else is in its batch. One search needs about four score
-    matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
-
-    Args: see RowIndex.
-    """
-
-    kind = "exact"
-
-    def _prepare(self) -> None:
-        self._norms = checked_norms(self._vectors)
-        self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
-
-    def _bytes(self) -> int:
-        return self._vectors.nbytes + self._norms.nbytes
-
-    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
-        """Scan all rows in blocks, keep the k best of each query by float64 score."""
-        best, hidden = Best(len(queries), k), hidden.by_row()
-        scan = Scan(queries, self.largest_norm, self._metric)
-        exact_queries = queries.cpu().numpy().astype(np.float64)
-        step = max(1, SCORE_ENTRIES // len(queries))
-        for start in range(0, len(self), step):
-            stop = min(start + step, len(self))
-            lower = scan.lower_bounds(self._vectors[start:stop], self._norms[start:stop])
-            hidden.mask(lower, start, stop)
-            query, row = scan.candidates(lower, self._norms[start:stop], best.threshold, k)
-            best.add(query, row + start, self._exact_scores(exact_queries, query, row + start))
-        return best

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from realm.errors import MissingExtra
-from realm.index.base import ExactIndex, Hidden, RowIndex
+from realm.index.base import Best, Hidden, RowIndex
 from realm.index.checks import checked_queries
 from realm.index.compressed import CompressedIndex, exact_index
-from realm.index.mips import Metric
-from realm.index.quality import share_found
-from realm.index.scan import SAFE_PRODUCT, Best
+from realm.index.exact import SAFE_PRODUCT, ExactIndex
+from realm.index.mips import Metric, share_found
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.index.base import ExactIndex, Hidden, RowIndex
+from realm.index.base import Best, Hidden, RowIndex, joined
 from realm.index.checks import checked_norms
+from realm.index.exact import SAFE_PRODUCT, ExactIndex, largest_score
 from realm.index.listing import CodeScan, Listing
 from realm.index.mips import Metric
 from realm.index.native.kernel import Kernel, installed_kernel
 from realm.index.quantised import quantise
-from realm.index.scan import SAFE_PRODUCT, Best, joined, largest_score
 
 SCAN_QUERIES = 64  # queries that share a pass over the rows
 

@@ -1,4 +1,4 @@
-"""Generations of the index on disk: publish, open. ``delta.py`` extends one.
+"""Generations of the index on disk: open one. ``publishing.py`` writes them.
 
 A generation is a manifest and the shards it names. Its directory appears whole (built aside, fsync, rename) and counts once CURRENT
 reaches it. Shards are never changed: a delta adds some and then replaces the manifest, so a reader has the old revision or the new one.
@@ -6,29 +6,23 @@ One process at a time publishes; any number read.
 """
 
 import logging
-import shutil
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.building import PROGRESS, Building, Parts, build_key, parts_from
-from realm.index.checks import check_block_ids
-from realm.index.manifest import DTYPES, DamagedSnapshot, SnapshotFacts, SnapshotManifest, fields_of, read_manifest, write_manifest
-from realm.index.shards import read_shard
+from realm.index.manifest import (
+    DamagedSnapshot,
+    SnapshotManifest,
+    read_manifest,
+    read_shard,
+)
 from realm.storage import generations
-from realm.storage.disk import writing
-from realm.storage.files import reached, rename_durably
-from realm.storage.generations import remove_dead_builds
 
 logger = logging.getLogger(__name__)
 REBUILD = "Build the index again: realm index build RUN"
-_NOTHING = nullcontext()
 
 
 class ForeignSnapshot(SnapshotError):
@@ -119,75 +113,6 @@ def _first_valid(directory: Path, numbers: list[int], expected: dict[str, str | 
         raise SnapshotError(f"{what}; {damage}", cure=REBUILD) from damage
     what = "no index generation has been published" if asked is None else f"index generation {asked} does not exist"
     raise SnapshotError(what, path=directory, cure=REBUILD)
-
-
-def publish_snapshot(
-    directory: Path,
-    vectors: Parts | Iterable[np.ndarray],
-    block_ids: np.ndarray,
-    facts: SnapshotFacts,
-    *,
-    generation: int | None = None,
-    visible: AbstractContextManager[None] = _NOTHING,
-) -> SnapshotManifest:
-    """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
-
-    Args:
-        directory: the run's ``index/``.
-        vectors: floating point [n,d]; or an iterable of parts [r,d], of which only one is in memory at a time; or a function that takes
-            the number of rows that are there already and gives the parts from there on. Only the last form can continue a killed call.
-        block_ids: int64 [n], strictly ascending.
-        facts: what made it, and of what.
-        generation: its number; None: the next one. CURRENT never goes back.
-        visible: held around the moment in which it becomes visible.
-
-    Raises:
-        SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
-        ValueError: shapes that do not fit together, or an unknown dtype.
-    """
-    if facts.dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
-    check_block_ids(block_ids, len(block_ids))
-    number = generations.next_generation(directory) if generation is None else generation
-    final = generations.generation_path(directory, number)
-    with writing(final):
-        # Left by a publisher that was killed: nobody was told.
-        if final.is_dir() and number not in generations.published_generations(directory):
-            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
-                with visible:
-                    generations.advance_current(directory, number)
-                return left
-            generations.remove(final)
-        if final.exists():
-            raise FileExistsError(final)
-        staging = final.with_name(final.name + generations.BUILDING_SUFFIX)
-        remove_dead_builds(directory, staging.name)
-        if not callable(vectors):
-            shutil.rmtree(staging, ignore_errors=True)
-        build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
-        for part in parts_from(vectors, build.rows):
-            build.append(part)
-        shard = build.finish(block_ids)
-        assert build.dim is not None
-        disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
-        manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
-        write_manifest(staging, manifest)
-        with visible:
-            rename_durably(staging, final)
-            reached("generation: published", final)
-            generations.advance_current(directory, number)
-        (final / PROGRESS).unlink(missing_ok=True)
-    return manifest
-
-
-def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
-    """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
-    try:
-        found = read_generation(path, number, {}, verify=True)
-    except SnapshotError:
-        return None
-    same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
-    return found.manifest if same else None
 
 
 def read_generation(path: Path, generation: int, expected: dict[str, str | None], verify: bool) -> Snapshot:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.index.live import Living
+from realm.index.choice import Living
 from realm.index.manifest import DamagedSnapshot
 from realm.index.postings import Postings, check_file, count_words, hash_of, merged_ids, read_postings, write_postings
 from realm.storage.files import publish_directory, read_json, remove_staging, write_json

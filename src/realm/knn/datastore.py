@@ -16,12 +16,11 @@ import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.index.base import RowIndex
-from realm.index.building import Parts
 from realm.index.checks import MAX_DIM
 from realm.index.choice import make_index
-from realm.index.manifest import DTYPES, SnapshotFacts
-from realm.index.shards import STORED, stored_width
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.manifest import DTYPES, STORED, SnapshotFacts, stored_width
+from realm.index.publishing import Parts, publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.knn.network import HubNetwork, Network
 from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
 from realm.storage.arrays import publish_array, read_array

@@ -18,7 +18,7 @@ from realm.corpus.build.builder import build_corpus, corpus_from_records
 from realm.corpus.sources.record_file import RecordFile
 from realm.data.blocks import BlockInputs, open_inputs
 from realm.errors import ConfigError, DataError, RunError
-from realm.index.snapshot import publish_snapshot
+from realm.index.publishing import publish_snapshot
 from realm.nn.model import RealmModel, part_sizes, state_sha256
 from realm.nn.published.models import RECORDS, BlockEmbeddings, Published, load_published
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.index.live import LiveIndex
-from realm.index.quality import recall_against
+from realm.index.choice import LiveIndex
+from realm.index.mips import recall_against
 from realm.opening import OpenRun
 
 RECALL_DEPTHS = (5, 20, 100)

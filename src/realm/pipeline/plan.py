@@ -20,7 +20,8 @@ from realm.data.loader import WHOLE, Share
 from realm.data.questions import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
-from realm.index.snapshot import Snapshot, publish_snapshot
+from realm.index.publishing import publish_snapshot
+from realm.index.snapshot import Snapshot
 from realm.nn.bodies import freeze_words
 from realm.nn.fusion import FusionReader
 from realm.nn.model import RealmModel, part_sizes

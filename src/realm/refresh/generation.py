@@ -13,7 +13,7 @@ from realm.config import run_index_kind
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.index.live import LiveIndex
+from realm.index.choice import LiveIndex
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import REBUILD, Snapshot, read_generation
 from realm.index.sparse import verify_sparse

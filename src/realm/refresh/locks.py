@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from realm.errors import SnapshotError
-from realm.index.building import PROGRESS
 from realm.index.manifest import MANIFEST, read_manifest
+from realm.index.publishing import PROGRESS
 from realm.storage.files import STAGING_SUFFIX, make_directory, remove_staging
 from realm.storage.generations import delete_unnamed, generation_numbers, generation_path
 from realm.storage.locks import LOCK_FILE, held

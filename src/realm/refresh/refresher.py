@@ -20,9 +20,8 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
 from realm.decoding import json_value
 from realm.errors import RealmError
-from realm.index.delta import append_delta, merge_shards
 from realm.index.manifest import SnapshotFacts
-from realm.index.snapshot import publish_snapshot
+from realm.index.publishing import append_delta, merge_shards, publish_snapshot
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths

@@ -16,7 +16,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.data.featurize import Featurizer
 from realm.errors import DataError, MissingExtra
-from realm.index.live import LiveIndex
+from realm.index.choice import LiveIndex
 from realm.nn.model import RealmModel
 from realm.nn.published.models import load_published
 from realm.retrieval import Retriever

@@ -1,11 +1,12 @@
-"""The fast part of exact search: bounds on scores from one matrix product, and the best rows so far."""
+"""Exact search by the full vectors: a matrix product bounds the scores, float64 decides between what may be among the best."""
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 
+from realm.index.base import Best, Hidden, RowIndex
+from realm.index.checks import checked_norms
 from realm.index.mips import Metric
 
 # Added to every norm in the error bound: pays for products that underflow or are flushed to zero.
@@ -14,7 +15,6 @@ NORM_FLOOR = 2.0**-50
 SAFE_PRODUCT = 1e37
 # Relative rounding of the *inputs* of a float32 matrix product under torch.set_float32_matmul_precision (TF32, bf16).
 INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}
-_NONE = np.zeros(0, np.int64)
 Norms = TypeVar("Norms", float, np.ndarray)
 
 
@@ -87,60 +87,6 @@ class Scan:
         return (self.relative * torch.square(norms * (1 + 1e-9) + NORM_FLOOR)).to(self.dtype)
 
 
-class Best:
-    """The k best rows of each of b queries so far: parallel arrays query, row, score, rank, ordered by query and rank."""
-
-    def __init__(self, b: int, k: int):
-        self.k = k
-        self.query = np.zeros(0, np.int64)
-        self.row = np.zeros(0, np.int64)
-        self.score = np.zeros(0, np.float64)
-        self.rank = np.zeros(0, np.int64)
-        self.threshold = np.full(b, -np.inf)  # float64 [b], the k-th best score
-
-    @classmethod
-    def ordered(cls, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> "Best":
-        """Of rows int64 [c] that are in order already: by query, the best first, equal scores by row."""
-        best = cls(b, k)
-        starts = np.searchsorted(query, np.arange(b + 1))
-        counts = np.minimum(np.diff(starts), k)
-        best.query, best.rank = np.repeat(np.arange(b), counts), np.concatenate([_NONE, *(np.arange(count) for count in counts.tolist())])
-        kept = best.rank + starts[best.query]
-        best.row, best.score = row[kept], score[kept]
-        full = counts == k
-        best.threshold[full] = score[starts[:-1][full] + k - 1]
-        return best
-
-    @classmethod
-    def of_matrices(cls, row: np.ndarray, score: np.ndarray, counts: np.ndarray) -> "Best":
-        """Of rows int64 [b,k] with their scores, in order, counts int64 [b] of each query."""
-        b, k = row.shape
-        best = cls(b, k)
-        best.query, best.rank = np.repeat(np.arange(b), counts), np.tile(np.arange(k), b)
-        full = counts == k
-        if full.all():
-            best.row, best.score = row.ravel(), score.ravel()
-        else:
-            there = np.arange(k) < counts[:, None]
-            best.row, best.score, best.rank = row[there], score[there], best.rank[there.ravel()]
-        best.threshold[full] = score[full, -1]
-        return best
-
-    def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:
-        """Merge scored rows that were not seen before: int64 [c], int64 [c], float64 [c]."""
-        query, row, score = (np.concatenate(pair) for pair in ((self.query, query), (self.row, row), (self.score, score)))
-        order = np.lexsort((row, -score, query))
-        self.__dict__.update(Best.ordered(len(self.threshold), self.k, query[order], row[order], score[order]).__dict__)
-
-
-def joined(parts: Sequence[Best]) -> Best:
-    """The best rows of all queries from those of one or more parts, whose queries follow each other."""
-    best = Best(0, parts[0].k)
-    for name in ("query", "row", "score", "rank", "threshold"):
-        setattr(best, name, np.concatenate([getattr(part, name) for part in parts]))
-    return best
-
-
 def _round_down(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     """Float64 values as the scan's type, never larger than they were."""
     if dtype == torch.float64:
@@ -148,3 +94,41 @@ def _round_down(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     rounded = values.astype(np.float32)
     with np.errstate(all="ignore"):
         return np.where(rounded > values, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows): 16 MiB in float32, 32 MiB in float64
+
+
+class ExactIndex(RowIndex):
+    """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
+
+    A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again.
+
+    Ties go to the lower block id, and the ids of a query do not depend on what else is in its batch. One search needs about four score
+    matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
+
+    Args: see RowIndex.
+    """
+
+    kind = "exact"
+
+    def _prepare(self) -> None:
+        self._norms = checked_norms(self._vectors)
+        self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
+
+    def _bytes(self) -> int:
+        return self._vectors.nbytes + self._norms.nbytes
+
+    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+        """Scan all rows in blocks, keep the k best of each query by float64 score."""
+        best, hidden = Best(len(queries), k), hidden.by_row()
+        scan = Scan(queries, self.largest_norm, self._metric)
+        exact_queries = queries.cpu().numpy().astype(np.float64)
+        step = max(1, SCORE_ENTRIES // len(queries))
+        for start in range(0, len(self), step):
+            stop = min(start + step, len(self))
+            lower = scan.lower_bounds(self._vectors[start:stop], self._norms[start:stop])
+            hidden.mask(lower, start, stop)
+            query, row = scan.candidates(lower, self._norms[start:stop], best.threshold, k)
+            best.add(query, row + start, self._exact_scores(exact_queries, query, row + start))
+        return best

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from realm.index.base import ExactIndex
 from realm.index.choice import make_index
 from realm.index.clustered import ClusteredIndex
-from realm.index.quality import recall_against
+from realm.index.exact import ExactIndex
+from realm.index.mips import recall_against
 
 
 def test_recall_counts_what_was_missed() -> None:
