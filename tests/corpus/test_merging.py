@@ -3,13 +3,16 @@
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.change import compaction
-from realm.corpus.change.compaction import needs_tidying, tidy_corpus
+from realm.corpus.change.compaction import _batches, needs_tidying, tidy_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
 from realm.corpus.store import segments
 from realm.corpus.store.blocks import BlockStore
@@ -99,3 +102,15 @@ def test_a_row_is_rewritten_a_few_times() -> None:
             sizes, written = [*sizes[:-count], merged], written + merged
         most = max(most, len(sizes))
     assert most <= 32 and written <= 8 * came and sum(sizes) == 5000 + came
+
+
+def test_columns_that_are_no_longer_written_go_when_segments_merge() -> None:
+    """An older segment has one more than its neighbour; both become batches of the columns of today."""
+
+    def segment(first: int, **more: list[int]) -> SimpleNamespace:
+        batch = pa.RecordBatch.from_pydict({**more, "block_id": [first, first + 1]})
+        return SimpleNamespace(batches=[SimpleNamespace(rows=2, select=lambda keep: batch.filter(pa.array(keep)))])
+
+    parts = [(segment(0, link_names=[7, 8]), np.array([True, True])), (segment(2), np.array([False, True]))]
+    (merged,) = _batches(parts, ["block_id"])  # type: ignore[arg-type]
+    assert merged.to_pydict() == {"block_id": [0, 1, 3]}
