@@ -10,6 +10,8 @@ import pytest
 from realm import Realm, api
 from realm.errors import ConfigError, RealmError
 
+API = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+
 
 @pytest.fixture
 def demo(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -46,6 +48,8 @@ def test_public_names_lead_to_what_they_name(demo: Path) -> None:
 
     for name in realm.__all__:
         assert getattr(realm, name) is not None
+    described = {line.rpartition(".")[2] for line in API.read_text("utf-8").splitlines() if line.startswith("::: ")}
+    assert described == set(realm.__all__) - {"DEFAULT_BODY", "__version__"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = realm.nothing  # type: ignore[attr-defined]
 

@@ -14,7 +14,7 @@ from realm.cli.arguments import Json, Names, Place
 from realm.cli.places import Asked, Body, Served, named_run, opened_documents, parted
 
 Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
-Answer = Callable[[str], dict[str, Any]]
+Answering = Callable[[str], dict[str, Any]]
 PROMPT = "? "
 REMEMBERED = 1000
 
@@ -65,7 +65,7 @@ def _own(share: float | None) -> str:
     return "" if share is None else f", and answers {share:.0%} of the questions made of its own sentences (people's are harder)"
 
 
-def _each(question: str | None, answer: Answer, shown: Callable[[Any], None], json: bool) -> None:
+def _each(question: str | None, answer: Answering, shown: Callable[[Any], None], json: bool) -> None:
     """The one question answered, or each that is typed or comes through a pipe."""
     if question is not None:
         show.result(answer(question), json, shown)
@@ -78,7 +78,7 @@ def _each(question: str | None, answer: Answer, shown: Callable[[Any], None], js
                 show.last_line(answer(text), True)
 
 
-def _converse(answer: Answer, shown: Callable[[Any], None], json: bool) -> None:
+def _converse(answer: Answering, shown: Callable[[Any], None], json: bool) -> None:
     """Questions from a terminal until Ctrl-D; Ctrl-C gives up a line, or an answer that takes too long."""
     show.note("Ask a question; Ctrl-D ends.")
     while True:

@@ -51,14 +51,29 @@ class SourceFlags:
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
 
 
-def _changed(
-    change: "Callable[..., CorpusManifest]", corpus: Path, sources: tuple[Path, ...], reading: SourceFlags, workers: int | None, json: bool
-) -> None:
-    """Change a corpus by documents and say what it holds then."""
-    options = reading.options()
-    with Progress() as progress:
-        change(corpus, sources, strict=reading.strict, workers=workers, progress=progress.counting("corpus"), source_options=options)
-    corpus_info(corpus, json=json)
+def _change_verb(change: str, about: str) -> Callable[..., None]:
+    """The verb that changes a corpus by documents and says what it holds then; ``change``: of ``corpus.change.updates``."""
+
+    def verb(corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False) -> None:
+        from realm.corpus.change import updates
+
+        act: Callable[..., CorpusManifest] = getattr(updates, f"{change}_documents")
+        with Progress() as progress:
+            counting = progress.counting("corpus")
+            act(corpus, sources, strict=reading.strict, workers=workers, progress=counting, source_options=reading.options())
+        corpus_info(corpus, json=json)
+
+    verb.__name__, verb.__doc__ = f"corpus_{change}", about
+    return verb
+
+
+corpus_add = _change_verb(
+    "add", "Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable."
+)
+corpus_update = _change_verb(
+    "update", "Replace documents of a corpus by those with the same ids in the sources. For new ids, use realm corpus add."
+)
+corpus_sync = _change_verb("sync", "Make a corpus match its sources: add new documents, replace changed ones, remove missing ones.")
 
 
 def corpus_build(
@@ -105,38 +120,11 @@ def corpus_build(
     corpus_info(out, json=json)
 
 
-def corpus_add(
-    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
-) -> None:
-    """Add documents to a corpus. Until realm index build RUN has embedded them, ask says that they are not searchable."""
-    from realm.corpus.change.updates import add_documents
-
-    _changed(add_documents, corpus, sources, reading, workers, json)
-
-
 def corpus_info(corpus: Corpus, /, *, json: Json = False) -> None:
     """Show what a corpus holds, and whether it can teach a retriever."""
     from realm.corpus.store.info import corpus_info as facts_of
 
     show.result(facts_of(corpus), json)
-
-
-def corpus_update(
-    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
-) -> None:
-    """Replace documents of a corpus by those with the same ids in the sources. For new ids, use realm corpus add."""
-    from realm.corpus.change.updates import update_documents
-
-    _changed(update_documents, corpus, sources, reading, workers, json)
-
-
-def corpus_sync(
-    corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False
-) -> None:
-    """Make a corpus match its sources: add new documents, replace changed ones, remove missing ones."""
-    from realm.corpus.change.updates import sync_documents
-
-    _changed(sync_documents, corpus, sources, reading, workers, json)
 
 
 def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Place = None, json: Json = False) -> None:

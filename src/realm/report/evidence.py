@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from realm.data.cloze import MASK
 from realm.report.chart import short
 from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.read import number
 
-MASK = "[MASK]"
 SHOWN_EVIDENCE = 3
 SHOWN_ACCEPTED = 3
 LONGEST_TEXT = 420

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from realm.opening import OpenRun
+from realm.serve.shapes import ExplainRequest
 
 Result = tuple[Any, dict[str, int]]
 """What one payload gave, and the versions it was computed with."""
@@ -34,20 +35,10 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Masked:
-    """A masked sentence to explain."""
-
-    text: str
-    targets: tuple[str, ...]
-    k: int
-    exclude_documents: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Explain:
     """Explanations of masked sentences."""
 
-    def __call__(self, opened: OpenRun, sentences: list[Masked]) -> list[Result]:
+    def __call__(self, opened: OpenRun, sentences: list[ExplainRequest]) -> list[Result]:
         found = [opened.explain(one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents) for one in sentences]
         return [(explanation, opened.versions) for explanation in found]
 

@@ -3,6 +3,9 @@
 A change is durable before it is acknowledged: the corpus publishes a version, the index a delta, both with fsync. A server that is killed
 in between finds the document in the corpus when it starts, and embeds it then. What is large is read and embedded in a process of its own
 (``beside.py``).
+
+No request names a file. A document that is added over HTTP has no picture, whatever it says; a file that was changed, moved or replaced by
+a link since it was read has another checksum, and is not sent.
 """
 
 import json
@@ -13,7 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from realm.corpus.change.updates import remove_documents
+from realm.corpus.pictures import SHOWN, picture_type
+from realm.corpus.sources.pictures import picture_bytes
 from realm.corpus.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.records import (
@@ -111,6 +118,26 @@ class Documents:
         total = len(current.documents)
         following = start + limit if start + limit < total else None
         return ListResponse(listed, total, following, Versions(**current.versions))
+
+    def picture(self, block_id: int) -> tuple[bytes, str]:
+        """The picture that a block is of, and its media type: only one that the corpus names, and only as it was when the corpus read it.
+
+        Raises:
+            Refusal: 404 there is no such block, it is of no picture, or the picture is gone or changed; 415 browsers do not show its kind.
+        """
+        store, wanted = self._newest(), np.array([block_id], np.int64)
+        if not store.is_live(wanted)[0]:
+            raise Refusal(404, "unknown", "no block has this id")
+        block = store.block(int(store.rows_of(wanted)[0]))
+        if not block.media:
+            raise Refusal(404, "unknown", "this block is of no picture")
+        data = picture_bytes(block.media, block.media_sum)
+        if data is None:
+            raise Refusal(404, "gone", "the picture is not where it was read, or has changed since; sync the corpus")
+        kind = picture_type(data)
+        if kind not in SHOWN:
+            raise Refusal(415, "not_shown", "browsers do not show pictures of this kind")
+        return data, kind
 
     def _store(self, kind: str, documents: Sequence[Document]) -> DocumentsResponse:
         """Write the documents to a file of the run and have the corpus read it, strictly. ``kind``: added or replaced."""

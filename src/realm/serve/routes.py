@@ -25,10 +25,9 @@ from realm.records import (
 )
 from realm.report.summary import run_summary
 from realm.serve import shapes
-from realm.serve.asking import Answers, Embed, Explain, Masked, Result, Search
+from realm.serve.asking import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.limits import LIMITS
-from realm.serve.pictures import picture_of_block
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
 
@@ -75,8 +74,7 @@ def question_routes(serving: Serving) -> APIRouter:
     @router.post("/explain", responses=_described(ExplainResponse))
     async def explain(request: shapes.ExplainRequest) -> Response:
         """Say which documents help to fill a masked sentence."""
-        masked = Masked(request.text, tuple(request.targets), request.k, tuple(request.exclude_documents))
-        ((found, versions),) = await serving.ask(Explain(), [masked], request.timeout_ms)
+        ((found, versions),) = await serving.ask(Explain(), [request], request.timeout_ms)
         return Json(ExplainResponse(**vars(found), versions=Versions(**versions)))
 
     @router.post("/embeddings", responses=_described(EmbeddingsResponse))
@@ -91,50 +89,45 @@ def question_routes(serving: Serving) -> APIRouter:
 
 
 def document_routes(documents: Documents) -> APIRouter:
-    """Living documents."""
-    router = APIRouter(prefix="/v1/documents", default_response_class=Json, tags=["documents"])
+    """Living documents, and pictures of their blocks."""
+    router = APIRouter(prefix="/v1", default_response_class=Json, tags=["documents"])
 
-    @router.post("", responses=_described(DocumentsResponse))
+    @router.post("/documents", responses=_described(DocumentsResponse))
     def add(request: shapes.DocumentsRequest) -> Response:
         """Add documents; they are searchable when this returns."""
         return Json(documents.add(request.documents))
 
-    @router.put("", responses=_described(DocumentsResponse))
+    @router.put("/documents", responses=_described(DocumentsResponse))
     def replace(request: shapes.DocumentsRequest) -> Response:
         """Replace documents by their ids."""
         return Json(documents.replace(request.documents))
 
-    @router.post("/remove", responses=_described(RemoveResponse))
+    @router.post("/documents/remove", responses=_described(RemoveResponse))
     def remove(request: shapes.RemoveRequest) -> Response:
         """Remove documents; no answer holds them when this has returned."""
         return Json(documents.remove(request.ids))
 
-    @router.get("", responses=_described(ListResponse | DocumentResponse))
+    @router.get("/documents", responses=_described(ListResponse | DocumentResponse))
     def listed(start: Start = 0, limit: PageSize = 100, doc_id: AnyId = None) -> Response:
         """List documents, a page at a time; or show the one with this id, which may be one that no path can hold, such as two dots."""
         return Json(documents.page(start, limit) if doc_id is None else documents.get(doc_id))
 
-    @router.get("/{doc_id:path}", responses=_described(DocumentResponse))
+    @router.get("/documents/{doc_id:path}", responses=_described(DocumentResponse))
     def get(doc_id: DocId) -> Response:
         """Show one document, block by block."""
         return Json(documents.get(doc_id))
 
-    @router.delete("/{doc_id:path}", responses=_described(RemoveResponse))
+    @router.delete("/documents/{doc_id:path}", responses=_described(RemoveResponse))
     def delete(doc_id: DocId) -> Response:
         """Remove one document."""
         return Json(documents.remove([doc_id]))
 
-    return router
-
-
-def picture_routes(serving: Serving) -> APIRouter:
-    """Pictures of blocks."""
-    router = APIRouter(prefix="/v1/pictures", tags=["documents"])
-
-    @router.get("/{block_id}", response_class=Response, responses={200: {"content": {kind: {} for kind in sorted(SHOWN)}}, **REFUSALS})
+    @router.get(
+        "/pictures/{block_id}", response_class=Response, responses={200: {"content": {kind: {} for kind in sorted(SHOWN)}}, **REFUSALS}
+    )
     def picture(block_id: BlockId) -> Response:
         """The picture that a block is of, as it was when the corpus read it."""
-        data, kind = picture_of_block(serving, block_id)
+        data, kind = documents.picture(block_id)
         return Response(data, media_type=kind)
 
     return router

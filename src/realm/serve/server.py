@@ -26,7 +26,7 @@ from realm.serve.guard import Guard, Rules
 from realm.serve.limits import LIMITS
 from realm.serve.pages import page_routes
 from realm.serve.refusals import Refusal, refusal_of
-from realm.serve.routes import document_routes, picture_routes, question_routes, state_routes
+from realm.serve.routes import document_routes, question_routes, state_routes
 from realm.serve.serving import Serving
 
 NAME_CHARS = 60
@@ -52,7 +52,6 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
     app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.include_router(question_routes(serving))  # first: routes are tried in order
     app.include_router(document_routes(Documents(serving)))
-    app.include_router(picture_routes(serving))
     app.include_router(state_routes(serving))
     for kind in (Refusal, RealmError):
         app.add_exception_handler(kind, _refused)

@@ -14,13 +14,13 @@ K = Annotated[int, Field(ge=1, le=LIMITS.k)]
 Timeout = Annotated[int, Field(ge=1, le=LIMITS.longest_timeout_ms, description="milliseconds after which you get status 504")]
 
 
-class Asked(BaseModel):
+class Request(BaseModel):
     """Base of all requests: unknown fields are errors, and values are not converted to another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class AnswerRequest(Asked):
+class AnswerRequest(Request):
     """Questions, each answered from its k most relevant blocks; answers with a confidence below ``abstain_below`` are marked ``abstained``.
 
     Null: the run's own threshold. Blocks of ``exclude_documents`` are not read.
@@ -33,7 +33,7 @@ class AnswerRequest(Asked):
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 
-class SearchRequest(Asked):
+class SearchRequest(Request):
     """Texts whose k nearest blocks you want."""
 
     texts: Texts
@@ -41,7 +41,7 @@ class SearchRequest(Asked):
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 
-class ExplainRequest(Asked):
+class ExplainRequest(Request):
     """A sentence in which each [MASK] stands for a whole span. k counts the null document."""
 
     text: Text
@@ -51,7 +51,7 @@ class ExplainRequest(Asked):
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 
-class EmbeddingsRequest(Asked):
+class EmbeddingsRequest(Request):
     """Texts to embed on one side. Only documents have titles: one for each text, or none at all."""
 
     side: Literal["question", "document"]
@@ -69,7 +69,7 @@ class EmbeddingsRequest(Asked):
         return self
 
 
-class Document(Asked):
+class Document(Request):
     """A document: plain text, never parsed as HTML."""
 
     id: DocumentId
@@ -77,13 +77,13 @@ class Document(Asked):
     text: Annotated[str, Field(min_length=1, max_length=LIMITS.body_bytes, pattern=r"\S")]
 
 
-class DocumentsRequest(Asked):
+class DocumentsRequest(Request):
     """Documents to add or to replace; all of them or none."""
 
     documents: Annotated[list[Document], Field(min_length=1, max_length=LIMITS.documents)]
 
 
-class RemoveRequest(Asked):
+class RemoveRequest(Request):
     """Ids of documents to remove; all of them or none."""
 
     ids: Annotated[list[DocumentId], Field(min_length=1, max_length=LIMITS.documents)]
