@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from realm.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan, likeliest
-from realm.candidates import Bm25Candidates, Candidates, DenseCandidates, Source
+from realm.candidates import Candidates, DenseCandidates, Source
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.answer_kinds import Asked, asked_for
@@ -22,6 +22,7 @@ from realm.nn.precision import has_bf16
 from realm.nn.reader import Reader, read_candidates, score_spans
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
+from realm.recipes.baselines.retrievers import Bm25Candidates
 from realm.refresh import Generation, refresh_index
 from realm.text.answers import is_whole, normalize_answer
 from realm.text.scoring import OPEN_QA

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from realm import Realm
-from realm.candidates import Bm25Candidates
 from realm.cli import main
 from realm.corpus.change.compaction import compact_corpus
 from realm.corpus.change.updates import add_documents, remove_documents, update_documents
@@ -17,6 +16,7 @@ from realm.corpus.store.blocks import BlockStore
 from realm.index.choice import LiveIndex
 from realm.index.exact import ExactIndex
 from realm.opening import open_run
+from realm.recipes.baselines.retrievers import Bm25Candidates
 from realm.retrieval import Retriever
 
 QUESTION = "What is the currency of Arvad?"

@@ -13,12 +13,19 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import Bm25Candidates, ScaledSource
 from realm.data.blocks import BlockInputs
 from realm.errors import DataError, MissingExtra
 from realm.opening import open_run
 from realm.recipes.baselines import retrievers as rivals
-from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, fused_scores, sentence_candidates
+from realm.recipes.baselines.retrievers import (
+    Bm25Candidates,
+    FusedCandidates,
+    ScaledSource,
+    SentenceEmbedder,
+    TfIdfCandidates,
+    fused_scores,
+    sentence_candidates,
+)
 
 TEXTS = ["What is the currency of Arvad?", "In which country do people pay with the Osten?", "zzz"]
 

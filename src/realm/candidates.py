@@ -1,7 +1,6 @@
-"""Where the blocks that a reader reads come from: the dense retriever, alone or with sparse search; or BM25 as a baseline. All score with a
-gradient.
+"""The blocks that a reader reads: the dense retriever's, alone or with sparse search, with a gradient in their scores.
 
-Other retrievers to compare with are in ``recipes/baselines/retrievers.py``.
+Retrievers to compare with are in ``recipes/baselines/retrievers.py``.
 """
 
 import time
@@ -18,7 +17,6 @@ from realm import losses
 from realm.config import Recipe
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import NO_ROW, BlockInputs
-from realm.errors import MissingExtra
 from realm.index.hybrid import HybridSearch, Proposals
 from realm.index.mips import MipsIndex
 from realm.index.snapshot import Snapshot
@@ -294,57 +292,3 @@ def make_source(
     source = DenseCandidates(*parts) if how.kind == "dense" else HybridCandidates(*parts, directory=directory, how=how)
     source.hops = how.hops
     return source
-
-
-class ScaledSource(Source):
-    """A retriever that does not learn: its score enters the reader through one learned scale, since scores of
-    different retrievers are of different sizes.
-
-    Args:
-        inputs: the corpus.
-    """
-
-    def __init__(self, inputs: BlockInputs):
-        super().__init__()
-        self.inputs = inputs
-        self.scale = nn.Parameter(torch.tensor(1.0))
-
-    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [b, k], NO_ROW where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
-        raise NotImplementedError
-
-    def index_bytes(self) -> int:
-        """Memory that the searches go through."""
-        raise NotImplementedError
-
-    def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        rows, scores = self.ranked(texts, questions, k)
-        rows = rows.copy()
-        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = NO_ROW  # removed since
-        return Candidates(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
-
-
-class Bm25Candidates(ScaledSource):
-    """BM25 over titles and bodies by bm25s; blocks with a score above 0."""
-
-    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
-        super().__init__(inputs)
-        try:
-            import bm25s
-        except ImportError:
-            raise MissingExtra("the BM25 baseline", "bm25") from None
-        self.rows = rows
-        self._bm25s = bm25s
-        self._index = bm25s.BM25(k1=0.9, b=0.4)
-        blocks = (inputs.store.block(int(row)) for row in rows)
-        self._index.index(self._tokens([f"{block.title} {block.text}" for block in blocks]), show_progress=False)
-
-    def _tokens(self, texts: list[str]) -> list[list[str]]:
-        return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-
-    def ranked(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
-        found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
-        return np.where(scores > 0, self.rows[found.astype(np.int64)], NO_ROW), scores
-
-    def index_bytes(self) -> int:
-        return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))

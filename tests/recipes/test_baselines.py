@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import Bm25Candidates
 from realm.config import Recipe, load_recipe
 from realm.data.qa import Spans
 from realm.data.questions import load_datasets, load_questions, pooled
@@ -34,6 +33,7 @@ from realm.recipes.baselines.closed_book import (
     run_closed_book,
     share_correct,
 )
+from realm.recipes.baselines.retrievers import Bm25Candidates
 from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, run_bm25, starting_scale
 from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
 from realm.recipes.finetune.task import ReadingTask

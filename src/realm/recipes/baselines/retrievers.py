@@ -1,4 +1,4 @@
-"""Retrievers to compare REALM with: TF-IDF, two retrievers fused by rank, and any sentence-transformers directory. None of them learns."""
+"""Retrievers to compare REALM with: BM25, TF-IDF, two fused by rank, and any sentence-transformers directory. None of them learns."""
 
 import contextlib
 import itertools
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
-from realm.candidates import Bm25Candidates, DenseCandidates, ScaledSource
+from realm.candidates import Candidates, DenseCandidates, Source
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import NO_ROW, BlockInputs
 from realm.data.featurize import Featurizer
@@ -30,6 +31,60 @@ LONGEST = 256
 EMBED_BATCH = 64
 
 Progress = Callable[[int, int], None]
+
+
+class ScaledSource(Source):
+    """A retriever that does not learn: its score enters the reader through one learned scale, since scores of
+    different retrievers are of different sizes.
+
+    Args:
+        inputs: the corpus.
+    """
+
+    def __init__(self, inputs: BlockInputs):
+        super().__init__()
+        self.inputs = inputs
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [b, k], NO_ROW where there is none, best first, and their scores [b, k]; arguments as for ``forward``."""
+        raise NotImplementedError
+
+    def index_bytes(self) -> int:
+        """Memory that the searches go through."""
+        raise NotImplementedError
+
+    def forward(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Candidates:
+        rows, scores = self.ranked(texts, questions, k)
+        rows = rows.copy()
+        rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = NO_ROW  # removed since
+        return Candidates(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
+
+
+class Bm25Candidates(ScaledSource):
+    """BM25 over titles and bodies by bm25s; blocks with a score above 0."""
+
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+        super().__init__(inputs)
+        try:
+            import bm25s
+        except ImportError:
+            raise MissingExtra("the BM25 baseline", "bm25") from None
+        self.rows = rows
+        self._bm25s = bm25s
+        self._index = bm25s.BM25(k1=0.9, b=0.4)
+        blocks = (inputs.store.block(int(row)) for row in rows)
+        self._index.index(self._tokens([f"{block.title} {block.text}" for block in blocks]), show_progress=False)
+
+    def _tokens(self, texts: list[str]) -> list[list[str]]:
+        return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+        found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
+        return np.where(scores > 0, self.rows[found.astype(np.int64)], NO_ROW), scores
+
+    def index_bytes(self) -> int:
+        return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))
 
 
 class TfIdfCandidates(ScaledSource):

@@ -15,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, ScaledSource
+from realm.candidates import DenseCandidates
 from realm.config import Recipe
 from realm.data.questions import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
@@ -24,7 +24,7 @@ from realm.paths import RunPaths
 from realm.recipes.baselines.closed_book import SentencesTask, reading_steps, run_closed_book, share_correct, wordpieces_a_step
 from realm.recipes.baselines.continued import CONTINUED, run_continued
 from realm.recipes.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
-from realm.recipes.baselines.retrievers import FusedCandidates, SentenceEmbedder, TfIdfCandidates, sentence_candidates
+from realm.recipes.baselines.retrievers import FusedCandidates, ScaledSource, SentenceEmbedder, TfIdfCandidates, sentence_candidates
 from realm.recipes.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.recipes.calibration import confidence_facts
 from realm.recipes.context import (

@@ -8,8 +8,8 @@ from torch import nn
 
 from realm import losses
 from realm.answerer import Answerer, Confidence
-from realm.candidates import Bm25Candidates, ScaledSource
 from realm.data.questions import load_datasets, pooled
+from realm.recipes.baselines.retrievers import Bm25Candidates, ScaledSource
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.finetune.task import ReadingTask, training_questions
