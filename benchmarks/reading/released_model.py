@@ -66,7 +66,7 @@ def drawn(path: Path, count: int) -> list[Question]:
 def asked(run: OpenRun, questions: list[Question], read: int) -> list[dict[str, Any]]:
     """The rows of one set of questions: each way of finding blocks, with the same reader."""
     relevance, rows = Relevance(run.inputs.store), []
-    reader = run.networks.reader()
+    reader = run.networks.reader
     for name, source in (("own search", run.source), ("BM25", run.source_by("sparse"))):
         found: dict[str, Any] = evaluate_retrieval(source, relevance, questions, DEPTHS)
         found |= evaluate_answers(reader.over(run.inputs, source, versions={}), relevance, questions, read)

@@ -70,7 +70,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
     if recipe.pretrain.queries_alone:  # the index is of before they learnt
-        generation = replace(generation, query_embedder=networks.pretrained().embedder)
+        generation = replace(generation, query_embedder=networks.pretrained.embedder)
     return OpenRun(paths, recipe, inputs, generation, networks)
 
 
@@ -108,20 +108,15 @@ class Networks:
     tuned: RealmModel | None = None
     weight: float = EVEN
     body: RealmModel | None = None
-    _pretrained: RealmModel | None = None
-    _reader: StageReader | None = None
 
     def load(self, stage: str) -> RealmModel:
         """The networks of a stage as they lie on disk now."""
         return RealmModel.from_pretrained(self.paths.stage(stage)).to(self.device).eval()
 
+    @cached_property
     def pretrained(self) -> RealmModel:
         """Embedder and encoder as pre-training left them: they explain masked sentences."""
-        if self.body is not None:
-            return self.body
-        if self._pretrained is None:
-            self._pretrained = self.load("pretrain")
-        return self._pretrained
+        return self.load("pretrain") if self.body is None else self.body
 
     @property
     def pointing(self) -> bool:
@@ -133,23 +128,19 @@ class Networks:
         """What the reader is that pre-training left, taught to point or come with the body; None: it left none."""
         return self.body.spec.reader if self.body is not None else read_spec(self.paths.stage("pretrain") / "config.json").reader
 
+    @cached_property
     def reader(self) -> StageReader:
-        """What reads answers: the fine-tuned reader, or before that one which pre-training taught to point.
+        """The fine-tuned reader, or before that one which pre-training taught to point.
 
         Raises:
             RunError: the run has no reader.
         """
-        if self._reader is None:
-            self._reader = self._load_reader()
-        return self._reader
-
-    def _load_reader(self) -> StageReader:
         if self.body is not None and self.pointing:
             return own_reader(self.body, {}, device=self.device, bf16=self.bf16)
         if self.tuned is not None:
             return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
         if self.pointing:
-            return load_reader(self.paths, "pretrain", self.pretrained(), device=self.device, bf16=self.bf16)
+            return load_reader(self.paths, "pretrain", self.pretrained, device=self.device, bf16=self.bf16)
         cure = (
             f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
             f'realm index search {self.paths.root} "..."'
@@ -182,7 +173,7 @@ class OpenRun:
     @property
     def pretrained(self) -> RealmModel:
         """The networks as pre-training left them."""
-        return self.networks.pretrained()
+        return self.networks.pretrained
 
     @property
     def without_questions(self) -> bool:
@@ -208,7 +199,7 @@ class OpenRun:
         Raises:
             RunError: the run has no reader.
         """
-        return self.networks.reader().abstain_below
+        return self.networks.reader.abstain_below
 
     @property
     def versions(self) -> dict[str, int]:
@@ -243,7 +234,7 @@ class OpenRun:
         Raises:
             RunError: the run has no reader.
         """
-        return self.networks.reader().over(self.inputs, self.source, versions=self.versions)
+        return self.networks.reader.over(self.inputs, self.source, versions=self.versions)
 
     def answerer_without(self, documents: Sequence[str]) -> Answerer:
         """The answerer as if some documents were not there.
@@ -262,7 +253,7 @@ class OpenRun:
         exclude = self.inputs.blocks_of_documents(documents)
         if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
             raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
-        return self.networks.reader().over(self.inputs, self._source(exclude), versions=self.versions)
+        return self.networks.reader.over(self.inputs, self._source(exclude), versions=self.versions)
 
     @cached_property
     def documents(self) -> list[str]:
@@ -341,7 +332,7 @@ class OpenRun:
 
         Where one reader points before and after questions, it is the one that answers; otherwise the encoder of pre-training.
         """
-        model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained()
+        model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained
         return explain(
             model,
             self.generation,

@@ -171,7 +171,7 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(
     assert not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
     tuned, shipped = open_run(second), RealmModel.from_pretrained(out)
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
-    fitted = tuned.networks.reader().confidence
+    fitted = tuned.networks.reader.confidence
     assert fitted is not None and (shipped.reader.spec.slope, shipped.reader.spec.bias) == (fitted.slope, fitted.bias)
     with Progress(quiet=True) as progress:
         run_recipe(recipe_of(out, documents, **goes_on), tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
@@ -223,7 +223,7 @@ def test_pre_training_starts_the_null_document_at_its_share(body: Path, document
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     shares = [row["p_null"] for row in rows if "p_null" in row]
     assert shares and all(0.05 < share < 0.6 for share in shares)
-    offset = open_run(tmp_path / "run").networks.pretrained().embedder.null_offset
+    offset = open_run(tmp_path / "run").networks.pretrained.embedder.null_offset
     assert offset is not None and float(offset.detach()) != 0.0
 
 
@@ -381,7 +381,7 @@ def test_fewer_dimensions_learn_and_keep_their_length(body: Path, documents: Pat
     with Progress() as progress:
         run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
     opened = open_run(tmp_path / "run")
-    embedder = opened.networks.pretrained().embedder
+    embedder = opened.networks.pretrained.embedder
     assert np.allclose(np.linalg.norm(opened.generation.snapshot.vectors, axis=1), 1.0, atol=1e-5)
     assert torch.dist(embedder.dense.weight @ embedder.dense.weight.T, torch.eye(8)) > 1e-5  # it was orthonormal at the start
 
