@@ -177,8 +177,6 @@ def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: py
 @pytest.fixture
 def child(run: RunPaths) -> Iterator[RefresherProcess]:
     """A real refresher beside this process."""
-    text = run.config.read_text().replace("nice = 10", "nice = 0")
-    run.config.write_text(text)
     child = RefresherProcess(run, 1, "cpu")
     child.watch()
     yield child
